@@ -1,0 +1,230 @@
+"""A real Apache Kafka on one node, to compare with and to check tests against.
+
+    with ApacheKafka(config={"num.partitions": 3}) as kafka:
+        kafka.bootstrap_servers, kafka.pid, kafka.data_dir
+
+or `python -m benchmarks.apache_kafka --port 9093`, which runs until Ctrl-C. The jars come from Maven Central,
+once, into $OTTLA_BENCH_CACHE (or ~/.cache/ottla-bench). The JVM gets the flags of kafka-server-start.sh, and the
+broker Kafka's own defaults except for what a single node needs: numbers are those of a default installation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+from benchmarks.peer import HOST, Peer, Unavailable, free_port
+
+KAFKA_VERSION = "4.2.0"
+SCALA_VERSION = "2.13"
+LOG4J_VERSION = "2.25.3"
+NEEDED_JAVA = 17
+
+# Those of kafka-server-start.sh and kafka-run-class.sh; their garbage collection log and JMX agent are left out,
+# which can only be in Kafka's favour.
+JVM_FLAGS = [
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+]
+
+# What a single node needs to work at all, and no wait before the first rebalance, as in Kafka's sample.
+SINGLE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ottla.benchmarks</groupId>
+  <artifactId>apache-kafka</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_{SCALA_VERSION}</artifactId>
+      <version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId>
+      <artifactId>log4j-slf4j-impl</artifactId>
+      <version>{LOG4J_VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+_LOG4J = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %m (%c)%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+class ApacheKafka(Peer):
+    """Apache Kafka in KRaft combined mode; `Unavailable` when Java or the jars cannot be had."""
+
+    name = "kafka"
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.controller_port = free_port()
+
+    def prepare(self) -> None:
+        properties = self._properties()
+        lines = [f"{name}={value}" for name, value in properties.items()]
+        self._properties_file.write_text("\n".join(lines) + "\n")
+        (self.work_dir / "log4j2.properties").write_text(_LOG4J)
+        if not (self.data_dir / "meta.properties").exists():
+            self._format_storage()
+
+    def command(self) -> list[str]:
+        return [*self._java(*JVM_FLAGS), "kafka.Kafka", str(self._properties_file)]
+
+    @property
+    def _properties_file(self) -> Path:
+        return self.work_dir / "server.properties"
+
+    def _properties(self) -> dict[str, str]:
+        own = {
+            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self.controller_port}",
+            "controller.quorum.voters": f"1@{HOST}:{self.controller_port}",
+            "log.dirs": str(self.data_dir),
+        }
+        return {**SINGLE_NODE, **own, **self.config}
+
+    def _format_storage(self) -> None:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties_file)]
+        done = subprocess.run([*self._java(), *arguments], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
+
+    def _java(self, *flags: str) -> list[str]:
+        log4j = f"-Dlog4j2.configurationFile={self.work_dir / 'log4j2.properties'}"
+        return [find_java(), *flags, log4j, "-cp", class_path()]
+
+
+def missing() -> str | None:
+    """Why Apache Kafka cannot be run here, or None. Fetches the jars when they are not there yet."""
+    try:
+        find_java()
+        class_path()
+    except Unavailable as problem:
+        return str(problem)
+    return None
+
+
+def find_java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
+        raise Unavailable(
+            f"Apache Kafka {KAFKA_VERSION} needs Java {NEEDED_JAVA} or newer; no java found {where}"
+        )
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < NEEDED_JAVA:
+        raise Unavailable(
+            f"Apache Kafka {KAFKA_VERSION} needs Java {NEEDED_JAVA} or newer; {java} says {said.strip()!r}"
+        )
+    return java
+
+
+def class_path() -> str:
+    """The class path of Kafka's jars, which Maven fetches on first use."""
+    jars = _cache() / f"kafka-{KAFKA_VERSION}"
+    if not jars.is_dir():
+        _fetch_jars(jars)
+    return f"{jars}/*"
+
+
+def _cache() -> Path:
+    given = os.environ.get("OTTLA_BENCH_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "ottla-bench"
+
+
+def _fetch_jars(target: Path) -> None:
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise Unavailable(
+            f"Apache Kafka {KAFKA_VERSION} is not in {target}, and there is no mvn on the PATH to fetch it"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        pom, jars = Path(scratch, "pom.xml"), Path(scratch, "jars")
+        pom.write_text(_POM)
+        _run_maven(
+            [mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+        )
+        try:
+            jars.rename(target)
+        except OSError:
+            if not target.is_dir():  # otherwise somebody else was faster
+                raise
+
+
+def _run_maven(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        errors = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
+        reason = errors[0] if errors else f"mvn ended with code {done.returncode}"
+        raise Unavailable(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {reason}")
+
+
+def _leave(number: int, frame: object) -> None:
+    raise SystemExit(0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=f"Run Apache Kafka {KAFKA_VERSION} on one node until Ctrl-C."
+    )
+    parser.add_argument(
+        "--port", type=int, default=9092, help="port on the loopback address (0 picks a free one)"
+    )
+    parser.add_argument("--data-dir", type=Path, help="keep the data here (a temporary directory otherwise)")
+    parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config")
+    options = parser.parse_args()
+    config = dict(entry.split("=", 1) for entry in options.config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
+    try:
+        with ApacheKafka(config, port=options.port, data_dir=options.data_dir) as kafka:
+            where = f"{kafka.bootstrap_servers}, pid {kafka.pid}, data in {kafka.data_dir}"
+            print(f"Apache Kafka {KAFKA_VERSION} on {where}", flush=True)
+            while True:
+                signal.pause()
+    except Unavailable as problem:
+        parser.exit(1, f"{problem}\n")
+
+
+if __name__ == "__main__":
+    main()
