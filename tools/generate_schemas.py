@@ -66,6 +66,8 @@ def default_of(field: dataclasses.Field[Any], kind: str, array: bool) -> Any:
     if kind == "struct":
         return ... if value is dataclasses.MISSING else None
     if value is dataclasses.MISSING:
+        if kind == "bool":
+            return False
         return 0 if field.name in ("throttle_time", "error_code") else ...
     if isinstance(value, bool | bytes) or value is None or isinstance(value, UUID):
         return -1 if kind == "datetime_i64" else value

@@ -386,7 +386,7 @@ def _encode_tags(source: _Source, tagged: list[Field], nested: dict[str, str]) -
     source.add("tags = []")
     for field in sorted(tagged, key=lambda field: field.tag or 0):
         default = source.bind("default", empty_value(field))
-        source.add(f"v = m.get({field.name!r}, {default})\nif v != {default}:")
+        source.add(f"v = m.get({field.name!r}, {default})\nif {'v' if field.array else f'v != {default}'}:")
         source.add("whole = out; out = Buffer()", 2)
         _encode_variable(source, field, True, nested.get(field.name), 2)
         source.add(f"tags.append(({field.tag}, out)); out = whole", 2)
