@@ -1,0 +1,26 @@
+"""Where time comes from: the only place that reads the wall clock for the layers below."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from ottla.types import Millis
+
+
+class Clock(Protocol):
+    """A source of the present time."""
+
+    def now(self) -> Millis:
+        """Return milliseconds since the epoch."""
+
+
+class SystemClock:
+    """The clock of this computer.
+
+    >>> SystemClock().now() > 1_700_000_000_000
+    True
+    """
+
+    def now(self) -> Millis:
+        return time.time_ns() // 1_000_000

@@ -1,0 +1,105 @@
+"""The runner of a machine: run → append → replay → wait until committed → answer.
+
+The journal is written before the state changes, so that a write that fails changes nothing; the answer leaves only when
+the journal says that the records are committed. Parked requests are futures here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from ottla.machine import Machine, Outcome, Parked
+from ottla.runtime.clock import Clock
+from ottla.runtime.timers import TimerQueue
+
+Record = TypeVar("Record")
+ContraRecord = TypeVar("ContraRecord", contravariant=True)
+Response = TypeVar("Response")
+
+
+class Journal(Protocol[ContraRecord]):
+    """Where records go: a log partition, or a file."""
+
+    def append(self, records: Sequence[ContraRecord], /) -> int:
+        """Write records at once and return the position after them; an error means that nothing was written."""
+
+    def committed(self, position: int, /) -> Awaitable[None] | None:
+        """Return None if everything before the position is safe already, else something to wait for."""
+
+
+class Runner(Generic[Record]):
+    """Drives one machine. All calls come from the event loop's thread."""
+
+    def __init__(self, machine: Machine[Record], journal: Journal[Record], clock: Clock) -> None:
+        self._machine = machine
+        self._journal = journal
+        self._clock = clock
+        self._timers = TimerQueue()
+        self._wakeup: asyncio.TimerHandle | None = None
+        self._parked: dict[Hashable, asyncio.Future[Any]] = {}
+
+    async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
+        """Run ``operation(*args, **kwargs, now=…)`` of the machine and return its response once it is safe."""
+        outcome = operation(*args, **kwargs, now=self._clock.now())
+        # The token is taken before the first wait: the answer may come while the records are being committed.
+        waiting: asyncio.Future[Any] | None = None
+        if isinstance(outcome.response, Parked):
+            waiting = self._parked[outcome.response.token] = asyncio.get_running_loop().create_future()
+        await self._apply(outcome)
+        if waiting is not None:
+            response: Response = await waiting
+            return response
+        assert not isinstance(outcome.response, Parked)
+        return outcome.response
+
+    async def _apply(self, outcome: Outcome[Record, Any]) -> None:
+        if outcome.records:
+            position = self._journal.append(outcome.records)
+            for record in outcome.records:
+                self._machine.replay(record)
+            self._set_timers(outcome)
+            if (pending := self._journal.committed(position)) is not None:
+                await pending
+        else:
+            self._set_timers(outcome)
+        for token, answer in outcome.answers.items():
+            if (future := self._parked.pop(token, None)) is not None and not future.done():
+                future.set_result(answer)
+
+    def _set_timers(self, outcome: Outcome[Record, Any]) -> None:
+        for timer in outcome.timers:
+            if timer.at is None:
+                self._timers.cancel(timer.key)
+            else:
+                self._timers.set(timer.key, timer.at)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.cancel()
+            self._wakeup = None
+        deadline = self._timers.next_deadline()
+        if deadline is not None:
+            delay = max(0, deadline - self._clock.now()) / 1000
+            self._wakeup = asyncio.get_running_loop().call_later(delay, self._start_firing)
+
+    def _start_firing(self) -> None:
+        self._firing = asyncio.ensure_future(self.fire_due())
+
+    async def fire_due(self) -> None:
+        """Fire every timer whose time has come."""
+        now = self._clock.now()
+        for key in list(self._timers.due(now=now)):
+            outcome: Outcome[Any, None] = self._machine.fire(key, now=now)
+            await self._apply(outcome)
+        self._arm()
+
+    def close(self) -> None:
+        """Stop the timers and cancel what is parked."""
+        if self._wakeup is not None:
+            self._wakeup.cancel()
+        for future in self._parked.values():
+            future.cancel()
+        self._parked.clear()
