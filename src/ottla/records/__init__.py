@@ -1,1 +1,55 @@
-""""""
+"""Record batches, magic 2: the bytes that producers send, the log keeps and consumers fetch.
+
+header.py       the header of a batch: layout, checks, stamps
+codec.py        whole batches: encode, decode, scan, and questions that need no objects
+compression.py  gzip, snappy, lz4, zstd with bounded output
+types.py        Record and the other values
+_kernels.py     which twin of the hot loops is in use: `_speedups` (Cython) or `_pure`
+"""
+
+from ottla.records._kernels import KERNELS
+from ottla.records.codec import decode_batch, decode_keys, encode_batch, find_timestamp, scan, summarize
+from ottla.records.compression import LEVELS, MAX_DECOMPRESSED, Compression, compress, decompress
+from ottla.records.errors import CorruptBatch, DecompressionError
+from ottla.records.header import (
+    BATCH_OVERHEAD,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    check_batch,
+    read_header,
+    stamp,
+    stamp_log_append_time,
+)
+from ottla.records.types import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
+
+__all__ = [
+    "BATCH_OVERHEAD",
+    "KERNELS",
+    "LEVELS",
+    "LOG_OVERHEAD",
+    "MAGIC",
+    "MAX_DECOMPRESSED",
+    "BatchHeader",
+    "BatchSummary",
+    "Buffer",
+    "Compression",
+    "CorruptBatch",
+    "DecompressionError",
+    "Headers",
+    "KeyEntry",
+    "Record",
+    "Scan",
+    "check_batch",
+    "compress",
+    "decode_batch",
+    "decode_keys",
+    "decompress",
+    "encode_batch",
+    "find_timestamp",
+    "read_header",
+    "scan",
+    "stamp",
+    "stamp_log_append_time",
+    "summarize",
+]

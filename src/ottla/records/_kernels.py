@@ -1,0 +1,57 @@
+"""The choice between the two twins of the hot loops; the one file of the package that reads the environment.
+
+`_speedups` is the compiled twin, `_pure` the one in Python: the same results and the same errors. ``OTTLA_PURE=1``
+takes the pure one; it also serves when the extension was not built. `KERNELS` says which is in use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from ottla.records.header import BatchHeader
+from ottla.records.types import BatchSummary, Buffer, KeyEntry, Record, Scan
+
+
+class Kernels(Protocol):
+    """What both twins offer.
+
+    `payload` is the uncompressed records of the batch at `position` whose header is `header`. The header has been
+    checked for its shape; the payload is not trusted at all: whatever is in it, the only error is CorruptBatch.
+    """
+
+    def decode_records(self, payload: Buffer, header: BatchHeader, position: int) -> list[Record]: ...
+
+    def decode_keys(self, payload: Buffer, header: BatchHeader, position: int) -> list[KeyEntry]: ...
+
+    def summarize(self, payload: Buffer, header: BatchHeader, position: int) -> BatchSummary: ...
+
+    def find_timestamp(
+        self, payload: Buffer, header: BatchHeader, position: int, timestamp: int, min_offset: int
+    ) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record at or above `min_offset` with at least this timestamp."""
+
+    def encode_records(
+        self, records: Sequence[Record], base_offset: int, base_timestamp: int
+    ) -> tuple[bytearray, int]:
+        """61 bytes of room for a header with the records behind it, and the largest timestamp (or -1)."""
+
+    def scan(self, buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan: ...
+
+
+def _choose() -> tuple[Kernels, str]:
+    if os.environ.get("OTTLA_PURE", "") not in ("", "0"):
+        from ottla.records import _pure
+
+        return _pure, "pure"
+    try:
+        from ottla.records import _speedups
+    except ImportError:
+        from ottla.records import _pure
+
+        return _pure, "pure"
+    return _speedups, "cython"
+
+
+kernels, KERNELS = _choose()

@@ -1,0 +1,302 @@
+"""The hot loops in Python: the twin that defines what `_speedups` must do, and serves where that is not built.
+
+A record, as it lies in the uncompressed payload of a batch (varints are zigzag, at most 5 bytes, varlong 10):
+
+    length            varint    bytes that follow this field
+    attributes        int8      no meaning yet
+    timestamp delta   varlong   from the base timestamp of the batch
+    offset delta      varint    from the base offset of the batch
+    key length        varint    -1: no key
+    key
+    value length      varint    -1: no value
+    value
+    header count      varint
+    for every header: key length varint, key (UTF-8), value length varint (-1: no value), value
+
+Change both twins together: the property tests hold them equal, to the last word of every error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, NoReturn
+
+from ottla.records.errors import CorruptBatch
+from ottla.records.header import (
+    BATCH_OVERHEAD,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    MIN_LENGTH,
+    BatchHeader,
+    crc_of,
+    crc_problem,
+    length_problem,
+    magic_problem,
+    shape_problem,
+)
+from ottla.records.types import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
+
+_MIN_RECORD = 7
+_MIN_HEADER = 2
+_INT32_MAX = 2**31 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+
+class _Bad(Exception):
+    """What is wrong with the record at hand."""
+
+
+class _Span(NamedTuple):
+    """Where the parts of one record are in the payload; a length of -1 is a null."""
+
+    offset: int
+    timestamp: int
+    key: int
+    key_length: int
+    value: int
+    value_length: int
+    headers: int
+    header_count: int
+
+
+def decode_records(payload: Buffer, header: BatchHeader, position: int) -> list[Record]:
+    data = bytes(payload)
+    return [
+        Record(
+            span.offset,
+            span.timestamp,
+            _cut(data, span.key, span.key_length),
+            _cut(data, span.value, span.value_length),
+            _headers(data, span.headers, span.header_count) if span.header_count else (),
+        )
+        for span in _walk(data, header, position)
+    ]
+
+
+def decode_keys(payload: Buffer, header: BatchHeader, position: int) -> list[KeyEntry]:
+    data = bytes(payload)
+    return [
+        (span.offset, span.timestamp, _cut(data, span.key, span.key_length), span.value_length >= 0)
+        for span in _walk(data, header, position)
+    ]
+
+
+def summarize(payload: Buffer, header: BatchHeader, position: int) -> BatchSummary:
+    latest = latest_offset = earliest = -1
+    keyless = seen = 0
+    for span in _walk(bytes(payload), header, position):
+        if not seen or span.timestamp > latest:
+            latest, latest_offset = span.timestamp, span.offset
+        earliest = span.timestamp if not seen else min(earliest, span.timestamp)
+        keyless += span.key_length < 0
+        seen += 1
+    # Deltas only grow and end at the last one, so as many records as deltas leave no room for a gap.
+    return BatchSummary(latest, latest_offset, earliest, keyless, seen == header.last_offset_delta + 1)
+
+
+def find_timestamp(
+    payload: Buffer, header: BatchHeader, position: int, timestamp: int, min_offset: int
+) -> tuple[int, int] | None:
+    for span in _walk(bytes(payload), header, position):
+        if span.timestamp >= timestamp and span.offset >= min_offset:
+            return span.offset, span.timestamp
+    return None
+
+
+def _walk(data: bytes, header: BatchHeader, position: int) -> Iterator[_Span]:
+    """Every record of the payload, checked in full; CorruptBatch at the first that is wrong."""
+    count = header.record_count
+    if count * _MIN_RECORD > len(data):
+        raise CorruptBatch(position, f"{len(data)} bytes cannot hold {count} records")
+    fixed = header.max_timestamp if header.is_log_append_time else None
+    at, next_delta = 0, 0
+    for index in range(count):
+        try:
+            span, at = _span(data, at, header, next_delta)
+        except _Bad as error:
+            raise CorruptBatch(position, f"record {index} of {count}: {error}") from None
+        next_delta = span.offset - header.base_offset + 1
+        yield span if fixed is None else span._replace(timestamp=fixed)
+    if at != len(data):
+        raise CorruptBatch(position, f"{len(data) - at} bytes are left behind the last of {count} records")
+
+
+def _span(data: bytes, at: int, header: BatchHeader, least_delta: int) -> tuple[_Span, int]:
+    length, at = _varint(data, at, len(data))
+    end = at + length
+    if length < _MIN_RECORD - 1 or end > len(data):
+        raise _Bad("its length is out of bounds")
+    timestamp_delta, at = _varlong(data, at + 1, end)
+    offset_delta, at = _varint(data, at, end)
+    if not least_delta <= offset_delta <= header.last_offset_delta:
+        raise _Bad("its offset delta is out of order or beyond the last of the batch")
+    timestamp = header.base_timestamp + timestamp_delta
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise _Bad("its timestamp is out of range")
+    key_length, key = _varint(data, at, end)
+    value_length, value = _varint(data, _skip(key, key_length, end, "key"), end)
+    header_count, headers = _varint(data, _skip(value, value_length, end, "value"), end)
+    if _skip_headers(data, headers, header_count, end) != end:
+        raise _Bad("its length is not that of its parts")
+    offset = header.base_offset + offset_delta
+    return _Span(offset, timestamp, key, key_length, value, value_length, headers, header_count), end
+
+
+def _skip(start: int, length: int, end: int, part: str) -> int:
+    if length < -1 or length > end - start:
+        raise _Bad(f"its {part} length is out of bounds")
+    return start + length if length > 0 else start
+
+
+def _skip_headers(data: bytes, at: int, count: int, end: int) -> int:
+    if count < 0 or count * _MIN_HEADER > end - at:
+        raise _Bad("its header count is out of bounds")
+    for _ in range(count):
+        length, at = _varint(data, at, end)
+        if length < 0:
+            raise _Bad("a header key is missing")
+        at = _skip(at, length, end, "header key")
+        length, at = _varint(data, at, end)
+        at = _skip(at, length, end, "header value")
+    return at
+
+
+def _headers(data: bytes, at: int, count: int) -> Headers:
+    """The headers of a record that has been walked already."""
+    end = len(data)
+    headers = []
+    for _ in range(count):
+        length, at = _varint(data, at, end)
+        key = data[at : at + length].decode("utf-8", "surrogateescape")
+        length, at = _varint(data, at + length, end)
+        headers.append((key, _cut(data, at, length)))
+        at += max(length, 0)
+    return tuple(headers)
+
+
+def _cut(data: bytes, start: int, length: int) -> bytes | None:
+    return data[start : start + length] if length >= 0 else None
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    raw, at = _unsigned(data, at, end, 32)
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _varlong(data: bytes, at: int, end: int) -> tuple[int, int]:
+    raw, at = _unsigned(data, at, end, 64)
+    return (raw >> 1) ^ -(raw & 1), at
+
+
+def _unsigned(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
+    raw = shift = 0
+    while at < end:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if raw >> bits:
+                break
+            return raw, at
+        shift += 7
+        if shift >= bits:
+            break
+    else:
+        raise _Bad("it ends inside of a number")
+    raise _Bad(f"a number has more than {bits} bits")
+
+
+def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> tuple[bytearray, int]:
+    output = bytearray(BATCH_OVERHEAD)
+    latest = -1
+    least = 0
+    for index, record in enumerate(records):
+        delta = record.offset - base_offset
+        if not least <= delta <= _INT32_MAX:
+            _refuse(
+                index, f"offset {record.offset} does not follow in a batch with base offset {base_offset}"
+            )
+        least = delta + 1
+        body = _body(record, record.timestamp - base_timestamp, delta, index)
+        _write_varint(output, len(body))
+        output += body
+        latest = record.timestamp if index == 0 else max(latest, record.timestamp)
+    return output, latest
+
+
+def _body(record: Record, timestamp_delta: int, offset_delta: int, index: int) -> bytearray:
+    if not (_INT64_MIN <= record.timestamp <= _INT64_MAX and _INT64_MIN <= timestamp_delta <= _INT64_MAX):
+        _refuse(index, f"timestamp {record.timestamp} is out of range")
+    body = bytearray(1)
+    _write_varint(body, timestamp_delta)
+    _write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    _write_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _write_bytes(body, key.encode("utf-8", "surrogateescape"))
+        _write_bytes(body, value)
+    return body
+
+
+def _refuse(index: int, reason: str) -> NoReturn:
+    raise ValueError(f"record {index}: {reason}")
+
+
+def _write_bytes(output: bytearray, data: bytes | None) -> None:
+    if data is None:
+        output.append(1)
+    else:
+        _write_varint(output, len(data))
+        output += data
+
+
+def _write_varint(output: bytearray, value: int) -> None:
+    raw = (value << 1) ^ (value >> 63)
+    while raw > 0x7F:
+        output.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    output.append(raw)
+
+
+def scan(buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan:
+    if not 0 <= position <= end <= len(buffer):
+        raise ValueError(f"no range {position} to {end} in a buffer of {len(buffer)} bytes")
+    batches: list[tuple[int, BatchHeader]] = []
+    while position < end:
+        header, problem = _scan_one(buffer, position, end, check_crc)
+        if header is None:
+            return Scan(batches, position, problem, problem is None)
+        batches.append((position, header))
+        position += header.size
+    return Scan(batches, position, None, False)
+
+
+def _scan_one(
+    buffer: Buffer, position: int, end: int, check_crc: bool
+) -> tuple[BatchHeader | None, str | None]:
+    """The valid batch at `position`, or what is wrong with it, or neither when the bytes just end inside of it."""
+    there = end - position
+    if there < BATCH_OVERHEAD:
+        return None, _early_problem(buffer, position, there)
+    header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    if problem := shape_problem(header):
+        return None, problem
+    if there < header.size:
+        return None, None
+    if check_crc and (actual := crc_of(buffer, position, header.size)) != header.crc:
+        return None, crc_problem(header.crc, actual)
+    return header, None
+
+
+def _early_problem(buffer: Buffer, position: int, there: int) -> str | None:
+    """What can be said of a header that is not whole: the length and the magic, as far as they are there."""
+    partial = bytes(memoryview(buffer)[position : position + there])
+    length = int.from_bytes(partial[8:12], "big", signed=True)
+    if there >= LOG_OVERHEAD and length < MIN_LENGTH:
+        return length_problem(length)
+    if there > MAGIC_AT and (magic := int.from_bytes(partial[MAGIC_AT : MAGIC_AT + 1], signed=True)) != MAGIC:
+        return magic_problem(magic)
+    return None

@@ -1,0 +1,178 @@
+"""Whole batches: encode and decode, and what can be asked of a batch without unpacking it into objects.
+
+The loops over records are in the kernels; the header and the compression are handled here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ottla.records._kernels import kernels
+from ottla.records.compression import Compression, compress, decompress
+from ottla.records.errors import CorruptBatch, DecompressionError
+from ottla.records.header import (
+    BATCH_OVERHEAD,
+    COMPRESSION_MASK,
+    CONTROL,
+    CRC_AT,
+    DELETE_HORIZON,
+    HEADER,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_OFFSET,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc_of,
+    cut_problem,
+    read_header,
+    shape_problem,
+)
+from ottla.records.types import BatchSummary, Buffer, KeyEntry, Record, Scan
+
+_NO_TIMESTAMP = -1
+_MAX_DELTA = 2**31 - 2  # the record count is an int32 as well
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    compression: Compression = Compression.NONE,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    log_append_time: int | None = None,
+    delete_horizon: int | None = None,
+    max_timestamp: int | None = None,
+) -> bytes:
+    """One batch of `records`, whose offsets must grow but may have gaps.
+
+    `base_offset` and `last_offset` are those of the first and last record unless given: a compacted batch keeps
+    its own. Without records both are needed, and `max_timestamp` may be given, which otherwise is that of the records.
+    """
+    base, last = _offset_range(records, base_offset, last_offset)
+    base_timestamp = _base_timestamp(records, delete_horizon, max_timestamp)
+    output, latest = kernels.encode_records(records, base, base_timestamp)
+    codec = compression if records else Compression.NONE
+    if codec is not Compression.NONE:
+        output = _compressed(output, codec, level)
+    attributes = (
+        codec
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0)
+        | (LOG_APPEND_TIME if log_append_time is not None else 0)
+        | (DELETE_HORIZON if delete_horizon is not None else 0)
+    )
+    header = BatchHeader(
+        base_offset=base,
+        batch_length=len(output) - LOG_OVERHEAD,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=last - base,
+        base_timestamp=base_timestamp,
+        max_timestamp=_first(log_append_time, max_timestamp, latest),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return _seal(output, header)
+
+
+def decode_batch(buffer: Buffer, position: int = 0, *, max_size: int | None = None) -> list[Record]:
+    """The records of the batch at `position`; CorruptBatch when it is damaged (the CRC is not looked at).
+
+    A compressed batch may unpack to `max_size` bytes, by default 128 MiB.
+    """
+    header, payload = _payload(buffer, position, max_size)
+    return kernels.decode_records(payload, header, position)
+
+
+def decode_keys(buffer: Buffer, position: int = 0, *, max_size: int | None = None) -> list[KeyEntry]:
+    """Offset, timestamp, key and "has a value" of every record: what compaction maps."""
+    header, payload = _payload(buffer, position, max_size)
+    return kernels.decode_keys(payload, header, position)
+
+
+def summarize(buffer: Buffer, position: int = 0, *, max_size: int | None = None) -> BatchSummary:
+    """Walk and check all records of the batch without making an object of any: what a broker validates."""
+    header, payload = _payload(buffer, position, max_size)
+    return kernels.summarize(payload, header, position)
+
+
+def find_timestamp(
+    buffer: Buffer, position: int, timestamp: int, *, min_offset: int = 0, max_size: int | None = None
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record at or above `min_offset` that is not older than `timestamp`."""
+    header, payload = _payload(buffer, position, max_size)
+    return kernels.find_timestamp(payload, header, position, timestamp, min_offset)
+
+
+def scan(buffer: Buffer, position: int, end: int, *, check_crc: bool = True) -> Scan:
+    """The valid batches from `position` on, up to the first that is damaged or not whole before `end`."""
+    return kernels.scan(buffer, position, end, check_crc)
+
+
+def _payload(buffer: Buffer, position: int, max_size: int | None) -> tuple[BatchHeader, Buffer]:
+    """The header, of a possible shape, and the uncompressed bytes of the records."""
+    header = read_header(buffer, position)
+    problem = shape_problem(header)
+    if problem is None and len(buffer) - position < header.size:
+        problem = cut_problem(header, len(buffer) - position)
+    if problem is not None:
+        raise CorruptBatch(position, problem)
+    records = memoryview(buffer)[position + BATCH_OVERHEAD : position + header.size]
+    if not header.attributes & COMPRESSION_MASK:
+        return header, records
+    try:
+        return header, decompress(header.compression, records, max_size)
+    except DecompressionError as error:
+        raise CorruptBatch(position, str(error)) from error
+    except ValueError:
+        raise CorruptBatch(
+            position, f"compression {header.attributes & COMPRESSION_MASK} is unknown"
+        ) from None
+
+
+def _offset_range(
+    records: Sequence[Record], base_offset: int | None, last_offset: int | None
+) -> tuple[int, int]:
+    if not records and (base_offset is None or last_offset is None):
+        raise ValueError("a batch without records needs base_offset and last_offset")
+    base = records[0].offset if base_offset is None else base_offset
+    last = records[-1].offset if last_offset is None else last_offset
+    if not 0 <= base <= last < MAX_OFFSET or last - base > _MAX_DELTA:
+        raise ValueError(f"a batch cannot reach from offset {base} to {last}")
+    if records and records[-1].offset > last:
+        raise ValueError(f"offset {records[-1].offset} is beyond the last offset {last} of the batch")
+    return base, last
+
+
+def _base_timestamp(records: Sequence[Record], delete_horizon: int | None, max_timestamp: int | None) -> int:
+    """Records count from the delete horizon when there is one: the field has room for only one of the two."""
+    return _first(delete_horizon, records[0].timestamp if records else max_timestamp, _NO_TIMESTAMP)
+
+
+def _first(*candidates: int | None) -> int:
+    return next(value for value in candidates if value is not None)
+
+
+def _compressed(output: bytearray, codec: Compression, level: int | None) -> bytearray:
+    with memoryview(output) as view, view[BATCH_OVERHEAD:] as payload:
+        return bytearray(BATCH_OVERHEAD) + compress(codec, payload, level)
+
+
+def _seal(output: bytearray, header: BatchHeader) -> bytes:
+    """Write the header in front of the records, with the CRC of it all."""
+    HEADER.pack_into(output, 0, *header)
+    struct.pack_into(">I", output, CRC_AT, crc_of(output, 0, len(output)))
+    return bytes(output)

@@ -1,0 +1,219 @@
+"""The codecs of a record batch: what Kafka's clients write, and all that they may read.
+
+    gzip    RFC 1952, one or more members
+    snappy  written in the xerial framing below; a bare snappy block (librdkafka) is read as well
+    lz4     the frame format, 64 KiB blocks that do not depend on each other (the Java client refuses linked
+            ones); every valid frame is read
+    zstd    one or more frames
+
+The xerial framing, big endian: magic ``82 "SNAPPY" 00``, version int32 (1), lowest compatible version int32 (1),
+then for every 32 KiB of input: length int32, a bare snappy block.
+
+Nothing here allocates more than `max_size` for the output, whatever the bytes claim. Where a codec's headers bound
+the output, they are walked before a byte is unpacked.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Protocol, TypeAlias
+
+import cramjam
+
+from ottla.records._frames import lz4_bound, zstd_bound
+from ottla.records.errors import DecompressionError
+
+Data: TypeAlias = bytes | bytearray | memoryview
+
+MAX_DECOMPRESSED = 128 * 1024 * 1024
+"""The default limit of what one batch may unpack to: more than the largest request a broker takes by default."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024
+_XERIAL_LENGTH = struct.Struct(">I")
+
+_LZ4_BLOCK = 64 * 1024
+_LZ4_FRAME_HEADER = bytes.fromhex(
+    "04224d18 60 40 82"
+)  # version 1, independent blocks, 64 KiB, checksum of these
+_LZ4_LENGTH = struct.Struct("<I")
+_LZ4_STORED = 0x8000_0000
+_LZ4_END = bytes(4)
+_LZ4_KAFKA_DEFAULT = 9
+
+_GZIP_MAX_MEMBERS = 64  # writers make one; each further one costs a copy of what follows
+_SNAPPY_MAX_RATIO = 22  # the densest element, a copy of 64 bytes, takes 3
+
+
+class Compression(IntEnum):
+    """Kafka's codes, as in the lowest three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+LEVELS = {
+    Compression.GZIP: (1, 9, 6),
+    Compression.LZ4: (1, 17, _LZ4_KAFKA_DEFAULT),
+    Compression.ZSTD: (-131072, 22, 3),
+}
+"""Lowest, highest and default level, as Kafka has them; gzip also takes -1 for its default."""
+
+
+class _Codec(Protocol):
+    def decompress(self, data: Data) -> cramjam.Buffer: ...
+    def decompress_into(self, data: Data, output: bytearray) -> int: ...
+
+
+def compress(codec: Compression, data: Data, level: int | None = None) -> bytes:
+    """`data` in `codec`'s format. `level` is Kafka's; ValueError when it is out of the codec's range."""
+    if codec is Compression.NONE:
+        return bytes(data)
+    if codec is Compression.SNAPPY:
+        return _compress_snappy(memoryview(data))
+    return _COMPRESSORS[codec](data, _level(codec, level))
+
+
+def decompress(codec: Compression, data: Data, max_size: int | None = None) -> bytes:
+    """What `data` unpacks to; DecompressionError when it is damaged or unpacks to more than `max_size` bytes."""
+    limit = MAX_DECOMPRESSED if max_size is None else max_size
+    if codec is Compression.NONE:
+        if len(data) > limit:
+            raise too_large(limit)
+        return bytes(data)
+    try:
+        return _DECOMPRESSORS[codec](data, limit)
+    except (cramjam.DecompressionError, zlib.error) as error:
+        raise DecompressionError(f"{codec.name.lower()} data is damaged: {error}") from error
+
+
+def too_large(limit: int) -> DecompressionError:
+    return DecompressionError(f"the data unpacks to more than the limit of {limit} bytes")
+
+
+def _level(codec: Compression, level: int | None) -> int:
+    lowest, highest, default = LEVELS[codec]
+    if level is None or (codec is Compression.GZIP and level == -1):
+        return default
+    if not lowest <= level <= highest:
+        raise ValueError(f"{codec.name.lower()} level must be from {lowest} to {highest}, not {level}")
+    return level
+
+
+def _compress_gzip(data: Data, level: int) -> bytes:
+    return zlib.compress(data, level, wbits=31)
+
+
+def _compress_zstd(data: Data, level: int) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=level))
+
+
+def _compress_snappy(data: memoryview) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+        parts += (_XERIAL_LENGTH.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: Data, level: int) -> bytes:
+    # As in Kafka, the default level stands for the fast compressor and any other for the high one.
+    options = {} if level == _LZ4_KAFKA_DEFAULT else {"mode": "high_compression", "compression": level}
+    view = memoryview(data)
+    parts = [_LZ4_FRAME_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK):
+        parts += _lz4_block(view[start : start + _LZ4_BLOCK], options)
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _lz4_block(data: memoryview, options: dict[str, str | int]) -> tuple[bytes, bytes]:
+    packed = bytes(cramjam.lz4.compress_block(data, store_size=False, **options))
+    if len(packed) < len(data):
+        return _LZ4_LENGTH.pack(len(packed)), packed
+    return _LZ4_LENGTH.pack(len(data) | _LZ4_STORED), bytes(data)
+
+
+def _decompress_gzip(data: Data, limit: int) -> bytes:
+    parts: list[bytes] = []
+    room = limit
+    rest = bytes(data)
+    while rest or not parts:
+        if len(parts) == _GZIP_MAX_MEMBERS:
+            raise DecompressionError(f"gzip data has more than {_GZIP_MAX_MEMBERS} members")
+        member = zlib.decompressobj(wbits=31)
+        parts.append(member.decompress(rest, room + 1))
+        room -= len(parts[-1])
+        if room < 0:
+            raise too_large(limit)
+        if not member.eof:
+            raise DecompressionError("gzip data is damaged: it ends early")
+        rest = member.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _decompress_snappy(data: Data, limit: int) -> bytes:
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _snappy_block(view, limit, limit)
+    parts: list[bytes] = []
+    room = limit
+    at = len(_XERIAL_HEADER)
+    if len(view) < at:
+        raise DecompressionError("snappy data is damaged: it ends inside of the header")
+    while at < len(view):
+        if len(view) - at < 4 or (end := at + 4 + _XERIAL_LENGTH.unpack_from(view, at)[0]) > len(view):
+            raise DecompressionError("snappy data is damaged: it ends inside of a block")
+        parts.append(_snappy_block(view[at + 4 : end], room, limit))
+        room -= len(parts[-1])
+        at = end
+    return b"".join(parts)
+
+
+def _snappy_block(block: memoryview, room: int, limit: int) -> bytes:
+    size: int = cramjam.snappy.decompress_raw_len(block)
+    if size > len(block) * _SNAPPY_MAX_RATIO:
+        raise DecompressionError(f"snappy data is damaged: {len(block)} bytes cannot hold {size}")
+    if size > room:
+        raise too_large(limit)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _decompress_lz4(data: Data, limit: int) -> bytes:
+    return _bounded(cramjam.lz4, data, lz4_bound(memoryview(data)), limit)
+
+
+def _decompress_zstd(data: Data, limit: int) -> bytes:
+    return _bounded(cramjam.zstd, data, zstd_bound(memoryview(data)), limit)
+
+
+def _bounded(codec: _Codec, data: Data, bound: int, limit: int) -> bytes:
+    """Unpack freely when the bound from the headers is within the limit, else into a buffer of the limit."""
+    if bound <= limit:
+        return bytes(codec.decompress(data))
+    output = bytearray(limit)
+    try:
+        size = codec.decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        raise DecompressionError(f"the data is damaged or unpacks to more than {limit} bytes") from error
+    return bytes(memoryview(output)[:size])
+
+
+_COMPRESSORS: dict[Compression, Callable[[Data, int], bytes]] = {
+    Compression.GZIP: _compress_gzip,
+    Compression.LZ4: _compress_lz4,
+    Compression.ZSTD: _compress_zstd,
+}
+_DECOMPRESSORS: dict[Compression, Callable[[Data, int], bytes]] = {
+    Compression.GZIP: _decompress_gzip,
+    Compression.SNAPPY: _decompress_snappy,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
+}
