@@ -10,8 +10,8 @@
         │   └── ConfigError           a configuration name or value of ottla's own tables
         └── (all other codes)
 
-A class is named after Kafka's constant (``UNKNOWN_TOPIC_ID`` is `UnknownTopicId`), and its docstring is the message that an
-error has when nobody gave it a better one. To add a code, add its class in the order of the codes.
+A class is named after Kafka's constant (``UNKNOWN_TOPIC_ID`` is `UnknownTopicId`), and its docstring is the
+message that an error has when nobody gave it a better one. A new code is a new class below.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BY_CODE: dict[int, type[KafkaError]] = {}
 
 
 def error_class(code: int) -> type[KafkaError]:
-    """The class of a code. A code from a newer Kafka than this gives `UnknownServerError`, as Kafka's own clients do.
+    """The class of a code; `UnknownServerError` for a code that this version does not know.
 
     >>> error_class(3).name
     'UNKNOWN_TOPIC_OR_PARTITION'

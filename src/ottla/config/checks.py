@@ -1,0 +1,102 @@
+"""Rules that tie names of the broker's configuration together. Rules of a single name are in broker.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ottla.config.listeners import problem_of_advertised, problem_of_listeners
+from ottla.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ottla.config.broker import BrokerConfig
+
+_MEGABYTE = 1024 * 1024
+
+
+def check_broker(config: BrokerConfig) -> None:
+    """ConfigError with the first rule that is broken."""
+    for problem in _problems(config):
+        raise ConfigError(problem)
+
+
+def _problems(config: BrokerConfig) -> Iterator[str]:
+    yield from _identity(config)
+    yield from _listening(config)
+    yield from _connections(config)
+    yield from _logs(config)
+
+
+def _identity(config: BrokerConfig) -> Iterator[str]:
+    if "node.id" in config.given and config.broker_id not in (-1, config.node_id):
+        yield f"broker.id ({config.broker_id}) is not node.id ({config.node_id}): give only one of them."
+    if config.log_dirs is not None and not config.log_dirs:
+        yield "log.dirs must name at least one directory."
+    if not config.log_dir:
+        yield "log.dir must name a directory."
+
+
+def _listening(config: BrokerConfig) -> Iterator[str]:
+    problem = problem_of_listeners(config.listeners)
+    if problem:
+        yield f"Invalid configuration listeners: {problem}."
+    problem = problem_of_advertised(config.advertised_listeners or (), config.listeners)
+    if problem:
+        yield f"Invalid configuration advertised.listeners: {problem}."
+    protocols = security_protocols(config.listener_security_protocol_map)
+    for listener in config.listeners:
+        protocol = protocols.get(listener.name)
+        if protocol is None:
+            yield f"listener.security.protocol.map says no protocol for the listener {listener.name}."
+        elif protocol != "PLAINTEXT":
+            yield f"The listener {listener.name} asks for {protocol}, but this broker only speaks PLAINTEXT."
+
+
+def security_protocols(text: str) -> dict[str, str]:
+    """The protocol of each listener's name; ConfigError if the text is not NAME:PROTOCOL,NAME:PROTOCOL..."""
+    pairs = [item.strip().partition(":") for item in text.split(",") if item.strip()]
+    for name, _, protocol in pairs:
+        if not name or not protocol:
+            raise ConfigError(
+                f"Invalid value {text!r} for configuration listener.security.protocol.map: "
+                "expected NAME:PROTOCOL, separated by commas."
+            )
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+
+
+def _connections(config: BrokerConfig) -> Iterator[str]:
+    overrides = connection_overrides(config.max_connections_per_ip_overrides)
+    if config.max_connections_per_ip == 0 and not overrides:
+        yield (
+            "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides lets some address in: "
+            "nobody could connect."
+        )
+
+
+def connection_overrides(text: str) -> dict[str, int]:
+    """The limit of each address; ConfigError if the text is not address:number,address:number..."""
+    limits: dict[str, int] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        address, _, number = item.rpartition(":")
+        if not address or not number.isascii() or not number.isdigit():
+            raise ConfigError(
+                f"Invalid value {text!r} for configuration max.connections.per.ip.overrides: "
+                "expected address:number, separated by commas."
+            )
+        limits[address.strip("[]")] = int(number)
+    return limits
+
+
+def _logs(config: BrokerConfig) -> Iterator[str]:
+    for name in ("log_retention_ms", "log_retention_minutes", "log_retention_hours"):
+        if getattr(config, name) == 0:
+            yield f"{name.replace('_', '.')} must be -1 (no limit) or at least 1."
+    shortest, longest = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
+    if shortest > longest:
+        yield (
+            f"log.cleaner.min.compaction.lag.ms ({shortest}) must not be greater than "
+            f"log.cleaner.max.compaction.lag.ms ({longest})."
+        )
+    threads = max(config.log_cleaner_threads, 1)
+    if config.log_cleaner_enable and config.log_cleaner_dedupe_buffer_size // threads <= _MEGABYTE:
+        yield "log.cleaner.dedupe.buffer.size must be more than 1 MiB for each of log.cleaner.threads."

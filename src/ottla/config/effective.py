@@ -1,0 +1,87 @@
+"""How the defaults of the broker and a topic's own settings make the configuration of the topic.
+
+Kafka gives most names of a topic another name on the broker, and some have several there in different units.
+The first one in `BROKER_NAMES` that has a value wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.table import attribute
+from ottla.config.topic import TopicConfig
+
+_MINUTE = 60_000
+_HOUR = 60 * _MINUTE
+
+
+class BrokerName(NamedTuple):
+    """A name of the broker that sets the default of a topic's name; `unit` is the milliseconds of one."""
+
+    name: str
+    unit: int = 1
+
+
+BROKER_NAMES: Mapping[str, tuple[BrokerName, ...]] = {
+    "cleanup.policy": (BrokerName("log.cleanup.policy"),),
+    "compression.gzip.level": (BrokerName("compression.gzip.level"),),
+    "compression.lz4.level": (BrokerName("compression.lz4.level"),),
+    "compression.type": (BrokerName("compression.type"),),
+    "compression.zstd.level": (BrokerName("compression.zstd.level"),),
+    "delete.retention.ms": (BrokerName("log.cleaner.delete.retention.ms"),),
+    "file.delete.delay.ms": (BrokerName("log.segment.delete.delay.ms"),),
+    "flush.messages": (BrokerName("log.flush.interval.messages"),),
+    "flush.ms": (BrokerName("log.flush.interval.ms"), BrokerName("log.flush.scheduler.interval.ms")),
+    "index.interval.bytes": (BrokerName("log.index.interval.bytes"),),
+    "local.retention.bytes": (BrokerName("log.local.retention.bytes"),),
+    "local.retention.ms": (BrokerName("log.local.retention.ms"),),
+    "max.compaction.lag.ms": (BrokerName("log.cleaner.max.compaction.lag.ms"),),
+    "max.message.bytes": (BrokerName("message.max.bytes"),),
+    "message.timestamp.after.max.ms": (BrokerName("log.message.timestamp.after.max.ms"),),
+    "message.timestamp.before.max.ms": (BrokerName("log.message.timestamp.before.max.ms"),),
+    "message.timestamp.type": (BrokerName("log.message.timestamp.type"),),
+    "min.cleanable.dirty.ratio": (BrokerName("log.cleaner.min.cleanable.ratio"),),
+    "min.compaction.lag.ms": (BrokerName("log.cleaner.min.compaction.lag.ms"),),
+    "min.insync.replicas": (BrokerName("min.insync.replicas"),),
+    "preallocate": (BrokerName("log.preallocate"),),
+    "retention.bytes": (BrokerName("log.retention.bytes"),),
+    "retention.ms": (
+        BrokerName("log.retention.ms"),
+        BrokerName("log.retention.minutes", _MINUTE),
+        BrokerName("log.retention.hours", _HOUR),
+    ),
+    "segment.bytes": (BrokerName("log.segment.bytes"),),
+    "segment.index.bytes": (BrokerName("log.index.size.max.bytes"),),
+    "segment.jitter.ms": (BrokerName("log.roll.jitter.ms"), BrokerName("log.roll.jitter.hours", _HOUR)),
+    "segment.ms": (BrokerName("log.roll.ms"), BrokerName("log.roll.hours", _HOUR)),
+    "unclean.leader.election.enable": (BrokerName("unclean.leader.election.enable"),),
+}
+
+
+def effective_topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+    """What holds for a topic with these settings of its own; ConfigError names one that is not valid."""
+    defaults: dict[str, object] = {name: default_of(broker, name) for name in BROKER_NAMES}
+    return TopicConfig.parse({**defaults, **TopicConfig.named(overrides)})
+
+
+def check_topic_overrides(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> None:
+    """ConfigError names a setting that is not valid, or does not fit the others or the broker's."""
+    effective_topic_config(broker or BrokerConfig(), overrides)
+
+
+def default_of(broker: BrokerConfig, name: str) -> Any:
+    """What a topic has for this name unless it says otherwise."""
+    for each in BROKER_NAMES[name]:
+        value = getattr(broker, attribute(each.name))
+        if value is not None:
+            return in_topic_unit(each, value)
+    raise AssertionError(f"no name of the broker has a default for {name}")
+
+
+def in_topic_unit(source: BrokerName, value: Any) -> Any:
+    """The broker's value in the topic's unit. Any negative time is no limit, in whatever unit."""
+    if source.name.startswith("log.retention.") and source.name != "log.retention.bytes" and value < 0:
+        return -1
+    return value * source.unit if source.unit > 1 else value
