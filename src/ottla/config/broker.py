@@ -332,12 +332,13 @@ class BrokerConfig(ConfigTable):
         """
         ignored = tuple(name for name in values if is_ignored(name.replace("_", ".")))
         named = cls.named({name: value for name, value in values.items() if name not in ignored})
-        parsed = {attribute(name): cls.rows()[name].parse(value) for name, value in named.items()}
-        given = {name: cls.rows()[name].canonical(value) for name, value in named.items()}
-        config = cls(
-            **parsed, given={name: text for name, text in given.items() if text is not None}, ignored=ignored
-        )
-        return config._without(_controller_listeners(values))._checked()
+        if "listeners" in named:
+            named["listeners"] = _without_controllers(named["listeners"], values)
+        rows = cls.rows()
+        parsed = {attribute(name): rows[name].parse(value) for name, value in named.items()}
+        texts = {name: rows[name].canonical(value) for name, value in named.items()}
+        given = {name: text for name, text in texts.items() if text is not None}
+        return cls(**parsed, given=given, ignored=ignored)._checked()
 
     def with_dynamic(self, dynamic: Mapping[str, str], default: Mapping[str, str] | None = None) -> Self:
         """This configuration with what was altered at run time, for this broker and for all brokers."""
@@ -377,19 +378,17 @@ class BrokerConfig(ConfigTable):
             return f" It is a name of topics; for the default of all topics see {_topic_default(name)}."
         return did_you_mean(name, cls.rows())
 
-    def _without(self, names: frozenset[str]) -> Self:
-        """Leaves aside the listeners of Kafka's controllers, which stand in the same list."""
-        kept = tuple(listener for listener in self.listeners if listener.name not in names)
-        return replace(self, listeners=kept) if len(kept) < len(self.listeners) else self
-
     def _checked(self) -> Self:
         check_broker(self)
         return self
 
 
-def _controller_listeners(values: Mapping[str, object]) -> frozenset[str]:
+def _without_controllers(listeners: object, values: Mapping[str, object]) -> object:
+    """The listeners without those of Kafka's controllers, which stand in the same list."""
     names = values.get("controller.listener.names", values.get("controller_listener_names", ""))
-    return frozenset(name.strip().upper() for name in str(names).split(",") if name.strip())
+    left_out = {name.strip().upper() for name in str(names).split(",") if name.strip()}
+    parsed = BrokerConfig.rows()["listeners"].parse(listeners)
+    return tuple(listener for listener in parsed if listener.name not in left_out)
 
 
 def _topic_default(name: str) -> str:

@@ -1,0 +1,77 @@
+"""The reference page of all configurations, made from the tables.
+
+``python -m ottla.config.reference > docs/reference/configuration.md`` renews the page; a test fails while it
+is out of date. Change the sentences in topic.py and broker.py, and the frame of the page here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.effective import BROKER_NAMES
+from ottla.config.fields import DOUBLE_MAX, INT_MAX, LONG_MAX, Key
+from ottla.config.topic import TopicConfig
+
+_TITLE = """# Configuration reference
+
+Made from the tables of `ottla.config` by `python -m ottla.config.reference`; do not edit it by hand.
+
+Names, types, defaults and ranges are Kafka's, apart from the names that start with `ottla.`. A name that does
+not exist and a value out of range are refused with an error that says so. In Python the dots may be written
+as underscores (`num_partitions=3`).
+"""
+
+_TOPIC = """## Topics
+
+Set when a topic is created (`ottla topics create --config name=value`) or later (`ottla topics alter`). A
+topic without a setting of its own follows the broker's: the first of the names under "Broker's name" that is
+set.
+
+| Name | Type | Default | Range | Broker's name | Meaning |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+_BROKER = """## Broker
+
+Set in the file of `ottla broker --config FILE` (the notation of Kafka's `server.properties`). Those marked
+"yes" can be altered while the broker runs. Names of Kafka that have nothing to set here, such as
+`num.io.threads`, are left aside with a warning; names that ask for TLS, SASL or authorization are refused.
+
+| Name | Type | Default | Range | Alterable | Meaning |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    topics = (_row(key, _broker_names(key.name)) for key in _shown(TopicConfig.rows()))
+    broker = (_row(key, "yes" if key.dynamic else "no") for key in _shown(BrokerConfig.rows()))
+    return f"{_TITLE}\n{_TOPIC}{''.join(topics)}\n{_BROKER}{''.join(broker)}"
+
+
+def _shown(rows: Mapping[str, Key]) -> Iterator[Key]:
+    return (key for key in rows.values() if not key.internal)
+
+
+def _row(key: Key, column: str) -> str:
+    checks = "; ".join(check.says for check in key.checks)
+    cells = (f"`{key.name}`", key.type.name.lower(), _default(key), checks, column, key.doc)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _default(key: Key) -> str:
+    if key.default is None:
+        return "not set"
+    if key.default in (INT_MAX, LONG_MAX, DOUBLE_MAX):
+        return f"{key.format(key.default)} (no limit)"
+    return f"`{key.format(key.default)}`" if key.format(key.default) else "empty"
+
+
+def _broker_names(name: str) -> str:
+    return ", ".join(f"`{each.name}`" for each in BROKER_NAMES.get(name, ()))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
