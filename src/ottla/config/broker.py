@@ -338,7 +338,7 @@ class BrokerConfig(ConfigTable):
         parsed = {attribute(name): rows[name].parse(value) for name, value in named.items()}
         texts = {name: rows[name].canonical(value) for name, value in named.items()}
         given = {name: text for name, text in texts.items() if text is not None}
-        return cls(**parsed, given=given, ignored=ignored)._checked()
+        return cls(**parsed, given=given, ignored=ignored).checked()
 
     def with_dynamic(self, dynamic: Mapping[str, str], default: Mapping[str, str] | None = None) -> Self:
         """This configuration with what was altered at run time, for this broker and for all brokers."""
@@ -378,7 +378,7 @@ class BrokerConfig(ConfigTable):
             return f" It is a name of topics; for the default of all topics see {_topic_default(name)}."
         return did_you_mean(name, cls.rows())
 
-    def _checked(self) -> Self:
+    def checked(self) -> Self:
         check_broker(self)
         return self
 

@@ -62,8 +62,10 @@ BROKER_NAMES: Mapping[str, tuple[BrokerName, ...]] = {
 
 def effective_topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
     """What holds for a topic with these settings of its own; ConfigError names one that is not valid."""
-    defaults: dict[str, object] = {name: default_of(broker, name) for name in BROKER_NAMES}
-    return TopicConfig.parse({**defaults, **TopicConfig.named(overrides)})
+    values = {attribute(name): default_of(broker, name) for name in BROKER_NAMES}
+    for name, text in TopicConfig.named(overrides).items():
+        values[attribute(name)] = TopicConfig.rows()[name].parse(text)
+    return TopicConfig(**values).checked()
 
 
 def check_topic_overrides(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> None:

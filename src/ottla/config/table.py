@@ -36,7 +36,7 @@ class ConfigTable:
         """The configuration that has these values and the defaults for everything else."""
         named = cls.named(values)
         parsed = {attribute(name): cls.key(name).parse(value) for name, value in named.items()}
-        return cls(**parsed)._checked()
+        return cls(**parsed).checked()
 
     @classmethod
     def key(cls, name: str) -> Key:
@@ -62,7 +62,7 @@ class ConfigTable:
     def suggestion(cls, name: str) -> str:
         return did_you_mean(name, cls.rows())
 
-    def _checked(self) -> Self:
+    def checked(self) -> Self:
         """This configuration if its values fit each other, else ConfigError."""
         return self
 

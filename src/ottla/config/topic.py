@@ -218,7 +218,7 @@ class TopicConfig(ConfigTable):
         short = name.removeprefix("log.")
         return f" Did you mean {short}?" if short in cls.rows() else did_you_mean(name, cls.rows())
 
-    def _checked(self) -> Self:
+    def checked(self) -> Self:
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"min.compaction.lag.ms ({self.min_compaction_lag_ms}) must not be greater than "
