@@ -21,7 +21,7 @@ from ottla.records.header import (
     stamp,
     stamp_log_append_time,
 )
-from ottla.records.types import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
 
 __all__ = [
     "BATCH_OVERHEAD",

@@ -1,16 +1,29 @@
 """How much a compressed frame can unpack to at most, told from its headers alone.
 
-Both formats are a header and a list of blocks with their sizes, so a walk over the blocks costs next to nothing and
-a frame that lies about its content is found out before memory is given to it. Only the bounds are computed here: the
-content is checked by who unpacks it.
+Both formats are a header and a list of blocks with their sizes, so a walk over the blocks costs next to nothing,
+and a frame that lies about its content is found out before memory is given to it. Only the bounds are computed
+here: the content is checked by who unpacks it.
 
-LZ4 frame (little endian): magic 04 22 4d 18, flags (bit 2 content checksum, 3 content size, 4 block checksums,
-0 dictionary id), block descriptor (bits 4-6: largest block is 256 << 2 * n bytes), [content size 8], [dictionary
-id 4], header checksum 1; blocks of size 4 (bit 31: stored), data, [checksum 4]; size 0 ends; [checksum 4].
+An LZ4 frame, little endian:
 
-Zstandard frame: magic 28 b5 2f fd, descriptor (bits 6-7 size of the content size, 5 single segment, 2 checksum, 0-1
-size of the dictionary id), [window 1], [dictionary id], [content size]; blocks of header 3 (bit 0 last, bits 1-2 raw,
-run, compressed or reserved, then the size), data; [checksum 4].
+    magic         4  04 22 4d 18
+    flags         1  bit 0 dictionary id, 2 content checksum, 3 content size, 4 block checksums
+    descriptor    1  bits 4-6: the largest block has 256 << 2 * n bytes
+    content size  8  if flagged
+    dictionary    4  if flagged
+    checksum      1
+    blocks           size 4 (bit 31: stored as it is), data, checksum 4 if flagged; a size of 0 ends
+    checksum      4  if flagged
+
+A Zstandard frame, little endian:
+
+    magic         4  28 b5 2f fd
+    descriptor    1  bits 0-1 size of the dictionary id, 2 checksum, 5 single segment, 6-7 size of the content size
+    window        1  unless single segment
+    dictionary    0, 1, 2 or 4
+    content size  0 (1 if single segment), 2, 4 or 8
+    blocks           header 3 (bit 0 last, bits 1-2 raw, run, compressed or reserved, the rest size), data
+    checksum      4  if flagged
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The choice between the two twins of the hot loops; the one file of the package that reads the environment.
 
-`_speedups` is the compiled twin, `_pure` the one in Python: the same results and the same errors. ``OTTLA_PURE=1``
-takes the pure one; it also serves when the extension was not built. `KERNELS` says which is in use.
+`_speedups` is the compiled twin, `_pure` the one in Python: the same results and the same errors.
+``OTTLA_PURE=1`` takes the pure one; it also serves when the extension was not built. `KERNELS` says which it is.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ottla.records.header import BatchHeader
-from ottla.records.types import BatchSummary, Buffer, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, Buffer, KeyEntry, Record, Scan
 
 
 class Kernels(Protocol):
     """What both twins offer.
 
-    `payload` is the uncompressed records of the batch at `position` whose header is `header`. The header has been
-    checked for its shape; the payload is not trusted at all: whatever is in it, the only error is CorruptBatch.
+    `payload` is the uncompressed records of the batch at `position` whose header is `header`. The header has
+    been checked for its shape; the payload is not trusted: whatever is in it, the only error is CorruptBatch.
     """
 
     def decode_records(self, payload: Buffer, header: BatchHeader, position: int) -> list[Record]: ...

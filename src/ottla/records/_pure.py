@@ -1,4 +1,4 @@
-"""The hot loops in Python: the twin that defines what `_speedups` must do, and serves where that is not built.
+"""The hot loops in Python: the twin that says what `_speedups` must do, and serves where that is not built.
 
 A record, as it lies in the uncompressed payload of a batch (varints are zigzag, at most 5 bytes, varlong 10):
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
+from ottla.records import _problems
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import (
     BATCH_OVERHEAD,
@@ -36,7 +37,7 @@ from ottla.records.header import (
     magic_problem,
     shape_problem,
 )
-from ottla.records.types import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
 
 _MIN_RECORD = 7
 _MIN_HEADER = 2
@@ -109,57 +110,57 @@ def _walk(data: bytes, header: BatchHeader, position: int) -> Iterator[_Span]:
     """Every record of the payload, checked in full; CorruptBatch at the first that is wrong."""
     count = header.record_count
     if count * _MIN_RECORD > len(data):
-        raise CorruptBatch(position, f"{len(data)} bytes cannot hold {count} records")
+        raise CorruptBatch(position, _problems.too_many(len(data), count))
     fixed = header.max_timestamp if header.is_log_append_time else None
     at, next_delta = 0, 0
     for index in range(count):
         try:
             span, at = _span(data, at, header, next_delta)
         except _Bad as error:
-            raise CorruptBatch(position, f"record {index} of {count}: {error}") from None
+            raise CorruptBatch(position, _problems.of_record(index, count, str(error))) from None
         next_delta = span.offset - header.base_offset + 1
         yield span if fixed is None else span._replace(timestamp=fixed)
     if at != len(data):
-        raise CorruptBatch(position, f"{len(data) - at} bytes are left behind the last of {count} records")
+        raise CorruptBatch(position, _problems.left_over(len(data) - at, count))
 
 
 def _span(data: bytes, at: int, header: BatchHeader, least_delta: int) -> tuple[_Span, int]:
     length, at = _varint(data, at, len(data))
     end = at + length
     if length < _MIN_RECORD - 1 or end > len(data):
-        raise _Bad("its length is out of bounds")
+        raise _Bad(_problems.LENGTH)
     timestamp_delta, at = _varlong(data, at + 1, end)
     offset_delta, at = _varint(data, at, end)
     if not least_delta <= offset_delta <= header.last_offset_delta:
-        raise _Bad("its offset delta is out of order or beyond the last of the batch")
+        raise _Bad(_problems.OFFSET_DELTA)
     timestamp = header.base_timestamp + timestamp_delta
     if not _INT64_MIN <= timestamp <= _INT64_MAX:
-        raise _Bad("its timestamp is out of range")
+        raise _Bad(_problems.TIMESTAMP)
     key_length, key = _varint(data, at, end)
-    value_length, value = _varint(data, _skip(key, key_length, end, "key"), end)
-    header_count, headers = _varint(data, _skip(value, value_length, end, "value"), end)
+    value_length, value = _varint(data, _skip(key, key_length, end, _problems.KEY_LENGTH), end)
+    header_count, headers = _varint(data, _skip(value, value_length, end, _problems.VALUE_LENGTH), end)
     if _skip_headers(data, headers, header_count, end) != end:
-        raise _Bad("its length is not that of its parts")
+        raise _Bad(_problems.SIZE)
     offset = header.base_offset + offset_delta
     return _Span(offset, timestamp, key, key_length, value, value_length, headers, header_count), end
 
 
-def _skip(start: int, length: int, end: int, part: str) -> int:
+def _skip(start: int, length: int, end: int, problem: str) -> int:
     if length < -1 or length > end - start:
-        raise _Bad(f"its {part} length is out of bounds")
+        raise _Bad(problem)
     return start + length if length > 0 else start
 
 
 def _skip_headers(data: bytes, at: int, count: int, end: int) -> int:
     if count < 0 or count * _MIN_HEADER > end - at:
-        raise _Bad("its header count is out of bounds")
+        raise _Bad(_problems.HEADER_COUNT)
     for _ in range(count):
         length, at = _varint(data, at, end)
         if length < 0:
-            raise _Bad("a header key is missing")
-        at = _skip(at, length, end, "header key")
+            raise _Bad(_problems.HEADER_KEY_LENGTH)
+        at = _skip(at, length, end, _problems.HEADER_KEY_LENGTH)
         length, at = _varint(data, at, end)
-        at = _skip(at, length, end, "header value")
+        at = _skip(at, length, end, _problems.HEADER_VALUE_LENGTH)
     return at
 
 
@@ -204,53 +205,69 @@ def _unsigned(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
         if shift >= bits:
             break
     else:
-        raise _Bad("it ends inside of a number")
-    raise _Bad(f"a number has more than {bits} bits")
+        raise _Bad(_problems.NUMBER_CUT)
+    raise _Bad(_problems.NUMBER_32 if bits == 32 else _problems.NUMBER_64)
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> tuple[bytearray, int]:
     output = bytearray(BATCH_OVERHEAD)
-    latest = -1
-    least = 0
+    latest, next_delta = -1, 0
     for index, record in enumerate(records):
         delta = record.offset - base_offset
-        if not least <= delta <= _INT32_MAX:
-            _refuse(
-                index, f"offset {record.offset} does not follow in a batch with base offset {base_offset}"
-            )
-        least = delta + 1
-        body = _body(record, record.timestamp - base_timestamp, delta, index)
+        if not next_delta <= delta <= _INT32_MAX:
+            _refuse(index, _problems.offset_refusal(record.offset, base_offset))
+        timestamp_delta = record.timestamp - base_timestamp
+        if not (_fits(record.timestamp) and _fits(timestamp_delta)):
+            _refuse(index, _problems.timestamp_refusal(record.timestamp))
+        body = _body(record, timestamp_delta, delta, index)
+        if len(body) > _INT32_MAX:
+            _refuse(index, _problems.SIZE_REFUSAL)
         _write_varint(output, len(body))
         output += body
         latest = record.timestamp if index == 0 else max(latest, record.timestamp)
+        next_delta = delta + 1
     return output, latest
 
 
+def _fits(value: int) -> bool:
+    return _INT64_MIN <= value <= _INT64_MAX
+
+
 def _body(record: Record, timestamp_delta: int, offset_delta: int, index: int) -> bytearray:
-    if not (_INT64_MIN <= record.timestamp <= _INT64_MAX and _INT64_MIN <= timestamp_delta <= _INT64_MAX):
-        _refuse(index, f"timestamp {record.timestamp} is out of range")
+    headers = _header_parts(record.headers, index)
     body = bytearray(1)
     _write_varint(body, timestamp_delta)
     _write_varint(body, offset_delta)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    _write_varint(body, len(record.headers))
-    for key, value in record.headers:
-        _write_bytes(body, key.encode("utf-8", "surrogateescape"))
-        _write_bytes(body, value)
+    _write_part(body, record.key, index, "key")
+    _write_part(body, record.value, index, "value")
+    _write_varint(body, len(headers) // 2)
+    for part in headers:
+        _write_part(body, part, index, "header value")
     return body
 
 
+def _header_parts(headers: Headers, index: int) -> list[bytes | None]:
+    """Key, value, key, value, … as bytes."""
+    parts: list[bytes | None] = []
+    for key, value in headers:
+        if not isinstance(key, str):
+            raise TypeError(_problems.refusal(index, _problems.header_key_refusal(key)))
+        parts += (key.encode("utf-8", "surrogateescape"), value)
+    return parts
+
+
 def _refuse(index: int, reason: str) -> NoReturn:
-    raise ValueError(f"record {index}: {reason}")
+    raise ValueError(_problems.refusal(index, reason))
 
 
-def _write_bytes(output: bytearray, data: bytes | None) -> None:
-    if data is None:
+def _write_part(output: bytearray, part: bytes | None, index: int, name: str) -> None:
+    if part is None:
         output.append(1)
+    elif isinstance(part, bytes):
+        _write_varint(output, len(part))
+        output += part
     else:
-        _write_varint(output, len(data))
-        output += data
+        raise TypeError(_problems.refusal(index, _problems.type_refusal(name, part)))
 
 
 def _write_varint(output: bytearray, value: int) -> None:
@@ -263,7 +280,7 @@ def _write_varint(output: bytearray, value: int) -> None:
 
 def scan(buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan:
     if not 0 <= position <= end <= len(buffer):
-        raise ValueError(f"no range {position} to {end} in a buffer of {len(buffer)} bytes")
+        raise ValueError(_problems.range_refusal(position, end, len(buffer)))
     batches: list[tuple[int, BatchHeader]] = []
     while position < end:
         header, problem = _scan_one(buffer, position, end, check_crc)
@@ -277,10 +294,10 @@ def scan(buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan:
 def _scan_one(
     buffer: Buffer, position: int, end: int, check_crc: bool
 ) -> tuple[BatchHeader | None, str | None]:
-    """The valid batch at `position`, or what is wrong with it, or neither when the bytes just end inside of it."""
+    """The valid batch at `position`, or what is wrong with it; neither when the bytes just end inside."""
     there = end - position
     if there < BATCH_OVERHEAD:
-        return None, _early_problem(buffer, position, there)
+        return None, early_problem(buffer, position, there)
     header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if problem := shape_problem(header):
         return None, problem
@@ -291,7 +308,7 @@ def _scan_one(
     return header, None
 
 
-def _early_problem(buffer: Buffer, position: int, there: int) -> str | None:
+def early_problem(buffer: Buffer, position: int, there: int) -> str | None:
     """What can be said of a header that is not whole: the length and the magic, as far as they are there."""
     partial = bytes(memoryview(buffer)[position : position + there])
     length = int.from_bytes(partial[8:12], "big", signed=True)

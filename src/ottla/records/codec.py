@@ -29,7 +29,7 @@ from ottla.records.header import (
     read_header,
     shape_problem,
 )
-from ottla.records.types import BatchSummary, Buffer, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, Buffer, KeyEntry, Record, Scan
 
 _NO_TIMESTAMP = -1
 _MAX_DELTA = 2**31 - 2  # the record count is an int32 as well
@@ -54,8 +54,9 @@ def encode_batch(
 ) -> bytes:
     """One batch of `records`, whose offsets must grow but may have gaps.
 
-    `base_offset` and `last_offset` are those of the first and last record unless given: a compacted batch keeps
-    its own. Without records both are needed, and `max_timestamp` may be given, which otherwise is that of the records.
+    `base_offset` and `last_offset` are those of the first and last record unless given: a compacted batch
+    keeps its own. Without records both are needed, and `max_timestamp`, which otherwise is that of the records,
+    may be given. `log_append_time` and `delete_horizon` set the attribute that they are named after.
     """
     base, last = _offset_range(records, base_offset, last_offset)
     base_timestamp = _base_timestamp(records, delete_horizon, max_timestamp)
@@ -112,7 +113,7 @@ def summarize(buffer: Buffer, position: int = 0, *, max_size: int | None = None)
 def find_timestamp(
     buffer: Buffer, position: int, timestamp: int, *, min_offset: int = 0, max_size: int | None = None
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record at or above `min_offset` that is not older than `timestamp`."""
+    """Offset and timestamp of the first record from `min_offset` on that is not older than `timestamp`."""
     header, payload = _payload(buffer, position, max_size)
     return kernels.find_timestamp(payload, header, position, timestamp, min_offset)
 

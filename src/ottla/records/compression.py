@@ -6,11 +6,11 @@
             ones); every valid frame is read
     zstd    one or more frames
 
-The xerial framing, big endian: magic ``82 "SNAPPY" 00``, version int32 (1), lowest compatible version int32 (1),
-then for every 32 KiB of input: length int32, a bare snappy block.
+The xerial framing, big endian: magic ``82 "SNAPPY" 00``, version int32 (1), lowest compatible version int32
+(1), then for every 32 KiB of input: length int32, a bare snappy block.
 
-Nothing here allocates more than `max_size` for the output, whatever the bytes claim. Where a codec's headers bound
-the output, they are walked before a byte is unpacked.
+Nothing here allocates more than `max_size` for the output, whatever the bytes claim. Where a codec's headers
+bound the output, they are walked before a byte is unpacked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ottla.records.errors import DecompressionError
 Data: TypeAlias = bytes | bytearray | memoryview
 
 MAX_DECOMPRESSED = 128 * 1024 * 1024
-"""The default limit of what one batch may unpack to: more than the largest request a broker takes by default."""
+"""The default limit of what one batch may unpack to; by default a broker takes no larger request either."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -82,7 +82,7 @@ def compress(codec: Compression, data: Data, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Compression, data: Data, max_size: int | None = None) -> bytes:
-    """What `data` unpacks to; DecompressionError when it is damaged or unpacks to more than `max_size` bytes."""
+    """What `data` unpacks to; DecompressionError if it is damaged or unpacks to more than `max_size` bytes."""
     limit = MAX_DECOMPRESSED if max_size is None else max_size
     if codec is Compression.NONE:
         if len(data) > limit:
@@ -124,18 +124,21 @@ def _compress_snappy(data: memoryview) -> bytes:
 
 
 def _compress_lz4(data: Data, level: int) -> bytes:
-    # As in Kafka, the default level stands for the fast compressor and any other for the high one.
-    options = {} if level == _LZ4_KAFKA_DEFAULT else {"mode": "high_compression", "compression": level}
     view = memoryview(data)
     parts = [_LZ4_FRAME_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK):
-        parts += _lz4_block(view[start : start + _LZ4_BLOCK], options)
+        parts += _lz4_block(view[start : start + _LZ4_BLOCK], level)
     parts.append(_LZ4_END)
     return b"".join(parts)
 
 
-def _lz4_block(data: memoryview, options: dict[str, str | int]) -> tuple[bytes, bytes]:
-    packed = bytes(cramjam.lz4.compress_block(data, store_size=False, **options))
+def _lz4_block(data: memoryview, level: int) -> tuple[bytes, bytes]:
+    # As in Kafka, the default level stands for the fast compressor and any other for the high one.
+    if level == _LZ4_KAFKA_DEFAULT:
+        packed = bytes(cramjam.lz4.compress_block(data, store_size=False))
+    else:
+        high = cramjam.lz4.compress_block(data, mode="high_compression", compression=level, store_size=False)
+        packed = bytes(high)
     if len(packed) < len(data):
         return _LZ4_LENGTH.pack(len(packed)), packed
     return _LZ4_LENGTH.pack(len(data) | _LZ4_STORED), bytes(data)
