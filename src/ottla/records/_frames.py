@@ -1,8 +1,8 @@
 """How much a compressed frame can unpack to at most, told from its headers alone.
 
-Both formats are a header and a list of blocks with their sizes, so a walk over the blocks costs next to nothing,
-and a frame that lies about its content is found out before memory is given to it. Only the bounds are computed
-here: the content is checked by who unpacks it.
+Both formats are a header and a list of blocks with their sizes, so a walk over the blocks costs next to
+nothing, and a frame that lies of its content is found out before memory is given to it. Only the bounds are
+found here: the content is checked by who unpacks it.
 
 An LZ4 frame, little endian:
 
@@ -18,7 +18,7 @@ An LZ4 frame, little endian:
 A Zstandard frame, little endian:
 
     magic         4  28 b5 2f fd
-    descriptor    1  bits 0-1 size of the dictionary id, 2 checksum, 5 single segment, 6-7 size of the content size
+    descriptor    1  bits 0-1 size of dictionary id, 2 checksum, 5 single segment, 6-7 size of content size
     window        1  unless single segment
     dictionary    0, 1, 2 or 4
     content size  0 (1 if single segment), 2, 4 or 8

@@ -1,7 +1,7 @@
 """The choice between the two twins of the hot loops; the one file of the package that reads the environment.
 
 `_speedups` is the compiled twin, `_pure` the one in Python: the same results and the same errors.
-``OTTLA_PURE=1`` takes the pure one; it also serves when the extension was not built. `KERNELS` says which it is.
+``OTTLA_PURE=1`` takes the pure one; it also serves when the extension was not built. `KERNELS` says which.
 """
 
 from __future__ import annotations

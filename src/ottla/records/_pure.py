@@ -182,6 +182,8 @@ def _cut(data: bytes, start: int, length: int) -> bytes | None:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    if at < end and (raw := data[at]) < 0x80:  # nearly all of them
+        return (raw >> 1) ^ -(raw & 1), at + 1
     raw, at = _unsigned(data, at, end, 32)
     return (raw >> 1) ^ -(raw & 1), at
 

@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringA
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.object cimport PyTypeObject, descrsetfunc
+from cpython.object cimport PyObject, PyTypeObject, descrsetfunc, newfunc
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -331,12 +331,12 @@ cdef inline object cut(const uint8_t *start, int32_t length):
 cdef tuple headers_of(const Span *span, const uint8_t *end):
     """The headers of a record that has been walked already."""
     cdef const uint8_t *at = span.headers
-    cdef const uint8_t *part
-    cdef int32_t length, index
+    cdef const uint8_t *part = at
+    cdef int32_t length = 0, index
     cdef tuple headers = PyTuple_New(span.header_count)
     for index in range(span.header_count):
         read_part(&at, end, &part, &length, HEADER_KEY_LENGTH)
-        key = PyUnicode_DecodeUTF8(<char *> part, length, "surrogateescape")
+        key = PyUnicode_DecodeUTF8(<char *> part, max(length, 0), "surrogateescape")
         read_part(&at, end, &part, &length, HEADER_VALUE_LENGTH)
         pair = (key, cut(part, length))
         Py_INCREF(pair)
@@ -583,8 +583,11 @@ cdef object scan_range(const Py_buffer *view, buffer, Py_ssize_t position, Py_ss
     return Scan(batches, position, None, False)
 
 
+cdef newfunc new_tuple = (<PyTypeObject *> tuple).tp_new
+
+
 cdef object read_header(const uint8_t *at):
-    return tuple.__new__(BatchHeader, (
+    cdef tuple arguments = ((
         int64(at),
         int32(at + 8),
         int32(at + 12),
@@ -598,7 +601,10 @@ cdef object read_header(const uint8_t *at):
         <int16_t> (at[51] << 8 | at[52]),
         int32(at + 53),
         int32(at + 57),
-    ))
+    ),)
+    header = new_tuple(BatchHeader, <PyObject *> arguments, NULL)
+    PyObject_GC_UnTrack(<void *> header)
+    return header
 
 
 cdef inline bint possible(const uint8_t *at) noexcept nogil:

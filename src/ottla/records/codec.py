@@ -15,6 +15,7 @@ from ottla.records.header import (
     BATCH_OVERHEAD,
     COMPRESSION_MASK,
     CONTROL,
+    CRC,
     CRC_AT,
     DELETE_HORIZON,
     HEADER,
@@ -30,8 +31,8 @@ from ottla.records.header import (
     shape_problem,
 )
 from ottla.records.values import BatchSummary, Buffer, KeyEntry, Record, Scan
+from ottla.types import NO_TIMESTAMP
 
-_NO_TIMESTAMP = -1
 _MAX_DELTA = 2**31 - 2  # the record count is an int32 as well
 
 
@@ -55,8 +56,8 @@ def encode_batch(
     """One batch of `records`, whose offsets must grow but may have gaps.
 
     `base_offset` and `last_offset` are those of the first and last record unless given: a compacted batch
-    keeps its own. Without records both are needed, and `max_timestamp`, which otherwise is that of the records,
-    may be given. `log_append_time` and `delete_horizon` set the attribute that they are named after.
+    keeps its own. Without records both are needed, and `max_timestamp` may be given, which otherwise is that
+    of the records. `log_append_time` and `delete_horizon` set the attribute that they are named after.
     """
     base, last = _offset_range(records, base_offset, last_offset)
     base_timestamp = _base_timestamp(records, delete_horizon, max_timestamp)
@@ -72,19 +73,19 @@ def encode_batch(
         | (DELETE_HORIZON if delete_horizon is not None else 0)
     )
     header = BatchHeader(
-        base_offset=base,
-        batch_length=len(output) - LOG_OVERHEAD,
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=last - base,
-        base_timestamp=base_timestamp,
-        max_timestamp=_first(log_append_time, max_timestamp, latest),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(records),
+        base,
+        len(output) - LOG_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        last - base,
+        base_timestamp,
+        _max_timestamp(latest, log_append_time, max_timestamp),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
     )
     return _seal(output, header)
 
@@ -160,20 +161,32 @@ def _offset_range(
 
 def _base_timestamp(records: Sequence[Record], delete_horizon: int | None, max_timestamp: int | None) -> int:
     """Records count from the delete horizon when there is one: the field has room for only one of the two."""
-    return _first(delete_horizon, records[0].timestamp if records else max_timestamp, _NO_TIMESTAMP)
+    if delete_horizon is not None:
+        timestamp = delete_horizon
+    elif records:
+        timestamp = records[0].timestamp
+    else:
+        timestamp = NO_TIMESTAMP if max_timestamp is None else max_timestamp
+    if not -(2**63) <= timestamp < 2**63:
+        raise ValueError(f"timestamp {timestamp} is out of range")
+    return timestamp
 
 
-def _first(*candidates: int | None) -> int:
-    return next(value for value in candidates if value is not None)
+def _max_timestamp(latest: int, log_append_time: int | None, max_timestamp: int | None) -> int:
+    if log_append_time is not None:
+        return log_append_time
+    return latest if max_timestamp is None else max_timestamp
 
 
 def _compressed(output: bytearray, codec: Compression, level: int | None) -> bytearray:
-    with memoryview(output) as view, view[BATCH_OVERHEAD:] as payload:
-        return bytearray(BATCH_OVERHEAD) + compress(codec, payload, level)
+    return bytearray(BATCH_OVERHEAD) + compress(codec, memoryview(output)[BATCH_OVERHEAD:], level)
 
 
 def _seal(output: bytearray, header: BatchHeader) -> bytes:
     """Write the header in front of the records, with the CRC of it all."""
-    HEADER.pack_into(output, 0, *header)
-    struct.pack_into(">I", output, CRC_AT, crc_of(output, 0, len(output)))
+    try:
+        HEADER.pack_into(output, 0, *header)
+    except struct.error as error:
+        raise ValueError(f"a value does not fit into the header of a batch: {error}") from error
+    CRC.pack_into(output, CRC_AT, crc_of(output, 0, len(output)))
     return bytes(output)

@@ -82,7 +82,7 @@ def compress(codec: Compression, data: Data, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Compression, data: Data, max_size: int | None = None) -> bytes:
-    """What `data` unpacks to; DecompressionError if it is damaged or unpacks to more than `max_size` bytes."""
+    """What `data` unpacks to; DecompressionError if it is damaged or that is more than `max_size` bytes."""
     limit = MAX_DECOMPRESSED if max_size is None else max_size
     if codec is Compression.NONE:
         if len(data) > limit:

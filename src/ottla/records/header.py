@@ -42,7 +42,7 @@ CRC_START = 21
 HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
+CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 
@@ -140,8 +140,7 @@ def shape_problem(header: BatchHeader) -> str | None:
 
 def crc_of(buffer: bytes | bytearray | memoryview, position: int, size: int) -> int:
     """The CRC32C that a batch of `size` bytes at `position` should carry."""
-    with memoryview(buffer) as view, view[position + CRC_START : position + size] as covered:
-        return crc32c(covered)
+    return crc32c(memoryview(buffer)[position + CRC_START : position + size])
 
 
 def length_problem(length: int) -> str:
@@ -186,4 +185,4 @@ def stamp_log_append_time(buffer: bytearray | memoryview, position: int, timesta
         raise CorruptBatch(position, cut_problem(header, len(buffer) - position))
     _ATTRIBUTES.pack_into(buffer, position + CRC_START, header.attributes | LOG_APPEND_TIME)
     _MAX_TIMESTAMP.pack_into(buffer, position + 35, timestamp)
-    _CRC.pack_into(buffer, position + CRC_AT, crc_of(buffer, position, header.size))
+    CRC.pack_into(buffer, position + CRC_AT, crc_of(buffer, position, header.size))
