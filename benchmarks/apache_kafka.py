@@ -4,8 +4,8 @@
         kafka.bootstrap_servers, kafka.pid, kafka.data_dir
 
 or `python -m benchmarks.apache_kafka --port 9093`, which runs until Ctrl-C. The jars come from Maven Central,
-once, into $OTTLA_BENCH_CACHE (or ~/.cache/ottla-bench). The JVM gets the flags of kafka-server-start.sh, and the
-broker Kafka's own defaults except for what a single node needs: numbers are those of a default installation.
+once, into $OTTLA_BENCH_CACHE (or ~/.cache/ottla-bench). The JVM gets the flags of kafka-server-start.sh, and
+the broker Kafka's own defaults but for what a single node needs: numbers are those of a default installation.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SCALA_VERSION = "2.13"
 LOG4J_VERSION = "2.25.3"
 NEEDED_JAVA = 17
 
-# Those of kafka-server-start.sh and kafka-run-class.sh; their garbage collection log and JMX agent are left out,
-# which can only be in Kafka's favour.
+# Those of kafka-server-start.sh and kafka-run-class.sh; their garbage collection log and JMX agent are left
+# out, which can only be in Kafka's favour.
 JVM_FLAGS = [
     "-Xmx1G",
     "-Xms1G",
@@ -120,7 +120,7 @@ class ApacheKafka(Peer):
         return {**SINGLE_NODE, **own, **self.config}
 
     def _format_storage(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]  # never begins with "-"
         arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties_file)]
         done = subprocess.run([*self._java(), *arguments], capture_output=True, text=True, check=False)
         if done.returncode:

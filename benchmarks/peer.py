@@ -1,7 +1,7 @@
 """A broker in a process of its own, whichever one it is: start, kill, restart, what it costs.
 
-`Peer` is the face that the benchmarks and the tests see. A subclass says what to prepare in the data directory
-and which command line to run; change it there, and keep everything here true for every broker.
+`Peer` is the face that the benchmarks and the tests see. A subclass says what to prepare in the data
+directory and which command line to run; change it there, and keep everything here true for every broker.
 """
 
 from __future__ import annotations
@@ -186,6 +186,13 @@ def answers(port: int, timeout: float = 1.0) -> bool:
             return len(connection.recv(8)) == 8
     except OSError:
         return False
+
+
+def machine_cpu_seconds() -> float:
+    """What everything on this machine has used so far, with what the hypervisor took away."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = Path("/proc/stat").read_text().split()[1:9]
+    ticks = sum(map(int, (user, nice, system, irq, softirq, steal)))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _dies_with_parent() -> list[str]:

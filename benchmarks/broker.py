@@ -1,0 +1,123 @@
+"""The broker under load beside Apache Kafka: `python -m benchmarks.broker`, or `make bench`.
+
+Both brokers run on this machine in the same run, taking turns, under the same librdkafka clients. The table
+shows both, the ratio and the target of each ratio; every repetition goes to benchmarks/results/ as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import confluent_kafka
+
+from benchmarks import apache_kafka, latency, lifecycle, ottla_broker, throughput
+from benchmarks.lifecycle import MakePeer
+from benchmarks.peer import Peer
+from benchmarks.report import Report
+
+RESULTS = Path(__file__).resolve().parent / "results"
+BENCHMARKS = ("throughput", "latency", "start", "memory", "recovery")
+
+
+def main() -> None:
+    options = parse()
+    report = Report({"librdkafka": confluent_kafka.libversion()[0], "kafka": apache_kafka.KAFKA_VERSION})
+    make_peers = choose_peers(options)
+    begin = time.monotonic()
+    try:
+        run_in_session(make_peers, report, options)
+        run_alone(make_peers, report, options)
+    finally:
+        if report.measures:
+            print(f"\n{report.heading()}\n\n{report.table()}")
+            print(f"\nWritten to {report.write(RESULTS)} after {time.monotonic() - begin:.0f} s.")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure the broker beside Apache Kafka on this machine.")
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument(
+        "--quick", action="store_true", help="few and short repetitions: a look, not a verdict"
+    )
+    extent.add_argument("--full", action="store_true", help="more sizes and codecs, longer repetitions")
+    parser.add_argument(
+        "--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)"
+    )
+    parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
+    parser.add_argument("--without-ottla", action="store_true", help="measure Apache Kafka alone")
+    options = parser.parse_args()
+    options.only = options.only or list(BENCHMARKS)
+    options.repetitions = 1 if options.quick else 5 if options.full else 3
+    return options
+
+
+def choose_peers(options: argparse.Namespace) -> list[MakePeer]:
+    chosen: list[MakePeer] = []
+    if not options.without_ottla:
+        if problem := ottla_broker.missing():
+            raise SystemExit(problem)
+        chosen.append(ottla_broker.OttlaBroker)
+    if not options.without_kafka:
+        if problem := apache_kafka.missing():
+            say(f"No comparison, ottla runs alone: {problem}")
+        else:
+            chosen.append(apache_kafka.ApacheKafka)
+    if not chosen:
+        raise SystemExit("There is no broker left to measure.")
+    return chosen
+
+
+def run_in_session(make_peers: Sequence[MakePeer], report: Report, options: argparse.Namespace) -> None:
+    """What needs warm brokers: they are started once and take turns."""
+    if not {"throughput", "latency"} & set(options.only):
+        return
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(make()) for make in make_peers]
+        say("warm-up")
+        throughput.warm_up(peers, quick=options.quick)
+        if "throughput" in options.only:
+            run_throughput(peers, report, options)
+        if "latency" in options.only:
+            run_latency(peers, report, options)
+
+
+def run_throughput(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
+    for repetition in range(options.repetitions):
+        for case in throughput.cases(quick=options.quick, full=options.full):
+            say(f"throughput, {case.label}, round {repetition + 1} of {options.repetitions}")
+            throughput.measure(peers, report, case, repetition)
+
+
+def run_latency(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
+    pace = latency.Pace(seconds=5 if options.quick else 30 if options.full else 15)
+    for repetition in range(options.repetitions):
+        say(f"latency, round {repetition + 1} of {options.repetitions}")
+        latency.measure(peers, report, pace, repetition)
+
+
+def run_alone(make_peers: Sequence[MakePeer], report: Report, options: argparse.Namespace) -> None:
+    """What needs a broker's own process from its start."""
+    makers = list(make_peers)
+    if "start" in options.only:
+        say("start")
+        lifecycle.start(makers, report, 3 if options.quick else 7)
+    if "memory" in options.only:
+        say("memory")
+        lifecycle.memory(
+            makers, report, partitions=1000, load_records=300_000 if options.quick else 1_000_000
+        )
+    if "recovery" in options.only:
+        say("recovery")
+        lifecycle.recovery(makers, report, repetitions=options.repetitions)
+
+
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""One librdkafka client in a process of its own: what produces, consumes or paces in every benchmark.
+
+`python -m benchmarks.client '{"role": "produce", ...}'` connects, prints `ready`, starts at the first line on
+stdin and prints one line of JSON with what it saw. `benchmarks.load` starts these; a new load is a role here.
+Times are CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+CHUNK = 1000  # messages handed to librdkafka in one call
+QUEUED_BYTES = (
+    64_000_000  # what a producer keeps queued at most: enough to never run dry, little for the caches
+)
+VALUES_BYTES = 4_000_000  # how much different payload there is, more than a batch or a compression window
+STAMP = struct.Struct(">q")
+
+Job = dict[str, Any]
+Step = Callable[[], dict[str, Any]]
+
+
+def main() -> None:
+    job: Job = json.loads(sys.argv[1])
+    run = {"produce": producing, "consume": consuming, "pace": pacing, "listen": listening}[job["role"]](job)
+    print("ready", flush=True)
+    if not sys.stdin.readline():
+        return
+    before = thread_seconds()
+    started = time.monotonic()
+    result = run()
+    ended = result.setdefault("ended", time.monotonic())
+    used = {thread: seconds - before.get(thread, 0.0) for thread, seconds in thread_seconds().items()}
+    result |= {
+        "started": started,
+        "cpu": sum(used.values()),
+        "busiest": max(used.values()) / (ended - started),
+    }
+    print(json.dumps(result), flush=True)
+
+
+def producing(job: Job) -> Step:
+    """Send `records` values of `size` bytes as fast as they are taken, then wait for all acknowledgements."""
+    producer = Producer(job["config"])
+    topic, size, records = job["topic"], job["size"], job["records"]
+    chunks = chunked(values(size))
+    limit = max(2 * CHUNK, QUEUED_BYTES // size)
+    _send_first(producer, topic, size)
+
+    def run() -> dict[str, Any]:
+        for number in range(records // CHUNK):
+            while len(producer) > limit:
+                producer.poll(0.005)
+            send_chunk(producer, topic, chunks[number % len(chunks)])
+        return {"records": records // CHUNK * CHUNK, "unsent": producer.flush(120)}
+
+    return run
+
+
+def _send_first(producer: Producer, topic: str, size: int) -> None:
+    """One acknowledged record to every partition, so that connection, metadata and producer id are there."""
+    for partition in producer.list_topics(topic).topics[topic].partitions:
+        producer.produce(topic, bytes(size), partition=partition)
+    if producer.flush(30):
+        raise SystemExit(f"no acknowledgement for the first records of {topic}")
+
+
+def send_chunk(producer: Producer, topic: str, chunk: list[dict[str, bytes]]) -> None:
+    if not hasattr(producer, "produce_batch"):  # confluent-kafka before 2.12, at about 1.2 times the cost
+        for message in chunk:
+            producer.produce(topic, message["value"])
+    elif (taken := producer.produce_batch(topic, chunk)) != len(chunk):
+        raise SystemExit(f"librdkafka took {taken} of {len(chunk)} messages")
+
+
+def consuming(job: Job) -> Step:
+    """Read every partition of the topic from the beginning until `records` were seen."""
+    consumer = Consumer(job["config"])
+    topic, expected = job["topic"], job["records"]
+    partitions = [TopicPartition(topic, p, 0) for p in consumer.list_topics(topic).topics[topic].partitions]
+
+    def run() -> dict[str, Any]:
+        consumer.assign(partitions)
+        seen, idle_since = 0, time.monotonic()
+        while seen < expected:
+            messages = consumer.consume(min(10_000, expected - seen), 1.0)  # returns late when it gets fewer
+            if messages:
+                taken(messages[0])
+                seen, idle_since = seen + len(messages), time.monotonic()
+            elif time.monotonic() - idle_since > 30:
+                raise SystemExit(f"saw {seen} of {expected} records of {topic}, then nothing for 30 s")
+        return {"records": seen, "ended": time.monotonic()}
+
+    return run
+
+
+def pacing(job: Job) -> Step:
+    """Open loop: `rate` records a second for `seconds`, each stamped with the time it was due."""
+    producer = Producer(job["config"])
+    topic, interval = job["topic"], 1e9 / job["rate"]
+    count = int(job["seconds"] * job["rate"])
+    tail = values(job["size"])[0][STAMP.size :]
+    _send_first(producer, topic, job["size"])
+    _sleep_precisely()
+
+    def run() -> dict[str, Any]:
+        begin, lag = time.monotonic_ns() + 1_000_000, []
+        for number in range(count):
+            due = begin + int(number * interval)
+            while (early := due - time.monotonic_ns()) > 0:
+                time.sleep(early / 1e9)
+            lag.append(time.monotonic_ns() - due)
+            producer.produce(topic, STAMP.pack(due) + tail)
+            producer.poll(0)
+        return {
+            "records": count,
+            "unsent": producer.flush(30),
+            "lag_p99": sorted(lag)[len(lag) * 99 // 100] / 1e6,
+        }
+
+    return run
+
+
+def _sleep_precisely() -> None:
+    """Without the 50 µs by which Linux may put off a wake-up: PR_SET_TIMERSLACK."""
+    ctypes.CDLL(None).prctl(29, 1)
+
+
+def listening(job: Job) -> Step:
+    """Take each stamped record as it comes, and say how old it was (in milliseconds), warm-up dropped."""
+    consumer = Consumer(job["config"])
+    topic, expected, skip = job["topic"], job["records"], job["skip"]
+    names = consumer.list_topics(topic).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, p, 0) for p in names])
+    for _ in names:  # those that `pacing` sends first; when they are here the fetches are going
+        taken(consumer.poll(30.0))
+
+    def run() -> dict[str, Any]:
+        ages = []
+        for _ in range(expected):
+            message = consumer.poll(30.0)
+            now = time.monotonic_ns()
+            ages.append((now - STAMP.unpack_from(taken(message))[0]) / 1e6)
+        return {"records": len(ages), "latency": ages[skip:]}
+
+    return run
+
+
+def taken(message: Message | None) -> bytes:
+    """The value of a message that must be there and be no error."""
+    if message is None:
+        raise SystemExit("no record came in time")
+    if message.error() is not None:
+        raise SystemExit(f"the consumer got {message.error()}")
+    return message.value() or b""
+
+
+def values(size: int, seed: int = 7) -> list[bytes]:
+    """Different payloads of exactly this size that compress about as well as log lines do."""
+    dice = random.Random(seed)
+    words = ["".join(dice.choices("abcdefghijklmnopqrstuvwxyz", k=dice.randint(3, 9))) for _ in range(2000)]
+    made = []
+    for number in range(max(CHUNK, VALUES_BYTES // size)):
+        text = f'{{"id":{dice.getrandbits(40)},"sequence":{number},"text":"'
+        while len(text) < size:
+            text += dice.choice(words) + " "
+        made.append(text[:size].encode())
+    return made
+
+
+def chunked(payloads: list[bytes]) -> list[list[dict[str, bytes]]]:
+    messages = [{"value": payload} for payload in payloads]
+    return [messages[start : start + CHUNK] for start in range(0, len(messages) - CHUNK + 1, CHUNK)]
+
+
+def thread_seconds() -> dict[str, float]:
+    """CPU seconds of every thread of this process; a thread near one second a second is the bottleneck."""
+    seconds = {}
+    for task in Path("/proc/self/task").iterdir():
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        seconds[task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Our broker in a process of its own, behind the same face as `benchmarks.apache_kafka`.
+
+with OttlaBroker(config={"num.partitions": 3}) as broker:
+    broker.bootstrap_servers, broker.pid, broker.data_dir
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from benchmarks.peer import HOST, Peer, Unavailable
+
+
+class OttlaBroker(Peer):
+    """`ottla broker` of the interpreter that runs this; `Unavailable` when it is not installed there."""
+
+    name = "ottla"
+    start_timeout = 30.0
+
+    def prepare(self) -> None:
+        problem = missing()
+        if problem is not None:
+            raise Unavailable(problem)
+        lines = [f"{name}={value}" for name, value in self.config.items()]
+        self._config_file.write_text("\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        config = ["--config", str(self._config_file)] if self.config else []
+        listen = ["--listen", f"{HOST}:{self.port}", "--data-dir", str(self.data_dir)]
+        return [sys.executable, "-m", "ottla", "broker", *listen, *config]
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+    @property
+    def _config_file(self) -> Path:
+        return self.work_dir / "server.properties"
+
+
+def missing() -> str | None:
+    """Why the broker cannot be run by this interpreter, or None."""
+    for module in ("ottla", "ottla.__main__"):
+        if importlib.util.find_spec(module) is None:
+            reason = f"no module {module}; use the venv that `make setup` makes"
+            return f"{sys.executable} cannot run `python -m ottla broker`: {reason}"
+    return None

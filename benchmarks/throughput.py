@@ -1,0 +1,100 @@
+"""Records and bytes a second in and out, and what a GB costs the broker in CPU, case by case.
+
+A repetition fills a fresh topic as fast as it goes and then reads it again, on one broker after the other. GB
+and MB are of payload before compression, 10**9 and 10**6 bytes. A new case is a line in `cases`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks import load
+from benchmarks.peer import Peer
+from benchmarks.report import CPU, THROUGHPUT, Measure, Report
+
+IN, OUT, CPU_IN, CPU_OUT = "Throughput in", "Throughput out", "Broker CPU per GB in", "Broker CPU per GB out"
+SMALL_BATCHES = {"enable.idempotence": True, "linger.ms": 1, "batch.size": 4096}
+SINGLE_RECORDS = {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 1}
+
+
+@dataclass(frozen=True)
+class Case:
+    label: str
+    size: int
+    records: int
+    config: Mapping[str, object] = field(default_factory=dict)
+
+
+def cases(*, quick: bool, full: bool) -> list[Case]:
+    codecs = ["none", "lz4"] if quick else ["none", "lz4", "zstd"]
+    if full:
+        codecs += ["gzip", "snappy"]
+    scale = 0.3 if quick else 2 if full else 1
+    sizes = {"100 B": (100, 3_000_000), "1 KB": (1024, 1_000_000)}
+    if full:
+        sizes["10 KB"] = (10_240, 100_000)
+    made = [
+        Case(f"{name}, {codec}", size, int(records * scale), {"compression.type": codec})
+        for name, (size, records) in sizes.items()
+        for codec in codecs
+    ]
+    made.append(Case("100 B, idempotent, 4 KB batches", 100, int(500_000 * scale), SMALL_BATCHES))
+    if full:
+        made.append(Case("100 B, idempotent, 1 a batch", 100, 20_000, SINGLE_RECORDS))
+    return made
+
+
+def warm_up(peers: list[Peer], *, quick: bool) -> None:
+    """Let just-in-time compilers see what is coming, or the first repetition would measure them."""
+    rounds = [Case("", 1024, 500_000), Case("", 100, 1_500_000)]
+    small = Case("", 100, 200_000, SMALL_BATCHES)
+    for peer in peers:
+        for number, case in enumerate([*rounds, small] if quick else [*rounds, small, *rounds]):
+            one_round(peer, case, f"warm-up-{number}")
+
+
+def measure(peers: list[Peer], report: Report, case: Case, repetition: int) -> None:
+    for peer in peers:
+        topic = re.sub(r"\W+", "-", f"throughput {case.label} {repetition}")
+        going_in, going_out = one_round(peer, case, topic)
+        _note(report, IN, CPU_IN, case, peer, going_in)
+        _note(report, OUT, CPU_OUT, case, peer, going_out)
+
+
+def one_round(peer: Peer, case: Case, topic: str) -> tuple[load.Totals, load.Totals]:
+    load.create_topic(peer, topic)
+    going_in = load.produce(peer, topic, size=case.size, records=case.records, config=case.config)
+    there = going_in.records + load.CLIENTS * load.PARTITIONS
+    found = load.records_in(peer, topic)
+    if found != there:
+        raise RuntimeError(f"{peer.name} acknowledged {there} records, but {topic} holds {found}")
+    going_out = load.consume(peer, topic, records=there)
+    load.delete_topic(peer, topic)
+    return going_in, going_out
+
+
+def _note(
+    report: Report, section: str, cpu_section: str, case: Case, peer: Peer, totals: load.Totals
+) -> None:
+    payload = totals.records * case.size
+    rate = report.measure(section, case.label, "records/s", THROUGHPUT)
+    rate.add(peer.name, totals.records / totals.seconds)
+    report.measure(section, f"{case.label} ", "MB/s").add(peer.name, payload / totals.seconds / 1e6)
+    report.measure(cpu_section, case.label, "s/GB", CPU).add(peer.name, totals.broker_cpu / (payload / 1e9))
+    _note_limit(rate, peer, totals)
+    report.other_cores.append(totals.other_cores)
+
+
+def _note_limit(rate: Measure, peer: Peer, totals: load.Totals) -> None:
+    """Say what kept this round from being faster, when it was not the broker."""
+    cores = os.cpu_count() or 1
+    clients, broker = totals.client_cores, totals.broker_cores
+    if totals.busiest_client_thread >= 0.9:
+        rate.notes[peer.name] = f"client-bound (its busiest thread {totals.busiest_client_thread:.0%})"
+    elif clients + broker >= 0.9 * cores:
+        rate.notes[peer.name] = f"all cores busy (clients {clients:.1f}, broker {broker:.1f})"
+    else:
+        rate.notes[peer.name] = f"clients {clients:.1f} cores, broker {broker:.1f}"
