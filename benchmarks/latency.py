@@ -1,7 +1,7 @@
 """Produce-to-consume latency at a steady rate, open loop: a slow answer does not slow the next record down.
 
-Each record carries the time at which it was due; its age when the consumer has it is the latency. Shown is the
-median, over the repetitions, of each percentile.
+Each record carries the time at which it was due; its age when the consumer has it is the latency. Shown is
+the median, over the repetitions, of each percentile.
 """
 
 from __future__ import annotations
