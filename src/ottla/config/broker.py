@@ -332,9 +332,9 @@ class BrokerConfig(ConfigTable):
         """
         ignored = tuple(name for name in values if is_ignored(name.replace("_", ".")))
         named = cls.named({name: value for name, value in values.items() if name not in ignored})
-        if "listeners" in named:
-            named["listeners"] = _without_controllers(named["listeners"], values)
         rows = cls.rows()
+        for name in {"listeners", "advertised.listeners"} & named.keys():
+            named[name] = _without_controllers(rows[name].parse(named[name]), values)
         parsed = {attribute(name): rows[name].parse(value) for name, value in named.items()}
         texts = {name: rows[name].canonical(value) for name, value in named.items()}
         given = {name: text for name, text in texts.items() if text is not None}
@@ -383,12 +383,13 @@ class BrokerConfig(ConfigTable):
         return self
 
 
-def _without_controllers(listeners: object, values: Mapping[str, object]) -> object:
+def _without_controllers(
+    listeners: tuple[Listener, ...] | None, values: Mapping[str, object]
+) -> tuple[Listener, ...] | None:
     """The listeners without those of Kafka's controllers, which stand in the same list."""
     names = values.get("controller.listener.names", values.get("controller_listener_names", ""))
     left_out = {name.strip().upper() for name in str(names).split(",") if name.strip()}
-    parsed = BrokerConfig.rows()["listeners"].parse(listeners)
-    return tuple(listener for listener in parsed if listener.name not in left_out)
+    return listeners and tuple(listener for listener in listeners if listener.name not in left_out)
 
 
 def _topic_default(name: str) -> str:

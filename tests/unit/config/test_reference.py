@@ -1,0 +1,29 @@
+"""The reference page in docs/ is the one that the tables give."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ottla.config import BrokerConfig, TopicConfig
+from ottla.config.reference import render
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
+
+
+def test_page_is_up_to_date() -> None:
+    renew = "python -m ottla.config.reference > docs/reference/configuration.md"
+    assert PAGE.read_text() == render(), f"the tables have changed: {renew}"
+
+
+def test_command_prints_the_page() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla.config.reference"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == render()
+    assert done.stderr == ""
+
+
+def test_page_has_every_name_and_no_internal_one() -> None:
+    page = render()
+    for key in [*TopicConfig.rows().values(), *BrokerConfig.rows().values()]:
+        assert (f"\n| `{key.name}` |" in page) is not key.internal
