@@ -1,0 +1,266 @@
+"""``ottla consume TOPIC``: print records, from the end, the beginning, an offset or a time, and follow."""
+
+from __future__ import annotations
+
+import argparse
+import select
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import datetime
+
+from ottla.cli import jsonlines
+from ottla.cli.lines import LineFormat
+from ottla.cli.options import UsageError, add_bootstrap_option, not_negative, positive, raw_bytes, separator
+from ottla.cli.session import existing_topic, run_with_client
+from ottla.cli.terminal import note, plural
+from ottla.clients.fetch import Fetched, Fetcher
+from ottla.clients.metadata import TopicInfo
+from ottla.clients.wire import WireClient
+from ottla.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from ottla.records import Record
+from ottla.types import Millis, TopicPartition
+
+Format = Callable[[TopicPartition, Record], bytes]
+POLL_MS: Millis = 500
+NEW_PARTITIONS_SECONDS = 30.0
+_EPILOG = """\
+examples:
+  ottla consume orders --from-beginning                  everything, then follow until Ctrl-C
+  ottla consume orders --from-beginning --exit-at-end    everything that is there now
+  ottla consume orders --partition 2 --offset 1000 --max-messages 10
+  ottla consume orders --partition 2 --offset -10        the last ten of a partition, then follow
+  ottla consume orders --timestamp 2026-01-31T08:00:00Z --json | jq .value
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("topic", metavar="TOPIC")
+    add_bootstrap_option(parser)
+    _add_start_options(
+        parser.add_argument_group("where to start (default: at the end, with what comes next)")
+    )
+    end = parser.add_argument_group("when to stop (default: Ctrl-C)")
+    end.add_argument("-n", "--max-messages", type=positive, metavar="N", help="after N records")
+    end.add_argument("--timeout-ms", type=positive, metavar="MS", help="when no record came for so long")
+    end.add_argument("--exit-at-end", action="store_true", help="at the end that the topic has at the start")
+    _add_format_options(parser.add_argument_group("how to print (default: the value)"))
+    parser.add_argument("-q", "--quiet", action="store_true", help="no notes on a terminal")
+    parser.set_defaults(run=run)
+
+
+def _add_start_options(group: argparse._ArgumentGroup) -> None:
+    start = group.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from-beginning", action="store_true", help="at the first record that is still there"
+    )
+    start.add_argument(
+        "--offset", type=_offset, metavar="N", help="at offset N, or -N records before the end"
+    )
+    start.add_argument(
+        "--timestamp", type=parse_time, metavar="T", help="at this time: ms since 1970, or ISO 8601"
+    )
+    group.add_argument(
+        "--partition", type=not_negative, action="append", metavar="P", help="only this one; may be repeated"
+    )
+
+
+def _add_format_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--keys", action="store_true", help="key, tab and value")
+    group.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="key, SEP and value")
+    group.add_argument(
+        "--headers", action="store_true", help="name:value,name:value and a tab before the rest"
+    )
+    group.add_argument(
+        "--null-marker", type=raw_bytes, default=b"null", metavar="TEXT", help="for null (default: null)"
+    )
+    group.add_argument(
+        "--json", action="store_true", help="a JSON object a line, with everything; binary in base64"
+    )
+
+
+def _offset(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def parse_time(text: str) -> Millis:
+    """Milliseconds since the epoch, written so or as ISO 8601 (local time if it names no zone).
+
+    >>> parse_time("1700000000000"), parse_time("2023-11-14T22:13:20Z")
+    (1700000000000, 1700000000000)
+    """
+    if text.isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: write milliseconds since 1970, or ISO 8601 such as 2026-01-31T08:00:00Z"
+        ) from None
+
+
+def run(args: Namespace) -> int:
+    if args.json and (args.keys or args.key_separator or args.headers):
+        raise UsageError("--json has key and headers anyway: leave out --keys, --key-separator and --headers")
+    try:
+        return run_with_client(args, consume)
+    except KeyboardInterrupt:
+        return 0
+
+
+async def consume(client: WireClient, args: Namespace) -> int:
+    topic = await existing_topic(client, args.topic)
+    partitions = _chosen_partitions(topic, args.partition)
+    positions = await _start_positions(client, partitions, args)
+    ends = await client.end_offsets(partitions) if args.exit_at_end else None
+    if ends is None and args.max_messages is None and not args.quiet:
+        where = (
+            "from the beginning"
+            if args.from_beginning
+            else "from where you said"
+            if _says_where(args)
+            else "what comes next"
+        )
+        note(f"reading {plural(len(partitions), 'partition')} of {topic.name}, {where}; Ctrl-C ends")
+    reader = _Reader(client, client.fetcher(positions), args, ends)
+    try:
+        await reader.run()
+    finally:
+        await reader.fetcher.close()
+        if not args.quiet:
+            note(f"{plural(reader.count, 'record')} read")
+    return 0
+
+
+def _says_where(args: Namespace) -> bool:
+    return args.offset is not None or args.timestamp is not None
+
+
+def _chosen_partitions(topic: TopicInfo, wanted: list[int] | None) -> list[TopicPartition]:
+    for partition in wanted or ():
+        if partition not in topic.partitions:
+            last = len(topic.partitions) - 1
+            raise UnknownTopicOrPartition(
+                f"topic {topic.name} has no partition {partition}: it has 0 to {last}"
+            )
+    return [key for key in topic.topic_partitions if wanted is None or key.partition in wanted]
+
+
+async def _start_positions(
+    client: WireClient, partitions: list[TopicPartition], args: Namespace
+) -> dict[TopicPartition, int]:
+    if args.from_beginning:
+        return await client.beginning_offsets(partitions)
+    if args.timestamp is not None:
+        return await _positions_at(client, partitions, args.timestamp)
+    if args.offset is not None:
+        return await _positions_by_offset(client, partitions, args.offset)
+    return await client.end_offsets(partitions)
+
+
+async def _positions_at(
+    client: WireClient, partitions: list[TopicPartition], timestamp: Millis
+) -> dict[TopicPartition, int]:
+    found = await client.list_offsets(dict.fromkeys(partitions, timestamp))
+    ends = await client.end_offsets(partitions)
+    return {key: one.offset if one.offset >= 0 else ends[key] for key, one in found.items()}
+
+
+async def _positions_by_offset(
+    client: WireClient, partitions: list[TopicPartition], offset: int
+) -> dict[TopicPartition, int]:
+    starts, ends = await client.beginning_offsets(partitions), await client.end_offsets(partitions)
+    if offset < 0:
+        return {key: max(starts[key], ends[key] + offset) for key in partitions}
+    if len(partitions) > 1:
+        raise UsageError(f"--offset {offset} needs --partition: the topic has {len(partitions)} partitions")
+    for key in partitions:
+        if not starts[key] <= offset <= ends[key]:
+            raise OffsetOutOfRange(
+                f"partition {key} begins at offset {starts[key]} and ends before {ends[key]}, not at {offset}"
+            )
+    return dict.fromkeys(partitions, offset)
+
+
+class _Reader:
+    """Prints what is fetched until there is a reason to stop."""
+
+    def __init__(
+        self, client: WireClient, fetcher: Fetcher, args: Namespace, ends: dict[TopicPartition, int] | None
+    ) -> None:
+        self.count = 0
+        self.fetcher = fetcher
+        self._client = client
+        self._args = args
+        self._ends = ends
+        self._format = _format_of(args)
+        self._refreshed = self._last = time.monotonic()
+        self._reader_gone = _watch_for_reader()
+
+    async def run(self) -> None:
+        while not self._finished():
+            for fetched in await self.fetcher.poll(timeout_ms=self._patience()):
+                self._print(fetched)
+            await self._notice_new_partitions()
+
+    def _finished(self) -> bool:
+        idle_ms = (time.monotonic() - self._last) * 1000
+        return (
+            (self._args.max_messages is not None and self.count >= self._args.max_messages)
+            or (self._args.timeout_ms is not None and idle_ms >= self._args.timeout_ms)
+            or (self._ends is not None and self._at_end(self._ends))
+            or self._reader_gone()
+        )
+
+    def _at_end(self, ends: dict[TopicPartition, int]) -> bool:
+        return all(self.fetcher.positions[key] >= end for key, end in ends.items())
+
+    def _patience(self) -> Millis:
+        if self._args.timeout_ms is None:
+            return POLL_MS
+        left: int = self._args.timeout_ms - int((time.monotonic() - self._last) * 1000)
+        return max(1, min(POLL_MS, left))
+
+    def _print(self, fetched: Fetched) -> None:
+        records = fetched.records
+        if self._ends is not None:
+            end = self._ends[fetched.topic_partition]
+            records = [record for record in records if record.offset < end]
+        if self._args.max_messages is not None:
+            records = records[: self._args.max_messages - self.count]
+        key = fetched.topic_partition
+        sys.stdout.buffer.write(b"".join([self._format(key, record) for record in records]))
+        sys.stdout.buffer.flush()
+        self.count += len(records)
+        self._last = time.monotonic()
+
+    async def _notice_new_partitions(self) -> None:
+        """Partitions that are added while we follow are read from their beginning."""
+        if self._args.partition or self._ends or time.monotonic() - self._refreshed < NEW_PARTITIONS_SECONDS:
+            return
+        self._refreshed = time.monotonic()
+        topic = await self._client.topic(self._args.topic)
+        for key in topic.topic_partitions:
+            if key not in self.fetcher.positions:
+                self.fetcher.add(key, 0)
+
+
+def _format_of(args: Namespace) -> Format:
+    if args.json:
+        return jsonlines.format_record
+    key_separator = args.key_separator or (b"\t" if args.keys else None)
+    lines = LineFormat(key_separator, args.headers, args.null_marker)
+    return lambda _, record: lines.format(record)
+
+
+def _watch_for_reader() -> Callable[[], bool]:
+    """Tells when the pipe that we print to is closed, also while nothing comes: ``... | head -1``."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return lambda: any(event & select.POLLERR for _, event in poll.poll(0))

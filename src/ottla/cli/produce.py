@@ -1,0 +1,193 @@
+"""``ottla produce TOPIC``: each line of the standard input becomes a record."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.cli import jsonlines, stdin
+from ottla.cli.jsonlines import BadLine, NewRecord
+from ottla.cli.lines import LineFormat
+from ottla.cli.options import (
+    UsageError,
+    add_bootstrap_option,
+    not_negative,
+    raw_bytes,
+    separator,
+)
+from ottla.cli.session import run_with_client
+from ottla.cli.terminal import Progress, megabytes, note, plural
+from ottla.clients.producer import PlainProducer
+from ottla.clients.wire import TopicInfo, WireClient
+from ottla.errors import InvalidPartitions, OttlaError, UnknownTopicOrPartition
+from ottla.records import Compression, Headers
+
+_ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
+_EPILOG = """\
+examples:
+  echo hello | ottla produce greetings
+  printf 'alice:3\\nbob:5\\n' | ottla produce scores --key-separator :
+  echo '{"key": "alice", "value": {"total": 3}, "headers": {"trace": "abc"}}' | ottla produce orders --json
+  ottla consume orders --json --from-beginning --exit-at-end | ottla produce copy --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("topic", metavar="TOPIC", help="created if the broker creates topics by itself")
+    add_bootstrap_option(parser)
+    lines = parser.add_argument_group("lines")
+    lines.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="lines are KEY SEP VALUE")
+    lines.add_argument(
+        "--headers", action="store_true", help="lines start with name:value,name:value and a tab"
+    )
+    lines.add_argument(
+        "--null-marker", type=raw_bytes, metavar="TEXT", help="a key or value that reads TEXT is null"
+    )
+    lines.add_argument(
+        "--json", action="store_true", help="lines are JSON: key, value, headers, timestamp, partition"
+    )
+    records = parser.add_argument_group("records")
+    records.add_argument(
+        "--header",
+        action="append",
+        type=_header,
+        default=[],
+        metavar="NAME=VALUE",
+        help="for every record; may be repeated",
+    )
+    records.add_argument(
+        "--partition", type=not_negative, help="for every record (default: by key, else any)"
+    )
+    records.add_argument(
+        "--acks", choices=list(_ACKS), default="all", help="whose acknowledgement to wait for (default: all)"
+    )
+    records.add_argument(
+        "--compression",
+        choices=[one.name.lower() for one in Compression],
+        default="none",
+        help="default: none",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary on a terminal")
+    parser.set_defaults(run=run)
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no header: write NAME=VALUE")
+    return name, raw_bytes(value)
+
+
+def run(args: Namespace) -> int:
+    if args.json and (args.key_separator or args.headers or args.null_marker is not None):
+        raise UsageError(
+            "--json lines carry key, headers and null themselves: leave out the other line options"
+        )
+    return run_with_client(args, produce)
+
+
+async def produce(client: WireClient, args: Namespace) -> int:
+    _check_partition(await _find_topic(client, args.topic), args.partition)
+    producer = client.producer(
+        args.topic, acks=_ACKS[args.acks], compression=Compression[args.compression.upper()]
+    )
+    parse = jsonlines.parse_record if args.json else _line_format(args).parse
+    try:
+        await _Input(producer, args, parse).run()
+    finally:
+        await producer.close()
+    return 0
+
+
+def _line_format(args: Namespace) -> LineFormat:
+    return LineFormat(args.key_separator, args.headers, args.null_marker)
+
+
+def _check_partition(topic: TopicInfo, partition: int | None) -> None:
+    if partition is not None and partition not in topic.partitions:
+        last = len(topic.partitions) - 1
+        raise InvalidPartitions(f"topic {topic.name} has no partition {partition}: it has 0 to {last}")
+
+
+async def _find_topic(client: WireClient, name: str) -> TopicInfo:
+    """The topic, which the broker may create for us: say so, as it may be a slip of the pen."""
+    try:
+        return await client.topic(name)
+    except UnknownTopicOrPartition:
+        try:
+            topic = await client.topic(name, auto_create=True)
+        except UnknownTopicOrPartition:
+            raise UnknownTopicOrPartition(
+                f"topic {name!r} does not exist, and this broker does not create topics by itself: "
+                f"`ottla topics create {name}` makes it"
+            ) from None
+        note(f"topic {name} did not exist: created with {plural(len(topic.partitions), 'partition')}")
+        return topic
+
+
+@dataclass
+class _Input:
+    """Feeds the producer from the standard input and counts."""
+
+    producer: PlainProducer
+    args: Namespace
+    parse: Callable[[bytes], NewRecord]
+    line: int = 0
+    records: int = 0
+    size: int = 0
+
+    async def run(self) -> None:
+        interactive = sys.stdin.isatty()
+        if interactive and not self.args.quiet:
+            note(f"one record a line for topic {self.args.topic}; Ctrl-D ends")
+        progress = Progress(enabled=False if interactive or self.args.quiet else None)
+        try:
+            async for chunk in stdin.lines(sys.stdin.fileno()):
+                await self._add_or_say_where(chunk)
+                await self.producer.ready()
+                progress.update(self.records, self.size)
+            await self.producer.flush()
+        finally:
+            progress.clear()
+        if not self.args.quiet:
+            self._summarize(progress.seconds)
+
+    async def _add_or_say_where(self, chunk: list[bytes]) -> None:
+        """A bad line ends it, but what stands before it is written."""
+        try:
+            self._add(chunk)
+        except (BadLine, InvalidPartitions) as error:
+            await self.producer.flush()
+            written = f" ({plural(self.records, 'record')} before it written)" if self.records else ""
+            raise OttlaError(f"line {self.line}: {error}{written}") from None
+
+    def _add(self, chunk: list[bytes]) -> None:
+        now = time.time_ns() // 1_000_000
+        static: Headers = tuple(self.args.header)
+        for line in chunk:
+            self.line += 1
+            if self.args.json and not line.strip():
+                continue
+            self._add_one(self.parse(line), now, static)
+            self.records += 1
+            self.size += len(line)
+
+    def _add_one(self, record: NewRecord, now: int, static: Headers) -> None:
+        self.producer.add(
+            record.key,
+            record.value,
+            headers=static + record.headers,
+            timestamp=now if record.timestamp is None else record.timestamp,
+            partition=self.args.partition if record.partition is None else record.partition,
+        )
+
+    def _summarize(self, seconds: float) -> None:
+        used = plural(len(self.producer.partitions_used), "partition")
+        rate = f"{megabytes(self.size)}, {megabytes(self.size / seconds)}/s"
+        note(f"produced {plural(self.records, 'record')} to {used} of {self.args.topic} ({rate})")

@@ -1,0 +1,98 @@
+"""What people see: tables, numbers, notes and progress. Data goes to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+PROGRESS_SECONDS = 0.2
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> str:
+    """A table with columns as wide as needed; whole numbers stand to the right.
+
+    >>> print(table(["TOPIC", "PARTITIONS"], [["orders", 3]]))
+    TOPIC   PARTITIONS
+    orders           3
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
+    right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(headers))]
+    lines = [_line(row, widths, right) for row in (list(headers), *cells)]
+    return "\n".join((indent + line).rstrip() for line in lines)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    aligned = zip(row, widths, right, strict=True)
+    return "  ".join(
+        cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in aligned
+    )
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def plural(count: int, noun: str) -> str:
+    """
+    >>> plural(1, "partition"), plural(1200, "record")
+    ('1 partition', '1,200 records')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def megabytes(size: float) -> str:
+    """A size in decimal units, as network and disk vendors count.
+
+    >>> megabytes(1234), megabytes(56_789_000), megabytes(7_100_000_000)
+    ('1.2 kB', '56.8 MB', '7.1 GB')
+    """
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
+def note(message: str) -> None:
+    """Tell the person at the terminal something that a script need not know."""
+    if sys.stderr.isatty():
+        print(message, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """One line on a terminal that is written over again; nothing where nobody looks."""
+
+    def __init__(self, stream: TextIO | None = None, *, enabled: bool | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._enabled = self._stream.isatty() if enabled is None else enabled
+        self._start = time.monotonic()
+        self._next = self._start + PROGRESS_SECONDS
+        self._shown = False
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self._start, 1e-6)
+
+    def update(self, records: int, size: int) -> None:
+        now = time.monotonic()
+        if self._enabled and now >= self._next:
+            self._next = now + PROGRESS_SECONDS
+            self._show(f"{plural(records, 'record')}  {megabytes(size)}  {megabytes(size / self.seconds)}/s")
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+    def _show(self, text: str) -> None:
+        self._stream.write(f"\r\x1b[K{text}")
+        self._stream.flush()
+        self._shown = True

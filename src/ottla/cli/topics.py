@@ -1,0 +1,404 @@
+"""``ottla topics list|create|describe|alter|delete``: what is asked of the cluster, how the answer looks."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from ottla.cli.options import (
+    UsageError,
+    add_bootstrap_option,
+    did_you_mean,
+    parse_setting,
+    positive,
+    settings,
+)
+from ottla.cli.session import existing_topic, run_with_client
+from ottla.cli.terminal import plural, print_json, table
+from ottla.clients import calls
+from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.clients.metadata import NO_LEADER, TopicInfo, format_topic_id
+from ottla.clients.topics import BROKER_DEFAULT
+from ottla.clients.wire import ConfigValue, NewTopic, WireClient
+from ottla.config import ConfigSource, TopicConfig
+from ottla.errors import (
+    InvalidConfig,
+    KafkaError,
+    OttlaError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from ottla.types import Millis, TopicPartition
+
+Action = Callable[[WireClient, Namespace], Awaitable[int]]
+OFFSETS_TIMEOUT_MS: Millis = 5_000
+_SOURCES = {
+    ConfigSource.DYNAMIC_BROKER: "set for the broker",
+    ConfigSource.DYNAMIC_DEFAULT_BROKER: "set for all brokers",
+    ConfigSource.STATIC_BROKER: "from the broker's configuration",
+    ConfigSource.DEFAULT: "default",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _configure_list(_add(actions, "list", list_topics, "list the topics"))
+    _configure_create(_add(actions, "create", create, "create topics"))
+    _configure_describe(_add(actions, "describe", describe, "show partitions, offsets and configs"))
+    _configure_alter(_add(actions, "alter", alter, "add partitions, set and unset configs"))
+    _configure_delete(_add(actions, "delete", delete, "delete topics and their records"))
+
+
+def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    add_bootstrap_option(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=partial(_run, action))
+    return parser
+
+
+def _run(action: Action, args: Namespace) -> int:
+    return run_with_client(args, action)
+
+
+# list
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's own topics")
+    parser.add_argument("-q", "--quiet", action="store_true", help="names only, one a line")
+
+
+async def list_topics(client: WireClient, args: Namespace) -> int:
+    topics = sorted((await client.metadata()).topics.values(), key=lambda topic: topic.name)
+    topics = [topic for topic in topics if not (args.exclude_internal and topic.internal)]
+    if args.json:
+        print_json([_summary(topic) for topic in topics])
+    elif args.quiet:
+        print("\n".join(topic.name for topic in topics), end="\n" if topics else "")
+    elif not topics:
+        print("there are no topics yet: `ottla topics create NAME` makes one")
+    else:
+        rows = [[topic.name, len(topic.partitions), topic.replication_factor] for topic in topics]
+        print(table(["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"], rows))
+    return 0
+
+
+def _summary(topic: TopicInfo) -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "topic_id": format_topic_id(topic.topic_id) if topic.topic_id is not None else None,
+        "internal": topic.internal,
+        "partitions": len(topic.partitions),
+        "replication_factor": topic.replication_factor,
+    }
+
+
+# create
+
+
+def _configure_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument(
+        "-p", "--partitions", type=positive, help="how many (default: the broker's num.partitions)"
+    )
+    parser.add_argument(
+        "-r", "--replication-factor", type=positive, help="copies of each partition (default: the broker's)"
+    )
+    _add_config_option(parser)
+    parser.add_argument(
+        "--if-not-exists", action="store_true", help="a topic that is there already is no error"
+    )
+    parser.add_argument(
+        "--validate-only", action="store_true", help="let the broker check, but create nothing"
+    )
+
+
+def _add_config_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        type=parse_setting,
+        metavar="NAME=VALUE",
+        help="a config of the topic, such as retention.ms=60000; may be repeated",
+    )
+
+
+async def create(client: WireClient, args: Namespace) -> int:
+    configs = settings(args.config)
+    partitions = args.partitions or BROKER_DEFAULT
+    factor = args.replication_factor or BROKER_DEFAULT
+    new = [NewTopic(name, partitions, factor, configs) for name in dict.fromkeys(args.topics)]
+    errors = await client.create_topics(new, validate_only=args.validate_only)
+    ignored = TopicAlreadyExists if args.if_not_exists else None
+    done = _outcomes(args, errors, "valid" if args.validate_only else "created", ignored, "exists", configs)
+    if not args.validate_only and not args.json:
+        await _tell_created(client, [name for name in done if errors[name] is None])
+    _raise_first(errors, ignored, configs)
+    return 0
+
+
+async def _tell_created(client: WireClient, names: list[str]) -> None:
+    for name in names:
+        topic = await _await_topic(client, name)
+        print(
+            f"created topic {name}: {plural(len(topic.partitions), 'partition')}, "
+            f"replication factor {topic.replication_factor}"
+        )
+
+
+async def _await_topic(client: WireClient, name: str) -> TopicInfo:
+    """A topic that was just created, which the broker that we ask may hear of a moment later."""
+    attempts = client.cluster.attempts(OFFSETS_TIMEOUT_MS)
+    while True:
+        try:
+            return await client.topic(name)
+        except UnknownTopicOrPartition:
+            if not await attempts.pause():
+                raise
+
+
+# delete
+
+
+def _configure_delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("--if-exists", action="store_true", help="a topic that is not there is no error")
+
+
+async def delete(client: WireClient, args: Namespace) -> int:
+    errors = await client.delete_topics(list(dict.fromkeys(args.topics)))
+    ignored = UnknownTopicOrPartition if args.if_exists else None
+    done = _outcomes(args, errors, "deleted", ignored, "missing", {})
+    if not args.json:
+        for name in done:
+            print(f"deleted topic {name}" if errors[name] is None else f"topic {name} does not exist")
+    if ignored is None and any(isinstance(error, UnknownTopicOrPartition) for error in errors.values()):
+        errors = {name: await _with_nearest(client, name, error) for name, error in errors.items()}
+    _raise_first(errors, ignored, {})
+    return 0
+
+
+async def _with_nearest(client: WireClient, name: str, error: KafkaError | None) -> KafkaError | None:
+    if isinstance(error, UnknownTopicOrPartition):
+        try:
+            await existing_topic(client, name)
+        except UnknownTopicOrPartition as better:
+            return better
+    return error
+
+
+def _outcomes(
+    args: Namespace,
+    errors: Mapping[str, KafkaError | None],
+    status: str,
+    ignored: type[KafkaError] | None,
+    ignored_status: str,
+    configs: Mapping[str, str],
+) -> list[str]:
+    """Print what happened to each topic if JSON is wanted; returns those that need no complaint."""
+    statuses = {
+        name: status
+        if error is None
+        else ignored_status
+        if ignored and isinstance(error, ignored)
+        else "failed"
+        for name, error in errors.items()
+    }
+    if args.json:
+        print_json(
+            [
+                {"topic": name, "status": statuses[name]}
+                | ({"error": _explained(error, configs)} if error and statuses[name] == "failed" else {})
+                for name, error in errors.items()
+            ]
+        )
+    return [name for name in errors if statuses[name] != "failed"]
+
+
+def _raise_first(
+    errors: Mapping[str, KafkaError | None], ignored: type[KafkaError] | None, configs: Mapping[str, str]
+) -> None:
+    failed = {
+        name: error
+        for name, error in errors.items()
+        if error and not (ignored and isinstance(error, ignored))
+    }
+    if failed:
+        reasons = [(name, _explained(error, configs).rstrip(".")) for name, error in failed.items()]
+        raise OttlaError("; ".join(why if name in why else f"{name}: {why}" for name, why in reasons))
+
+
+def _explained(error: KafkaError, configs: Iterable[str]) -> str:
+    """What the broker said, and the config name that was probably meant."""
+    message = str(error)
+    if isinstance(error, InvalidConfig):
+        for name in configs:
+            hint = did_you_mean(name, TopicConfig.rows())
+            if name not in TopicConfig.rows() and hint and "did you mean" not in message.lower():
+                return f"{message.rstrip('.')}{hint}"
+    return message
+
+
+# alter
+
+
+def _configure_alter(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "-p", "--partitions", type=positive, help="how many there shall be; only more than now"
+    )
+    _add_config_option(parser)
+    parser.add_argument(
+        "--delete-config",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="go back to the broker's value of this config; may be repeated",
+    )
+
+
+async def alter(client: WireClient, args: Namespace) -> int:
+    configs = settings(args.config)
+    if not configs and not args.delete_config and args.partitions is None:
+        raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
+    topic = await existing_topic(client, args.topic)
+    if configs or args.delete_config:
+        try:
+            await client.alter_topic_configs(topic.name, set_=configs, unset=args.delete_config)
+        except InvalidConfig as error:
+            raise OttlaError(f"{topic.name}: {_explained(error, [*configs, *args.delete_config])}") from None
+    if args.partitions is not None:
+        await client.create_partitions(topic.name, args.partitions)
+    _tell_altered(args, configs)
+    return 0
+
+
+def _tell_altered(args: Namespace, configs: Mapping[str, str]) -> None:
+    if args.json:
+        outcome = {"topic": args.topic, "status": "altered", "set": configs, "unset": args.delete_config}
+        print_json([outcome | ({"partitions": args.partitions} if args.partitions else {})])
+        return
+    changes = [f"{name}={value}" for name, value in configs.items()]
+    changes += [f"{name} unset" for name in args.delete_config]
+    changes += [plural(args.partitions, "partition")] if args.partitions else []
+    print(f"altered topic {args.topic}: {', '.join(changes)}")
+
+
+# describe
+
+
+def _configure_describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
+    parser.add_argument(
+        "--all-configs", action="store_true", help="also the configs that have their defaults"
+    )
+
+
+async def describe(client: WireClient, args: Namespace) -> int:
+    topics = await _topics_to_describe(client, args.topics)
+    configs = await client.describe_topic_configs([topic.name for topic in topics]) if topics else {}
+    described = []
+    for topic in topics:
+        shown = [value for value in configs[topic.name] if args.all_configs or value.differs]
+        described.append(_description(topic, shown, await _offsets(client, topic)))
+    if args.json:
+        print_json(described)
+    else:
+        print("\n\n".join(_as_text(one) for one in described) or "there are no topics yet")
+    return 0
+
+
+async def _topics_to_describe(client: WireClient, names: list[str]) -> list[TopicInfo]:
+    if names:
+        return [await existing_topic(client, name) for name in dict.fromkeys(names)]
+    return sorted((await client.metadata()).topics.values(), key=lambda topic: topic.name)
+
+
+async def _offsets(client: WireClient, topic: TopicInfo) -> dict[int, tuple[int | None, int | None]]:
+    """Start and end of each partition; None where no leader answers."""
+    led = [key for key in topic.topic_partitions if topic.partitions[key.partition].leader != NO_LEADER]
+    start = await _list_offsets(client, led, EARLIEST_TIMESTAMP)
+    end = await _list_offsets(client, led, LATEST_TIMESTAMP)
+    return {key.partition: (start.get(key), end.get(key)) for key in topic.topic_partitions}
+
+
+async def _list_offsets(
+    client: WireClient, partitions: list[TopicPartition], timestamp: Millis
+) -> dict[TopicPartition, int]:
+    found = await client.cluster.by_leader(
+        dict.fromkeys(partitions, timestamp),
+        partial(calls.list_offsets, client.cluster),
+        timeout_ms=OFFSETS_TIMEOUT_MS,
+    )
+    return {key: value.offset for key, value in found.items() if not isinstance(value, KafkaError)}
+
+
+def _description(
+    topic: TopicInfo, configs: list[ConfigValue], offsets: Mapping[int, tuple[int | None, int | None]]
+) -> dict[str, Any]:
+    partitions = [
+        {
+            "partition": number,
+            "leader": info.leader if info.leader != NO_LEADER else None,
+            "leader_epoch": info.leader_epoch,
+            "replicas": list(info.replicas),
+            "isr": list(info.isr),
+            "start_offset": offsets[number][0],
+            "end_offset": offsets[number][1],
+        }
+        for number, info in topic.partitions.items()
+    ]
+    values = {one.name: {"value": one.value, "source": one.source.name.lower()} for one in configs}
+    return {**_summary(topic), "configs": values, "partitions": partitions}
+
+
+def _as_text(topic: Mapping[str, Any]) -> str:
+    configs = [
+        f"{name}={one['value']}{_origin(ConfigSource[one['source'].upper()])}"
+        for name, one in topic["configs"].items()
+    ]
+    facts = [
+        ["id", topic["topic_id"] or "-"],
+        ["partitions", str(len(topic["partitions"]))],
+        ["replication factor", str(topic["replication_factor"])],
+        *[
+            ["configs" if i == 0 else "", config]
+            for i, config in enumerate(configs or ["all at their defaults"])
+        ],
+    ]
+    rows = [
+        [
+            one["partition"],
+            one["leader"],
+            _list(one["replicas"]),
+            _list(one["isr"]),
+            one["start_offset"],
+            one["end_offset"],
+        ]
+        for one in topic["partitions"]
+    ]
+    head = f"topic {topic['topic']}{' (internal)' if topic['internal'] else ''}"
+    return "\n".join(
+        [
+            head,
+            *[f"  {name:<18}  {value}" for name, value in facts],
+            table(
+                ["PARTITION", "LEADER", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET"], rows, indent="  "
+            ),
+        ]
+    )
+
+
+def _origin(source: ConfigSource) -> str:
+    return f"  ({_SOURCES[source]})" if source in _SOURCES else ""
+
+
+def _list(nodes: Iterable[int]) -> str:
+    return ",".join(map(str, nodes)) or "-"

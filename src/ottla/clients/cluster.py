@@ -1,0 +1,285 @@
+"""The way to the brokers of one cluster: bootstrap, connections, metadata, routing to leaders, retries.
+
+Everything that clients send goes through three doors: `request` (any broker), `request_controller`, and
+`by_leader`, which splits work by partition over the leaders and tries again what failed for a passing
+reason, with back-off and fresh metadata, until `api_timeout_ms`. What the requests mean is written in the
+modules beside this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from ottla.clients.metadata import NO_LEADER, Metadata, Node, TopicInfo, read_metadata
+from ottla.clients.retry import Attempts
+from ottla.errors import (
+    KafkaError,
+    LeaderNotAvailable,
+    NetworkException,
+    NotController,
+    OttlaError,
+    UnknownTopicOrPartition,
+)
+from ottla.net.client import DEFAULT_REQUEST_TIMEOUT_MS, CannotConnect, Connection
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+from ottla.types import BrokerId, Millis, TopicPartition
+
+Address = tuple[str, int]
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+Send = Callable[
+    [Connection, Mapping[TopicPartition, Work]], Awaitable[Mapping[TopicPartition, Result | KafkaError]]
+]
+
+DEFAULT_API_TIMEOUT_MS: Millis = 60_000
+# A topic that was just created may not be known to every broker yet; one that is missing for longer does
+# not exist.
+MISSING_GRACE_MS: Millis = 1_000
+AUTO_CREATE_MS: Millis = 5_000
+
+
+class Cluster:
+    """The brokers behind a list of bootstrap servers. Use as an async context manager."""
+
+    def __init__(
+        self,
+        bootstrap_servers: Sequence[Address],
+        *,
+        client_id: str = "ottla",
+        request_timeout_ms: Millis = DEFAULT_REQUEST_TIMEOUT_MS,
+        api_timeout_ms: Millis = DEFAULT_API_TIMEOUT_MS,
+        retry_backoff_ms: Millis = 100,
+        retry_backoff_max_ms: Millis = 1_000,
+    ) -> None:
+        self.bootstrap_servers = tuple(bootstrap_servers)
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.api_timeout_ms = api_timeout_ms
+        self.retry_backoff_ms = retry_backoff_ms
+        self.retry_backoff_max_ms = retry_backoff_max_ms
+        self.metadata = Metadata()
+        self._connections: dict[Address, Connection] = {}
+        self._opening: dict[Address, asyncio.Lock] = {}
+
+    async def __aenter__(self) -> Cluster:
+        try:
+            await self.refresh(())
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        connections, self._connections = self._connections, {}
+        await asyncio.gather(*(connection.close() for connection in connections.values()))
+
+    def attempts(self, timeout_ms: Millis | None = None) -> Attempts:
+        timeout = self.api_timeout_ms if timeout_ms is None else timeout_ms
+        return Attempts(timeout, self.retry_backoff_ms, self.retry_backoff_max_ms, jitter=random.uniform)
+
+    # Connections.
+
+    async def connection(self, node: Node) -> Connection:
+        """A connection to the address that a broker advertises."""
+        try:
+            return await self._connection((node.host, node.port))
+        except CannotConnect as error:
+            if (node.host, node.port) in self.bootstrap_servers:
+                raise
+            raise CannotConnect(
+                f"broker {node.id} advertises the address {node}, which does not work from here: {error}. "
+                "Its advertised.listeners must name an address that clients can reach"
+            ) from None
+
+    async def any_connection(self) -> Connection:
+        """An open connection, else the first address that answers."""
+        for connection in self._connections.values():
+            if not connection.closed:
+                return connection
+        known = [(node.host, node.port) for node in self.metadata.nodes.values()]
+        return await self._first_that_answers([*self.bootstrap_servers, *random.sample(known, len(known))])
+
+    async def _first_that_answers(self, addresses: Iterable[Address]) -> Connection:
+        problems: list[OttlaError] = []
+        for address in dict.fromkeys(addresses):
+            try:
+                return await self._connection(address)
+            except OttlaError as error:
+                problems.append(error)
+        if len(problems) == 1:
+            raise problems[0]
+        raise CannotConnect(f"no broker can be reached: {'; '.join(map(str, problems))}")
+
+    async def _connection(self, address: Address) -> Connection:
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or connection.closed:
+                connection = await Connection.open(
+                    *address, client_id=self.client_id, request_timeout_ms=self.request_timeout_ms
+                )
+                self._connections[address] = connection
+            return connection
+
+    # Requests.
+
+    async def request(self, api_key: int, message: Message) -> Struct:
+        """Ask any broker, and another one if the connection breaks."""
+        attempts = self.attempts()
+        while True:
+            connection = await self.any_connection()
+            try:
+                return await connection.request(api_key, message)
+            except NetworkException:
+                if not await attempts.pause():
+                    raise
+
+    async def request_controller(
+        self,
+        api_key: int,
+        message: Message,
+        *,
+        errors: Callable[[Struct], Iterable[int]],
+        retry_lost: bool = False,
+    ) -> Struct:
+        """Ask the controller; look for it again while it answers that it is not the controller.
+
+        A lost connection leaves open whether the request was carried out: only `retry_lost` sends it once
+        more.
+        """
+        attempts = self.attempts()
+        while True:
+            try:
+                connection = await self._controller()
+                response = await connection.request(api_key, message)
+                if NotController.code not in errors(response) or not await attempts.pause():
+                    return response
+            except NetworkException as error:
+                may_repeat = retry_lost or isinstance(error, CannotConnect)
+                if not may_repeat or not await attempts.pause():
+                    raise
+            await self.refresh(())
+
+    async def _controller(self) -> Connection:
+        node = self.metadata.nodes.get(self.metadata.controller_id)
+        return await (self.any_connection() if node is None else self.connection(node))
+
+    # Metadata.
+
+    async def refresh(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> Metadata:
+        """Fetch the metadata of these topics (None: of all) and keep it; returns what the broker answered."""
+        names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
+        message = {"topics": names, "allow_auto_topic_creation": auto_create}
+        answer = read_metadata(await self.request(ApiKey.METADATA, message))
+        kept = Metadata() if topics is None else self.metadata
+        self.metadata = kept.with_topics(answer)
+        return answer
+
+    async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
+        """The picture of one topic; raises what the broker says when there is none.
+
+        With `auto_create` a broker that creates topics by itself has some seconds for it.
+        """
+        attempts = self.attempts(min(self.api_timeout_ms, AUTO_CREATE_MS) if auto_create else None)
+        while True:
+            info = (await self.refresh([name], auto_create=auto_create)).topics.get(name)
+            if info is not None and info.error is None:
+                return info
+            error = info.error if info is not None else None
+            if error is None or isinstance(error, UnknownTopicOrPartition):
+                error = UnknownTopicOrPartition(f"topic {name} does not exist")
+            patient = auto_create or not isinstance(error, UnknownTopicOrPartition)
+            if not patient or not error.retriable or not await attempts.pause():
+                raise error
+
+    def leader(self, topic_partition: TopicPartition) -> Node | None:
+        info = self.metadata.partition(topic_partition)
+        return self.metadata.nodes.get(info.leader) if info is not None else None
+
+    # Routing.
+
+    async def by_leader(
+        self,
+        work: Mapping[TopicPartition, Work],
+        send: Send[Work, Result],
+        *,
+        timeout_ms: Millis | None = None,
+    ) -> dict[TopicPartition, Result | KafkaError]:
+        """Send each partition's work to its leader; whatever keeps failing is in the result as its error."""
+        attempts = self.attempts(timeout_ms)
+        done: dict[TopicPartition, Result | KafkaError] = {}
+        pending = dict(work)
+        while pending:
+            outcomes = await self._one_round(pending, send)
+            final = {
+                key: outcome for key, outcome in outcomes.items() if _is_final(outcome, attempts.elapsed_ms)
+            }
+            done.update(final)
+            pending = {key: value for key, value in pending.items() if key not in final}
+            if pending and not await attempts.pause():
+                return {**outcomes, **done}
+            if pending:
+                await self._refresh_quietly({key.topic for key in pending})
+        return done
+
+    async def _refresh_quietly(self, topics: set[str]) -> None:
+        """A refresh that fails leaves the old picture: the next round says what is wrong."""
+        try:
+            await self.refresh(topics)
+        except NetworkException:
+            return
+
+    async def _one_round(
+        self, work: Mapping[TopicPartition, Work], send: Send[Work, Result]
+    ) -> dict[TopicPartition, Result | KafkaError]:
+        outcomes: dict[TopicPartition, Result | KafkaError] = {}
+        shares: dict[BrokerId, dict[TopicPartition, Work]] = {}
+        for key, value in work.items():
+            leader = self._leader_or_error(key)
+            if isinstance(leader, KafkaError):
+                outcomes[key] = leader
+            else:
+                shares.setdefault(leader.id, {})[key] = value
+        answers = await asyncio.gather(
+            *(self._one_share(node, share, send) for node, share in shares.items())
+        )
+        for answer in answers:
+            outcomes.update(answer)
+        return outcomes
+
+    async def _one_share(
+        self, node_id: BrokerId, share: Mapping[TopicPartition, Work], send: Send[Work, Result]
+    ) -> Mapping[TopicPartition, Result | KafkaError]:
+        try:
+            connection = await self.connection(self.metadata.nodes[node_id])
+            return await send(connection, share)
+        except KafkaError as error:
+            return dict.fromkeys(share, error)
+
+    def _leader_or_error(self, key: TopicPartition) -> Node | KafkaError:
+        info = self.metadata.partition(key)
+        if info is None:
+            return self._missing(key)
+        if info.leader == NO_LEADER or info.leader not in self.metadata.nodes:
+            return LeaderNotAvailable(f"partition {key} has no leader now: is its broker running?")
+        return self.metadata.nodes[info.leader]
+
+    def _missing(self, key: TopicPartition) -> KafkaError:
+        topic = self.metadata.topics.get(key.topic)
+        if topic is not None and topic.error is None and topic.partitions:
+            return UnknownTopicOrPartition(
+                f"topic {key.topic} has no partition {key.partition}: it has 0 to {len(topic.partitions) - 1}"
+            )
+        return UnknownTopicOrPartition(f"topic {key.topic} does not exist")
+
+
+def _is_final(outcome: object, elapsed_ms: Millis) -> bool:
+    if not isinstance(outcome, KafkaError) or not outcome.retriable:
+        return True
+    return isinstance(outcome, UnknownTopicOrPartition) and elapsed_ms >= MISSING_GRACE_MS
