@@ -1,0 +1,122 @@
+"""The broker that the scenarios talk to: ottla by default, or any other one.
+
+- nothing set: an ottla broker embedded in the test process
+- OTTLA_COMPAT_BROKER=kafka: Apache Kafka, started by `benchmarks.apache_kafka`
+- OTTLA_COMPAT_BOOTSTRAP=host:port: a broker that somebody else runs; scenarios that restart or configure a broker
+  are skipped
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+
+class RunningBroker(abc.ABC):
+    """A broker of our own, on an address and a data directory that stay the same over restarts."""
+
+    @property
+    @abc.abstractmethod
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    @abc.abstractmethod
+    def data_dir(self) -> Path: ...
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Shut down cleanly."""
+
+    @abc.abstractmethod
+    def start(self) -> None:
+        """Start again after `stop`."""
+
+    @abc.abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class OttlaBroker(RunningBroker):
+    def __init__(self, config: Mapping[str, str], data_dir: Path) -> None:
+        self._config, self._data_dir, self._port = dict(config), data_dir, 0
+        self._stack = ExitStack()
+        self.start()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def data_dir(self) -> Path:
+        return self._data_dir
+
+    def start(self) -> None:
+        import ottla
+
+        broker = ottla.Broker(data_dir=self._data_dir, port=self._port, config=self._config)
+        self._stack.enter_context(broker)
+        self._port = int(broker.bootstrap_servers.rpartition(":")[2])
+
+    def stop(self) -> None:
+        self._stack.close()
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class KafkaBroker(RunningBroker):
+    """Apache Kafka. The first scan for old segments comes after 30 s there unless told otherwise."""
+
+    SOON = {"log.initial.task.delay.ms": "50"}
+
+    def __init__(self, config: Mapping[str, str], data_dir: Path) -> None:
+        self._peer = _apache_kafka()({**self.SOON, **config}, data_dir=data_dir)
+        self._peer.__enter__()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self._peer.bootstrap_servers)
+
+    @property
+    def data_dir(self) -> Path:
+        return Path(self._peer.data_dir)
+
+    def start(self) -> None:
+        self._peer.start()
+
+    def stop(self) -> None:
+        self._peer.stop()
+
+    def close(self) -> None:
+        self._peer.__exit__()
+
+
+def _apache_kafka() -> Any:
+    root = str(Path(__file__).parents[2])
+    if root not in sys.path:
+        sys.path.append(root)
+    from benchmarks.apache_kafka import ApacheKafka
+
+    return ApacheKafka
+
+
+def outside_broker() -> str | None:
+    return os.environ.get("OTTLA_COMPAT_BOOTSTRAP")
+
+
+def start_broker(config: Mapping[str, str], data_dir: Path) -> RunningBroker:
+    kinds = {"ottla": OttlaBroker, "kafka": KafkaBroker}
+    kind = os.environ.get("OTTLA_COMPAT_BROKER", "ottla")
+    if kind not in kinds:
+        raise ValueError(f"OTTLA_COMPAT_BROKER is {kind!r}; it may be one of {', '.join(kinds)}")
+    return kinds[kind](config, data_dir)

@@ -1,0 +1,159 @@
+"""Fixtures of the compat suite: the broker, the client libraries one by one, topics with names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+from .brokers import RunningBroker, outside_broker, start_broker
+from .clients import CLIENTS
+from .clients.aio import LoopThread
+from .clients.base import TP, Admin, Client, ClientError, Code
+from .waiting import until
+
+HERE = Path(__file__).parent
+
+
+class MakeTopic(Protocol):
+    def __call__(self, partitions: int = 1, **configs: str) -> str: ...
+
+
+class StartBroker(Protocol):
+    def __call__(self, **configs: str) -> RunningBroker: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(feature, ...): run over the client libraries that can do this")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.compat)
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))  # of the libraries
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A scenario that takes `client` runs over every library; `producing` and `consuming` make the matrix."""
+    features = {f for mark in metafunc.definition.iter_markers("needs") for f in mark.args}
+    names = [name for name, kind in CLIENTS.items() if not features & kind.lacks]
+    for fixture in ("client", "producing", "consuming"):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, names, indirect=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _aiokafka_loop() -> Iterator[None]:
+    yield
+    LoopThread.stop()
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The broker that all scenarios share."""
+    outside = outside_broker()
+    if outside is not None:
+        yield outside
+        return
+    with start_broker({}, tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def start_own_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Starts a broker for this test alone: to configure it, or to restart it."""
+    if outside_broker() is not None:
+        pytest.skip("needs to start brokers of its own; OTTLA_COMPAT_BOOTSTRAP gives one that others run")
+    started: list[RunningBroker] = []
+
+    def start(**configs: str) -> RunningBroker:
+        dotted = {name.replace("_", "."): value for name, value in configs.items()}
+        started.append(start_broker(dotted, tmp_path / f"data-{len(started)}"))
+        return started[-1]
+
+    yield start
+    for broker in started:
+        broker.close()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[str, str], Client]]:
+    """Makes clients of any library for any broker, and closes them."""
+    made: list[Client] = []
+
+    def make(name: str, bootstrap_servers: str) -> Client:
+        made.append(CLIENTS[name](bootstrap_servers))
+        return made[-1]
+
+    yield make
+    for client in reversed(made):
+        client.close()
+
+
+def _client(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+    return connect(request.param, request.getfixturevalue("bootstrap_servers"))
+
+
+@pytest.fixture
+def client(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+    return _client(request, connect)
+
+
+@pytest.fixture
+def producing(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+    return _client(request, connect)
+
+
+@pytest.fixture
+def consuming(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+    return _client(request, connect)
+
+
+@pytest.fixture(scope="session")
+def setup_admin(bootstrap_servers: str) -> Iterator[Admin]:
+    with CLIENTS["confluent"](bootstrap_servers).admin() as admin:
+        yield admin
+
+
+def unique_name(prefix: str = "compat") -> str:
+    return f"{prefix}-{uuid4().hex[:12]}"
+
+
+def create_and_wait(admin: Admin, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    """Create a topic; every partition has a leader that answers when this returns."""
+    admin.create_topic(name, partitions, configs=configs)
+    until(lambda: _is_led(admin, name, partitions), f"topic {name} has leaders")
+
+
+def _is_led(admin: Admin, name: str, partitions: int) -> bool:
+    try:
+        return (
+            all(partition.leader >= 0 for partition in admin.describe_topic(name))
+            and admin.list_offset(TP(name, partitions - 1), "latest")[0] == 0
+        )
+    except ClientError:  # some brokers take a moment until a new topic is known everywhere in them
+        return False
+
+
+@pytest.fixture
+def make_topic(setup_admin: Admin) -> Iterator[MakeTopic]:
+    """Creates a topic with a name nobody else has: `make_topic(3, cleanup_policy="compact")`."""
+    created: list[str] = []
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = unique_name()
+        create_and_wait(setup_admin, name, partitions, {k.replace("_", "."): v for k, v in configs.items()})
+        created.append(name)
+        return name
+
+    yield make
+    for name in created:
+        try:
+            setup_admin.delete_topic(name)
+        except ClientError as problem:
+            if problem.code != Code.UNKNOWN_TOPIC_OR_PARTITION:  # the scenario may have deleted it itself
+                raise

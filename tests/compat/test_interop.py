@@ -1,0 +1,34 @@
+"""What one library writes, every other one reads: batches, compression, headers, timestamps."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .clients.base import TP, Client
+from .conftest import MakeTopic
+from .waiting import take
+
+COMPRESSIONS = [None, "gzip", "snappy", "lz4", "zstd"]
+HEADERS = (("a", b"1"), ("b", b""))
+
+
+@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
+def test_every_library_reads_every_other(
+    producing: Client, consuming: Client, make_topic: MakeTopic, idempotent: bool
+) -> None:
+    topic, each, when = make_topic(), 40, int(time.time() * 1000) - 60_000
+    expected = []
+    for compression in COMPRESSIONS:
+        with producing.producer(compression=compression, idempotent=idempotent, linger_ms=20) as producer:
+            for number in range(each):
+                record = (b"key %d" % number, f"{compression} {number}".encode() * 20, HEADERS, when + number)
+                producer.send(topic, record[1], record[0], headers=HEADERS, timestamp=record[3])
+                expected.append(record)
+            producer.flush()
+    consumer = consuming.consumer()
+    consumer.assign({TP(topic, 0): None})
+    messages = take(consumer, len(expected))
+    assert [(m.key, m.value, m.headers, m.timestamp) for m in messages] == expected
+    assert [m.offset for m in messages] == list(range(len(expected)))

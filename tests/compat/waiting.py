@@ -1,0 +1,35 @@
+"""Waits that end when something is true, and fail with what they saw when it never becomes so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from .clients.base import Consumer, Message
+
+DEADLINE = 20.0
+TICK = 0.02
+Found = TypeVar("Found")
+
+
+def until(condition: Callable[[], Found], what: str, timeout: float = DEADLINE) -> Found:
+    """Ask again and again until the answer is truthy; the answer."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what} (last seen: {found!r})")
+        time.sleep(TICK)
+    return found
+
+
+def take(consumer: Consumer, count: int, timeout: float = DEADLINE) -> list[Message]:
+    """Poll until this many messages are there; more than that is the caller's to notice."""
+    messages: list[Message] = []
+    deadline = time.monotonic() + timeout
+    while len(messages) < count:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise AssertionError(f"{len(messages)} of {count} messages in {timeout:g} s: {messages[-3:]}")
+        messages += consumer.poll(min(left, 1.0))
+    return messages
