@@ -14,13 +14,13 @@ from pathlib import Path
 
 import confluent_kafka
 
-from benchmarks import apache_kafka, latency, lifecycle, ottla_broker, throughput
+from benchmarks import apache_kafka, latency, lifecycle, ottla_broker, throughput, wire
 from benchmarks.lifecycle import MakePeer
 from benchmarks.peer import Peer
 from benchmarks.report import Report
 
 RESULTS = Path(__file__).resolve().parent / "results"
-BENCHMARKS = ("throughput", "latency", "start", "memory", "recovery")
+BENCHMARKS = ("throughput", "latency", "wire", "start", "memory", "recovery")
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def choose_peers(options: argparse.Namespace) -> list[MakePeer]:
 
 def run_in_session(make_peers: Sequence[MakePeer], report: Report, options: argparse.Namespace) -> None:
     """What needs warm brokers: they are started once and take turns."""
-    if not {"throughput", "latency"} & set(options.only):
+    if not {"throughput", "latency", "wire"} & set(options.only):
         return
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(make()) for make in make_peers]
@@ -83,6 +83,8 @@ def run_in_session(make_peers: Sequence[MakePeer], report: Report, options: argp
             run_throughput(peers, report, options)
         if "latency" in options.only:
             run_latency(peers, report, options)
+        if "wire" in options.only:
+            run_wire(peers, report, options)
 
 
 def run_throughput(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
@@ -97,6 +99,12 @@ def run_latency(peers: list[Peer], report: Report, options: argparse.Namespace) 
     for repetition in range(options.repetitions):
         say(f"latency, round {repetition + 1} of {options.repetitions}")
         latency.measure(peers, report, pace, repetition)
+
+
+def run_wire(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
+    for repetition in range(options.repetitions):
+        say(f"without a client library, round {repetition + 1} of {options.repetitions}")
+        wire.measure(peers, report, repetition, quick=options.quick)
 
 
 def run_alone(make_peers: Sequence[MakePeer], report: Report, options: argparse.Namespace) -> None:

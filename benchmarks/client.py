@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import random
 import struct
 import sys
 import time
@@ -20,11 +19,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from benchmarks import wire
+from benchmarks.values import values
+
 CHUNK = 1000  # messages handed to librdkafka in one call
 QUEUED_BYTES = (
     64_000_000  # what a producer keeps queued at most: enough to never run dry, little for the caches
 )
-VALUES_BYTES = 4_000_000  # how much different payload there is, more than a batch or a compression window
 STAMP = struct.Struct(">q")
 
 Job = dict[str, Any]
@@ -33,7 +34,7 @@ Step = Callable[[], dict[str, Any]]
 
 def main() -> None:
     job: Job = json.loads(sys.argv[1])
-    run = {"produce": producing, "consume": consuming, "pace": pacing, "listen": listening}[job["role"]](job)
+    run = ROLES[job["role"]](job)
     print("ready", flush=True)
     if not sys.stdin.readline():
         return
@@ -166,19 +167,6 @@ def taken(message: Message | None) -> bytes:
     return message.value() or b""
 
 
-def values(size: int, seed: int = 7) -> list[bytes]:
-    """Different payloads of exactly this size that compress about as well as log lines do."""
-    dice = random.Random(seed)
-    words = ["".join(dice.choices("abcdefghijklmnopqrstuvwxyz", k=dice.randint(3, 9))) for _ in range(2000)]
-    made = []
-    for number in range(max(CHUNK, VALUES_BYTES // size)):
-        text = f'{{"id":{dice.getrandbits(40)},"sequence":{number},"text":"'
-        while len(text) < size:
-            text += dice.choice(words) + " "
-        made.append(text[:size].encode())
-    return made
-
-
 def chunked(payloads: list[bytes]) -> list[list[dict[str, bytes]]]:
     messages = [{"value": payload} for payload in payloads]
     return [messages[start : start + CHUNK] for start in range(0, len(messages) - CHUNK + 1, CHUNK)]
@@ -192,6 +180,15 @@ def thread_seconds() -> dict[str, float]:
         seconds[task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return seconds
 
+
+ROLES: dict[str, Callable[[Job], Step]] = {
+    "produce": producing,
+    "consume": consuming,
+    "pace": pacing,
+    "listen": listening,
+    "send": wire.sending,
+    "drain": wire.draining,
+}
 
 if __name__ == "__main__":
     main()

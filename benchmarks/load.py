@@ -132,10 +132,10 @@ def run_together(peer: Peer, clients: list[Client]) -> Totals:
     return Totals(sum(result["records"] for result in results), seconds, broker, others, results)
 
 
-def _run_same(peer: Peer, job: Mapping[str, Any], config: Mapping[str, Any], clients: int) -> Totals:
-    """Several clients with the same job, from start to end."""
+def run_same(peer: Peer, job: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Totals:
+    """`CLIENTS` processes with the same job, from start to end."""
     with contextlib.ExitStack() as stack:
-        running = [stack.enter_context(Client(peer, job, config)) for _ in range(clients)]
+        running = [stack.enter_context(Client(peer, job, config or {})) for _ in range(CLIENTS)]
         for client in running:
             client.wait_until_ready()
         return run_together(peer, running)
@@ -146,12 +146,12 @@ def produce(
 ) -> Totals:
     """Fill the topic from several processes."""
     job = {"role": "produce", "topic": topic, "size": size, "records": records // CLIENTS}
-    return _run_same(peer, job, {**PRODUCER, **(config or {})}, CLIENTS)
+    return run_same(peer, job, {**PRODUCER, **(config or {})})
 
 
 def consume(peer: Peer, topic: str, *, records: int) -> Totals:
     """Read the whole topic, each process all of it."""
-    return _run_same(peer, {"role": "consume", "topic": topic, "records": records}, CONSUMER, CLIENTS)
+    return run_same(peer, {"role": "consume", "topic": topic, "records": records}, CONSUMER)
 
 
 def create_topic(peer: Peer, topic: str, partitions: int = PARTITIONS) -> None:
