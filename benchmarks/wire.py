@@ -1,8 +1,8 @@
 """The broker without a client library: ready-made requests over plain sockets, answers hardly looked at.
 
-librdkafka costs more CPU than a good broker does, so on few cores it hides what a broker can carry; this shows
-it. The two roles at the bottom run inside `benchmarks.client` processes. Versions are those before the flexible
-ones (Produce 7, Fetch 11), whose layouts are written out where they are packed.
+librdkafka costs more CPU than a good broker does, so on few cores it hides what a broker can carry; this does
+not. The two roles at the bottom run inside `benchmarks.client` processes. Versions are those before the
+flexible ones (Produce 7, Fetch 11), whose layouts are written out where they are packed.
 """
 
 from __future__ import annotations
