@@ -1,0 +1,218 @@
+"""Metrics: counters, gauges and histograms in a registry, and the text that Prometheus reads.
+
+Counting is a plain addition (``counter.value += 1``), cheap enough for what every request does; all work is
+left to `Registry.render`. Each broker has a registry of its own, so that several in one process do not mix.
+metrics_server.py serves the text over HTTP. What is measured is said where it is measured, not here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Protocol, TypeAlias, TypeVar
+
+from ottla.broker.logs import log_event
+
+_log = logging.getLogger(__name__)
+
+Labels: TypeAlias = Mapping[str, str]
+Number: TypeAlias = int | float
+
+SECONDS = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    10.0,
+    60.0,
+)
+"""Buckets for times, from a tenth of a millisecond."""
+BYTES = tuple(float(4**power) for power in range(3, 15))
+"""Buckets for sizes, from 64 bytes to 256 MiB."""
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class Counter:
+    """A number that only grows. Add to `value`."""
+
+    __slots__ = ("value",)
+    kind = "counter"
+
+    def __init__(self) -> None:
+        self.value: Number = 0
+
+    def samples(self, name: str, labels: str) -> Iterator[str]:
+        yield _sample(name, labels, self.value)
+
+
+class Gauge:
+    """A number that is asked for when somebody looks."""
+
+    __slots__ = ("_callback",)
+    kind = "gauge"
+
+    def __init__(self, callback: Callable[[], Number]) -> None:
+        self._callback = callback
+
+    def samples(self, name: str, labels: str) -> Iterator[str]:
+        yield _sample(name, labels, self._callback())
+
+
+class GaugeFamily:
+    """Numbers that are asked for when somebody looks, each with labels of its own: one a topic, say."""
+
+    __slots__ = ("_callback",)
+    kind = "gauge"
+
+    def __init__(self, callback: Callable[[], Iterable[tuple[Labels, Number]]]) -> None:
+        self._callback = callback
+
+    def samples(self, name: str, _labels: str) -> Iterator[str]:
+        for labels, value in self._callback():
+            yield _sample(name, _written(labels), value)
+
+
+class Histogram:
+    """How often values fell into each bucket. A bucket holds the values up to and including its bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+    kind = "histogram"
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        if not bounds or list(bounds) != sorted(set(bounds)):
+            raise ValueError(f"the bounds of a histogram must rise, these do not: {bounds}")
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total: Number = 0
+
+    def observe(self, value: Number) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def samples(self, name: str, labels: str) -> Iterator[str]:
+        comma = "," if labels else ""
+        # One bucket more than there are bounds: the last one has no bound.
+        for bound, count in zip((*self.bounds, math.inf), accumulate(self.counts), strict=True):
+            yield _sample(f"{name}_bucket", f'{labels}{comma}le="{_number(bound)}"', count)
+        yield _sample(f"{name}_sum", labels, self.total)
+        yield _sample(f"{name}_count", labels, self.count)
+
+
+class Metric(Protocol):
+    """What a registry holds."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def samples(self, name: str, labels: str) -> Iterator[str]: ...
+
+
+MetricT = TypeVar("MetricT", bound=Metric)
+
+
+class Registry:
+    """All metrics of one broker."""
+
+    def __init__(self) -> None:
+        self._helps: dict[str, tuple[str, str]] = {}
+        self._metrics: dict[str, dict[str, Metric]] = {}
+
+    def counter(self, name: str, text: str, labels: Labels | None = None) -> Counter:
+        return self._add(name, text, labels, Counter())
+
+    def gauge(
+        self,
+        name: str,
+        text: str,
+        callback: Callable[[], Number],
+        labels: Labels | None = None,
+    ) -> Gauge:
+        return self._add(name, text, labels, Gauge(callback))
+
+    def gauges(
+        self,
+        name: str,
+        text: str,
+        callback: Callable[[], Iterable[tuple[Labels, Number]]],
+    ) -> GaugeFamily:
+        return self._add(name, text, None, GaugeFamily(callback))
+
+    def histogram(
+        self,
+        name: str,
+        text: str,
+        bounds: Sequence[float],
+        labels: Labels | None = None,
+    ) -> Histogram:
+        return self._add(name, text, labels, Histogram(bounds))
+
+    def render(self) -> str:
+        """Everything in Prometheus' text format."""
+        return "".join(line for name in self._metrics for line in self._family(name))
+
+    def _add(self, name: str, text: str, labels: Labels | None, metric: MetricT) -> MetricT:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name that Prometheus takes")
+        if self._helps.setdefault(name, (metric.kind, text)) != (metric.kind, text):
+            raise ValueError(f"the metric {name} exists already as another kind or with another text")
+        written = _written(labels or {})
+        family = self._metrics.setdefault(name, {})
+        if written in family:
+            raise ValueError(f"the metric {name}{{{written}}} exists already")
+        family[written] = metric
+        return metric
+
+    def _family(self, name: str) -> list[str]:
+        kind, text = self._helps[name]
+        lines = [f"# HELP {name} {_escaped(text)}\n", f"# TYPE {name} {kind}\n"]
+        try:
+            for labels, metric in self._metrics[name].items():
+                lines.extend(metric.samples(name, labels))
+        except Exception as error:
+            # One gauge that fails must not take all others away from whoever is looking for the reason.
+            log_event(_log, logging.WARNING, "metric failed", metric=name, error=repr(error))
+        return lines
+
+
+def _sample(name: str, labels: str, value: Number) -> str:
+    return f"{name}{{{labels}}} {_number(value)}\n" if labels else f"{name} {_number(value)}\n"
+
+
+def _number(value: Number) -> str:
+    if isinstance(value, float):
+        if math.isinf(value):
+            return "+Inf" if value > 0 else "-Inf"
+        return "NaN" if math.isnan(value) else repr(value)
+    return str(int(value))
+
+
+def _written(labels: Labels) -> str:
+    for name in labels:
+        if not _LABEL.fullmatch(name):
+            raise ValueError(f"{name!r} is not a label that Prometheus takes")
+    return ",".join(f'{name}="{_escaped(value, quotes=True)}"' for name, value in labels.items())
+
+
+def _escaped(text: str, *, quotes: bool = False) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
