@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from ottla.broker.metrics import Registry
-from ottla.broker.metrics_server import MetricsServer
+from ottla.broker.metrics import MetricsServer, Registry
 
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
