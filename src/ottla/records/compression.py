@@ -124,21 +124,21 @@ def _compress_snappy(data: memoryview) -> bytes:
 
 
 def _compress_lz4(data: Data, level: int) -> bytes:
+    """As in Kafka, the default level stands for the fast compressor and any other for the high one."""
+    if level != _LZ4_KAFKA_DEFAULT:
+        high = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+        high.compress(bytes(data))
+        return bytes(high.finish())
     view = memoryview(data)
     parts = [_LZ4_FRAME_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK):
-        parts += _lz4_block(view[start : start + _LZ4_BLOCK], level)
+        parts += _lz4_block(view[start : start + _LZ4_BLOCK])
     parts.append(_LZ4_END)
     return b"".join(parts)
 
 
-def _lz4_block(data: memoryview, level: int) -> tuple[bytes, bytes]:
-    # As in Kafka, the default level stands for the fast compressor and any other for the high one.
-    if level == _LZ4_KAFKA_DEFAULT:
-        packed = bytes(cramjam.lz4.compress_block(data, store_size=False))
-    else:
-        high = cramjam.lz4.compress_block(data, mode="high_compression", compression=level, store_size=False)
-        packed = bytes(high)
+def _lz4_block(data: memoryview) -> tuple[bytes, bytes]:
+    packed = bytes(cramjam.lz4.compress_block(data, store_size=False))
     if len(packed) < len(data):
         return _LZ4_LENGTH.pack(len(packed)), packed
     return _LZ4_LENGTH.pack(len(data) | _LZ4_STORED), bytes(data)

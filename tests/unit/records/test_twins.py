@@ -1,0 +1,158 @@
+"""Both twins of the hot loops do the same, on good bytes and on bad ones, to the last word of every error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from batch_material import TWINS, hostile_records, outcome, record_lists, spoil, spoilings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.records import BatchHeader, Record, Scan, encode_batch, read_header
+from ottla.records._kernels import Kernels
+
+BATCH_OVERHEAD = 61
+INT64 = st.one_of(
+    st.integers(-2, 5), st.sampled_from([2**63 - 1, -(2**63), 2**62]), st.integers(-(2**63), 2**63 - 1)
+)
+
+pytestmark = pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not built")
+
+
+def all_outcomes(kernels: Kernels, payload: bytes, header: BatchHeader) -> list[Any]:
+    return [
+        outcome(kernels.decode_records, payload, header, 7),
+        outcome(kernels.decode_keys, payload, header, 7),
+        outcome(kernels.summarize, payload, header, 7),
+        outcome(kernels.find_timestamp, payload, header, 7, 1000, 1),
+    ]
+
+
+def assert_same(payload: bytes, header: BatchHeader) -> None:
+    # A copy of its own for each, in memory that ends where the bytes end.
+    first, *others = (all_outcomes(twin, bytes(memoryview(payload)), header) for twin in TWINS)
+    for other in others:
+        assert other == first
+
+
+@given(record_lists())
+def test_good_records_are_encoded_and_decoded_alike(records: list[Record]) -> None:
+    base = records[0].offset if records else 0
+    timestamp = records[0].timestamp if records else 0
+    first, *others = (twin.encode_records(records, base, timestamp) for twin in TWINS)
+    assert all(other == first for other in others)
+    batch = encode_batch(records, base_offset=base, last_offset=base + 80_000)
+    assert_same(batch[BATCH_OVERHEAD:], read_header(batch))
+
+
+@settings(max_examples=400)
+@given(record_lists(min_size=1), st.lists(spoilings, min_size=1, max_size=3), st.integers(-1, 2))
+def test_spoiled_records_are_refused_alike(
+    records: list[Record], damages: list[tuple[int, str, int]], miscount: int
+) -> None:
+    batch = encode_batch(records)
+    header = read_header(batch)
+    payload = batch[BATCH_OVERHEAD:]
+    for damage in damages:
+        payload = spoil(payload, *damage)
+    assert_same(payload, header._replace(record_count=max(0, header.record_count + miscount)))
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(hostile_records(), max_size=3),
+    st.one_of(st.integers(0, 4), st.sampled_from([2**31 - 1, 10**6])),
+    st.sampled_from([0, 3, 2**31 - 1]),
+    INT64,
+    INT64,
+    st.sampled_from([0, 8]),
+)
+def test_hostile_records_are_refused_alike(
+    pieces: list[bytes], count: int, last_delta: int, base_timestamp: int, max_timestamp: int, attributes: int
+) -> None:
+    header = read_header(encode_batch([], base_offset=2**40, last_offset=2**40))._replace(
+        record_count=count,
+        last_offset_delta=last_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        attributes=attributes,
+    )
+    assert_same(b"".join(pieces), header)
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=80), st.integers(0, 12))
+def test_noise_is_refused_alike(payload: bytes, count: int) -> None:
+    header = read_header(encode_batch([], base_offset=0, last_offset=11))._replace(record_count=count)
+    assert_same(payload, header)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(record_lists(min_size=1), max_size=3),
+    st.lists(spoilings, max_size=2),
+    st.integers(0, 200),
+    st.booleans(),
+)
+def test_a_scan_finds_the_same(
+    batches: list[list[Record]], damages: list[tuple[int, str, int]], start: int, check_crc: bool
+) -> None:
+    buffer = b"".join(map(encode_batch, batches))
+    for damage in damages:
+        buffer = spoil(buffer, *damage)
+    start = start % (len(buffer) + 1) if start > 100 else 0
+    first, *others = (twin.scan(buffer, start, len(buffer), check_crc) for twin in TWINS)
+    assert all(other == first for other in others)
+    assert_consistent(first, buffer, start)
+
+
+def assert_consistent(scan: Scan, buffer: bytes, start: int) -> None:
+    position = start
+    for at, header in scan.batches:
+        assert at == position
+        assert header == read_header(buffer, at)
+        position += header.size
+    assert position == scan.end <= len(buffer)
+    if scan.problem is None and not scan.incomplete:
+        assert scan.end == len(buffer)
+
+
+BAD_RECORDS = [
+    [Record(0, 0, "text", None)],  # type: ignore[arg-type]
+    [Record(0, 0, None, bytearray(3))],  # type: ignore[arg-type]
+    [Record(0, 0, None, None, (("k", "text"),))],  # type: ignore[arg-type]
+    [Record(0, 0, None, None, ((b"k", None),))],  # type: ignore[arg-type]
+    [Record(0, 0, None, None), Record(0, 0, None, None)],
+    [Record(1, 0, None, None), Record(0, 0, None, None)],
+    [Record(0, 0, None, None), Record(2**31, 0, None, None)],
+    [Record(2**63, 0, None, None)],
+    [Record(-1, 0, None, None)],
+    [Record(0, 2**63, None, None)],
+    [Record(0, -(2**63) - 1, None, None)],
+]
+
+
+@pytest.mark.parametrize("records", BAD_RECORDS, ids=range(len(BAD_RECORDS)))
+@pytest.mark.parametrize("base_timestamp", [0, -1, 1])
+def test_records_that_cannot_be_encoded_are_refused_alike(records: list[Record], base_timestamp: int) -> None:
+    errors = []
+    for twin in TWINS:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            twin.encode_records(records, 0, base_timestamp)
+        errors.append((caught.type, str(caught.value)))
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize(("timestamp", "base"), [(2**63 - 1, -1), (-(2**63), 1), (2**62, -(2**62) - 1)])
+def test_a_timestamp_too_far_from_the_base_is_refused_alike(timestamp: int, base: int) -> None:
+    for twin in TWINS:
+        with pytest.raises(ValueError, match=f"record 0: timestamp {timestamp} is out of range"):
+            twin.encode_records([Record(0, timestamp, None, None)], 0, base)
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 5), (6, 5), (0, 11)])
+def test_a_scan_outside_of_the_buffer_is_refused_alike(start: int, end: int) -> None:
+    for twin in TWINS:
+        with pytest.raises(ValueError, match=f"no range {start} to {end} in a buffer of 10 bytes"):
+            twin.scan(bytes(10), start, end, True)
