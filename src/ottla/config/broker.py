@@ -44,7 +44,7 @@ _MINUTE = 60_000
 _BUFFER = Check(
     "at least 1, or -1 for the default of the operating system", lambda size: size >= 1 or size == -1
 )
-_ONE_REPLICA = Check("1, since this broker is alone", lambda replicas: replicas in (1, -1))
+_ONE_REPLICA = Check("1, since this broker is alone", lambda replicas: replicas == 1)
 
 
 def _is_address(text: str) -> bool:

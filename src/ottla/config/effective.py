@@ -61,16 +61,20 @@ BROKER_NAMES: Mapping[str, tuple[BrokerName, ...]] = {
 
 
 def effective_topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """What holds for a topic with these settings of its own; ConfigError names one that is not valid."""
+    """What holds for a topic with these settings of its own; ConfigError names one that is not valid.
+
+    That the settings fit each other is checked when they are altered (`check_topic_overrides`), not here: a
+    new default of the broker must not make the topics unusable that are there already.
+    """
     values = {attribute(name): default_of(broker, name) for name in BROKER_NAMES}
     for name, text in TopicConfig.named(overrides).items():
         values[attribute(name)] = TopicConfig.rows()[name].parse(text)
-    return TopicConfig(**values).checked()
+    return TopicConfig.of(values)
 
 
 def check_topic_overrides(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> None:
     """ConfigError names a setting that is not valid, or does not fit the others or the broker's."""
-    effective_topic_config(broker or BrokerConfig(), overrides)
+    effective_topic_config(broker or BrokerConfig(), overrides).checked()
 
 
 def default_of(broker: BrokerConfig, name: str) -> Any:

@@ -24,6 +24,7 @@ _IGNORED = (
     "group.",
     "initial.broker.registration.timeout.ms",
     "inter.broker.listener.name",
+    "internal.metadata.",
     "kafka.metrics.",
     "leader.imbalance.",
     "log.dir.failure.timeout.ms",
@@ -45,11 +46,13 @@ _IGNORED = (
     "replica.socket.",
     "replication.quota.",
     "security.inter.broker.protocol",
+    "server.max.startup.time.ms",
     "share.",
     "socket.connection.setup.",
     "telemetry.max.bytes",
     "transaction.",
     "transactional.id.expiration.ms",
+    "unclean.leader.election.interval.ms",
     "unstable.",
 )
 _SECURITY = ("authorizer.", "delegation.token.", "listener.name.", "sasl.", "ssl.", "super.users")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ottla.config.fields import Key
 from ottla.errors import ConfigError
@@ -36,7 +36,12 @@ class ConfigTable:
         """The configuration that has these values and the defaults for everything else."""
         named = cls.named(values)
         parsed = {attribute(name): cls.key(name).parse(value) for name, value in named.items()}
-        return cls(**parsed).checked()
+        return cls.of(parsed).checked()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The configuration with these attributes, which are not checked."""
+        return cls(**values)
 
     @classmethod
     def key(cls, name: str) -> Key:

@@ -7,8 +7,9 @@ that set the default of a topic's name are in effective.py.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from ottla.config.fields import (
     LONG_MAX,
@@ -204,6 +205,12 @@ class TopicConfig(ConfigTable):
         "data.",
     )
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The configuration with these attributes, which are not checked."""
+        small = values.get("internal_segment_bytes")
+        return cls(**values) if small is None else cls(**{**values, "segment_bytes": small})
+
     @property
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
@@ -226,6 +233,4 @@ class TopicConfig(ConfigTable):
             )
         if self.remote_storage_enable:
             raise ConfigError("remote.storage.enable must be false: this broker has no remote storage.")
-        if self.internal_segment_bytes is not None:
-            return replace(self, segment_bytes=self.internal_segment_bytes)
         return self

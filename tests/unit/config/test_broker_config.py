@@ -1,8 +1,11 @@
 """The table of the broker: Kafka's defaults, what one node can and cannot do, and listeners."""
 
+from pathlib import Path
+
 import pytest
 
 from ottla.config import BrokerConfig, Listener
+from ottla.config.foreign import is_ignored, refusal_of
 from ottla.errors import ConfigError
 
 # Defaults of Apache Kafka 4.2 for every name we share with it, as its own configuration reports them.
@@ -258,6 +261,17 @@ def test_names_that_cannot_be_left_aside_are_refused(name: str, says: str) -> No
         BrokerConfig.parse({name: "x"})
     assert name in str(caught.value)
     assert says in str(caught.value)
+
+
+NAMES = (Path(__file__).parent / "kafka_broker_names.txt").read_text().split()
+"""Every name of the broker configuration of Apache Kafka 4.2."""
+
+
+def test_every_name_of_kafka_is_known_left_aside_or_refused_for_a_reason() -> None:
+    ways = {
+        name: (name in BrokerConfig.rows(), is_ignored(name), refusal_of(name) is not None) for name in NAMES
+    }
+    assert [name for name, way in ways.items() if sum(way) != 1] == []
 
 
 def test_names_that_change_nothing_here_are_reported() -> None:

@@ -66,6 +66,15 @@ def test_own_setting_must_fit_the_default_of_the_broker() -> None:
         check_topic_overrides({"max.compaction.lag.ms": "500"}, broker)
 
 
+def test_new_default_of_the_broker_leaves_topics_usable() -> None:
+    broker: dict[str, object] = {"log.cleaner.min.compaction.lag.ms": "1000"}
+    assert effective(broker, {"max.compaction.lag.ms": "500"}).max_compaction_lag_ms == 500
+
+
+def test_small_segments_for_tests() -> None:
+    assert effective({}, {"internal.segment.bytes": "100"}).segment_bytes == 100
+
+
 def test_bad_setting_is_named() -> None:
     with pytest.raises(ConfigError, match=r"segment\.bytes"):
         check_topic_overrides({"segment.bytes": "1"})
