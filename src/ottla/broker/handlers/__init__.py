@@ -1,1 +1,61 @@
-""""""
+"""The APIs that are served, one file each.
+
+A file has ``API``, and ``handle(node, call, request)`` which returns the response as a message, None where there is
+none, or an awaitable of either. Handlers are short and hold no state. ``FIRST`` and ``LAST`` narrow the versions that are
+served; without them it is every version that the schemas have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ottla.broker.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    fetch,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    list_partition_reassignments,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from ottla.protocol.apis import api
+
+
+class Handler(NamedTuple):
+    """An API as it is served."""
+
+    name: str
+    first: int
+    last: int
+    handle: Callable[..., Any]
+
+
+def _handler(module: ModuleType) -> Handler:
+    known = api(module.API)
+    first, last = getattr(module, "FIRST", known.first), getattr(module, "LAST", known.last)
+    return Handler(known.name, first, last, module.handle)
+
+
+HANDLERS: dict[int, Handler] = {
+    int(module.API): _handler(module)
+    for module in (
+        alter_configs, api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster,
+        describe_configs, describe_log_dirs, describe_producers, describe_topic_partitions, fetch,
+        incremental_alter_configs, init_producer_id, list_offsets, list_partition_reassignments, metadata,
+        offset_for_leader_epoch, produce,
+    )
+}  # fmt: skip

@@ -1,0 +1,205 @@
+"""``ottla.Broker``: a broker in one line, for programs and tests. It runs on a thread with an event loop of its own, so that
+neither blocking nor asyncio code around it can hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.broker.server import BrokerServer
+from ottla.config import BrokerConfig
+from ottla.config.listeners import parse_address
+from ottla.errors import ConfigError, OttlaError
+from ottla.runtime.clock import Clock
+from ottla.runtime.loops import new_event_loop
+
+#: Memory-backed on Linux: what is thrown away at the end need not reach a disk.
+_MEMORY = Path("/dev/shm")
+_ENOUGH = 256 << 20
+
+
+class Broker:
+    """A Kafka broker inside this process.
+
+    >>> with Broker() as broker:
+    ...     broker.bootstrap_servers.startswith("127.0.0.1:")
+    True
+
+    Without ``data_dir`` the data is temporary, in memory where the system offers that, and gone at the end. Port 0 picks a
+    free port. ``config`` takes Kafka's broker configs; keywords do too, with underscores:
+    ``Broker(num_partitions=3)``. ``async with Broker() as broker:`` works as well.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        listen: str = "127.0.0.1:0",
+        config: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        **configs: Any,
+    ) -> None:
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._temporary: Path | None = None
+        self._values = {**(config or {}), **configs}
+        self._listen = listen
+        self._clock = clock
+        # Checked here, so that a mistake is told where it was made.
+        self._config(Path("unused"))
+        self._server: BrokerServer | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def _config(self, data_dir: Path) -> BrokerConfig:
+        names = {name.replace("_", ".") for name in self._values}
+        values = dict(self._values)
+        if not names & {"listeners"}:
+            try:
+                host, port = parse_address(self._listen)
+            except ValueError as error:
+                raise ConfigError(f"listen: {error}") from None
+            values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+        if not names & {"log.dirs", "log.dir"}:
+            values["log.dirs"] = str(data_dir)
+        return BrokerConfig.parse(values)
+
+    # ── addresses ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address to give to clients, as ``host:port``."""
+        server = self._running()
+        host = "127.0.0.1" if server.config.listeners[0].is_any_host else server.host
+        return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+
+    @property
+    def port(self) -> int:
+        """The port that the broker listens on."""
+        return self._running().port
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        return self._running().cluster_id
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the logs are."""
+        return Path(self._running().config.data_dirs[0])
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where metrics are served, if ``ottla.metrics.listener`` is set."""
+        return self._running().metrics_address
+
+    def _running(self) -> BrokerServer:
+        if self._server is None:
+            raise OttlaError("the broker is not running: start it with `with Broker() as broker:` or broker.start()")
+        return self._server
+
+    # ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> Self:
+        """Start the broker and wait until it can be connected to."""
+        with self._lock:
+            if self._thread is not None:
+                raise OttlaError("the broker is running already")
+            config = self._config(self._data_dir or self._make_temporary())
+            started: _Result = _Result()
+            self._thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
+            self._thread.start()
+            error = started.wait()
+            if error is not None:
+                self._thread.join()
+                self._thread = None
+                self._remove_temporary()
+                raise error
+        return self
+
+    def stop(self) -> None:
+        """Stop the broker; temporary data is removed. Does nothing if it is not running."""
+        with self._lock:
+            if self._thread is None:
+                return
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._thread = self._loop = self._server = None
+            self._remove_temporary()
+
+    def _run(self, config: BrokerConfig, started: _Result) -> None:
+        loop = self._loop = new_event_loop()
+        asyncio.set_event_loop(loop)
+        server = BrokerServer(config, clock=self._clock, durable_metadata=self._temporary is None)
+        try:
+            loop.run_until_complete(server.start())
+        except BaseException as error:
+            self._close(loop)
+            started.set(error)
+            return
+        self._server = server
+        started.set(None)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(server.stop())
+            self._close(loop)
+
+    @staticmethod
+    def _close(loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        asyncio.set_event_loop(None)
+        loop.close()
+
+    def _make_temporary(self) -> Path:
+        where = None
+        if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH:
+            where = _MEMORY
+        self._temporary = Path(tempfile.mkdtemp(prefix="ottla-", dir=where))
+        return self._temporary
+
+    def _remove_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.get_running_loop().run_in_executor(None, self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+
+class _Result:
+    """How the start of the thread ended."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._error: BaseException | None = None
+
+    def set(self, error: BaseException | None) -> None:
+        self._error = error
+        self._event.set()
+
+    def wait(self) -> BaseException | None:
+        self._event.wait()
+        return self._error

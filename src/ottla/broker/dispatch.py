@@ -1,0 +1,61 @@
+"""From a frame to a handler and back: header, version, decoding, the handler's answer, encoding."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+from ottla.broker.handlers import HANDLERS, Handler
+from ottla.broker.node import Call, Node
+from ottla.net.connection import Answer, CloseConnection, Connection
+from ottla.protocol import codec
+from ottla.protocol.apis import ApiKey
+
+
+class Dispatcher:
+    """Hands each frame to the handler of its API."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def handle(self, connection: Connection, frame: memoryview) -> Answer | Awaitable[Answer]:
+        """Handle one request frame; see ``net.server.Server``."""
+        started = time.perf_counter()
+        try:
+            header = codec.decode_request_header(frame)
+        except codec.DecodeError as error:
+            raise CloseConnection(str(error)) from error
+        handler = HANDLERS.get(header.api_key)
+        if handler is None:
+            raise CloseConnection(f"the API {header.api_key} is not served")
+        call = Call(connection, header.api_key, header.api_version, header.correlation_id, header.client_id)
+        if not handler.first <= header.api_version <= handler.last:
+            return self._unsupported(call, handler)
+        try:
+            request = codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
+        except codec.DecodeError as error:
+            raise CloseConnection(f"{handler.name} v{header.api_version}: {error}") from error
+        answer = handler.handle(self._node, call, request)
+        if isinstance(answer, dict):
+            self._node.metrics.request(handler.name, time.perf_counter() - started)
+            return codec.encode_response(call.api_key, call.api_version, call.correlation_id, answer)
+        if answer is None:
+            return None
+        return self._later(call, handler, answer, started)
+
+    async def _later(self, call: Call, handler: Handler, answer: Awaitable[Any], started: float) -> Answer:
+        message = await answer
+        self._node.metrics.request(handler.name, time.perf_counter() - started)
+        if message is None:
+            return None
+        return codec.encode_response(call.api_key, call.api_version, call.correlation_id, message)
+
+    def _unsupported(self, call: Call, handler: Handler) -> Answer:
+        if call.api_key != ApiKey.API_VERSIONS:
+            raise CloseConnection(
+                f"{handler.name} v{call.api_version} is not served, only v{handler.first} to v{handler.last}"
+            )
+        # The one answer that a client of an unknown version can read: version 0, with the versions we have.
+        message = handler.handle(self._node, call, None)
+        return codec.encode_response(call.api_key, 0, call.correlation_id, message)

@@ -1,0 +1,171 @@
+"""Fetch sessions (KIP-227): the broker remembers which partitions a client fetches, requests and responses carry changes.
+
+No sockets and no clock here: the time comes in. A session is found by its id, and its epoch must be the one that follows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla import errors
+from ottla.protocol.codec import Message, Struct
+from ottla.types import Millis
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_AFTER: Millis = 120_000
+
+
+class Key(NamedTuple):
+    """A partition as the client names it: by the topic's id, or by its name in versions that have no ids."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+
+
+class Wanted:
+    """What a session fetches of one partition, and what the client was last told of it."""
+
+    __slots__ = ("current_leader_epoch", "fetch_offset", "high_watermark", "key", "log_start_offset", "max_bytes")
+
+    def __init__(self, key: Key, request: Struct) -> None:
+        self.key = key
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(request)
+
+    def update(self, request: Struct) -> None:
+        """Take over what an incremental request changes."""
+        self.fetch_offset: int = request.fetch_offset
+        self.max_bytes: int = request.partition_max_bytes
+        self.current_leader_epoch: int = request.current_leader_epoch
+
+    def is_news(self, response: Message, size: int) -> bool:
+        """Say whether the client must be told of this partition, and remember that it is."""
+        news = (
+            size > 0
+            or response["error_code"] != 0
+            or response["high_watermark"] != self.high_watermark
+            or response["log_start_offset"] != self.log_start_offset
+        )
+        self.high_watermark = response["high_watermark"]
+        self.log_start_offset = response["log_start_offset"]
+        # After an error the client knows nothing for certain: the next answer is news whatever it says.
+        if response["error_code"] != 0:
+            self.high_watermark = -1
+        return news
+
+
+class Session:
+    """The partitions that one client fetches."""
+
+    __slots__ = ("by_id", "created", "epoch", "id", "last_used", "wanted")
+
+    def __init__(self, id_: int, wanted: dict[Key, Wanted], by_id: bool, *, now: Millis) -> None:
+        self.id = id_
+        self.epoch = 1
+        self.wanted = wanted
+        self.by_id = by_id
+        self.created = self.last_used = now
+
+    def change(self, topics: Iterable[Struct], forgotten: Iterable[Struct]) -> None:
+        """Add, change and forget partitions as an incremental request says."""
+        for key, request in _partitions(topics):
+            if key in self.wanted:
+                self.wanted[key].update(request)
+            else:
+                self.wanted[key] = Wanted(key, request)
+        for topic in forgotten:
+            for partition in topic.partitions:
+                self.wanted.pop(Key(topic.topic or None, topic.topic_id, partition), None)
+
+    def move_to_end(self, keys: Iterable[Key]) -> None:
+        """Let partitions that have just been served be read last next time, so that none starves."""
+        for key in keys:
+            if key in self.wanted:
+                self.wanted[key] = self.wanted.pop(key)
+
+
+class FetchPlan(NamedTuple):
+    """What one request fetches, and how it is answered."""
+
+    wanted: list[Wanted]
+    session: Session | None
+    is_incremental: bool
+
+    @property
+    def session_id(self) -> int:
+        return self.session.id if self.session is not None else NO_SESSION
+
+
+class FetchSessions:
+    """The sessions of a broker, at most so many."""
+
+    def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
+        self._slots = slots
+        self._new_id = new_id
+        self._sessions: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: Struct, *, by_id: bool, now: Millis) -> FetchPlan:
+        """Find out what a request fetches. Raises the error of a session that is not there or out of step."""
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self._sessions.pop(request.session_id, None)
+            return self._full(request, by_id=by_id, now=now)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise errors.FetchSessionIdNotFound(f"There is no fetch session {request.session_id}.")
+        if session.by_id != by_id:
+            raise errors.FetchSessionTopicIdError("A fetch session names its topics by id or by name, not both.")
+        if session.epoch != request.session_epoch:
+            raise errors.InvalidFetchSessionEpoch(
+                f"The fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}."
+            )
+        session.change(request.topics, request.forgotten_topics_data)
+        session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
+        session.last_used = now
+        return FetchPlan(list(session.wanted.values()), session, is_incremental=True)
+
+    def _full(self, request: Struct, *, by_id: bool, now: Millis) -> FetchPlan:
+        wanted = {key: Wanted(key, partition) for key, partition in _partitions(request.topics)}
+        session = None
+        if request.session_epoch == INITIAL_EPOCH and wanted and self._has_room(now=now):
+            id_ = next(i for i in iter(self._new_id, None) if i != NO_SESSION and i not in self._sessions)
+            session = self._sessions[id_] = Session(id_, wanted, by_id, now=now)
+        return FetchPlan(list(wanted.values()), session, is_incremental=False)
+
+    def _has_room(self, *, now: Millis) -> bool:
+        if len(self._sessions) < self._slots:
+            return True
+        oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
+        if oldest is None or now - oldest.last_used < EVICTION_AFTER:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+
+def _partitions(topics: Iterable[Struct]) -> Iterator[tuple[Key, Struct]]:
+    for topic in topics:
+        name, topic_id = topic.topic or None, topic.topic_id
+        for partition in topic.partitions:
+            yield Key(name, topic_id, partition.partition), partition
+
+
+def grouped(answers: Iterable[tuple[Key, Message]]) -> list[Message]:
+    """Group the answers of partitions by topic, in their order: neighbours of one topic share an entry."""
+
+    def topic_of(answer: tuple[Key, Message]) -> tuple[Any, ...]:
+        return answer[0][:2]
+
+    return [
+        {"topic": topic or "", "topic_id": topic_id, "partitions": [message for _, message in group]}
+        for (topic, topic_id), group in itertools.groupby(answers, key=topic_of)
+    ]

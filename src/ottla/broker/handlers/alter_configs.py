@@ -1,0 +1,45 @@
+"""AlterConfigs: replace all configs of a resource. Clients of today use IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ottla import errors
+from ottla.broker.configs import alter
+from ottla.broker.node import Call, Node
+from ottla.config.alter import replace_broker, replace_topic
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.ALTER_CONFIGS
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    async def replace(resource: Struct) -> None:
+        values = {config.name: config.value for config in resource.configs}
+        await alter(
+            node,
+            resource.resource_type,
+            resource.resource_name,
+            lambda topic: replace_topic(node.config, values),
+            lambda config, for_all: replace_broker(config, values, for_all_brokers=for_all),
+            validate_only=request.validate_only,
+        )
+
+    return {"responses": await answer_each(request, replace)}
+
+
+async def answer_each(request: Struct, change: Callable[[Struct], Awaitable[None]]) -> list[Message]:
+    """Change each resource of a request and tell how it went; a resource that is named twice is refused."""
+    named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
+    answers = []
+    for key, resource in dict(zip(named, request.resources, strict=True)).items():
+        answer: Message = {"error_message": None, "resource_type": key[0], "resource_name": key[1]}
+        try:
+            if named.count(key) > 1:
+                raise errors.InvalidRequest("The resource is named more than once.")
+            await change(resource)
+        except errors.KafkaError as error:
+            answer |= {"error_code": error.code, "error_message": str(error)}
+        answers.append(answer)
+    return answers

@@ -1,0 +1,37 @@
+"""ApiVersions: which APIs and versions are served.
+
+v0 is also the answer to a version that is too new; v3 brings the client's software; v4 lets features begin at 0.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ottla.broker.node import Call, Node
+from ottla.errors import InvalidRequest, UnsupportedVersion
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.API_VERSIONS
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(node: Node, call: Call, request: Struct | None) -> Message:
+    if request is None:
+        return {"error_code": UnsupportedVersion.code, "api_keys": _served()}
+    if call.api_version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return {"error_code": InvalidRequest.code, "api_keys": []}
+        call.connection.client_software = (name, version)
+    return {"api_keys": _served()}
+
+
+def _served() -> list[Message]:
+    # The table lists this module too, so it cannot be imported before all of them are there.
+    from ottla.broker.handlers import HANDLERS
+
+    return [
+        {"api_key": key, "min_version": handler.first, "max_version": handler.last}
+        for key, handler in sorted(HANDLERS.items())
+    ]

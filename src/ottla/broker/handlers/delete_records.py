@@ -1,0 +1,36 @@
+"""DeleteRecords: move the start of partitions forward. -1 stands for the high watermark."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DELETE_RECORDS
+TO_HIGH_WATERMARK = -1
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [_delete(node, topic.name, wish) for wish in topic.partitions]}
+            for topic in request.topics
+        ]
+    }
+
+
+def _delete(node: Node, topic: str, wish: Struct) -> Message:
+    try:
+        partition = node.partition(topic, wish.partition_index)
+        if "delete" not in partition.log.config.cleanup_policy:
+            raise errors.PolicyViolation(f"The topic '{topic}' is compacted; its records are not deleted by offset.")
+        offset = partition.high_watermark if wish.offset == TO_HIGH_WATERMARK else wish.offset
+        if not 0 <= offset <= partition.high_watermark:
+            raise errors.OffsetOutOfRange(
+                f"The offset {offset} is not between 0 and the high watermark {partition.high_watermark}."
+            )
+        low_watermark = partition.log.delete_records(offset)
+    except errors.KafkaError as error:
+        return {"partition_index": wish.partition_index, "low_watermark": -1, "error_code": error.code}
+    return {"partition_index": wish.partition_index, "low_watermark": low_watermark}

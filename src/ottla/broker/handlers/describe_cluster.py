@@ -1,0 +1,33 @@
+"""DescribeCluster: the brokers. v1 asks for brokers or controllers; v2 for fenced brokers too, of which there are none."""
+
+from __future__ import annotations
+
+from ottla.broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla.broker.node import Call, Node
+from ottla.errors import MismatchedEndpointType
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DESCRIBE_CLUSTER
+BROKERS = 1
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    answer = {
+        "endpoint_type": request.endpoint_type,
+        "cluster_id": node.metadata.cluster_id,
+        "controller_id": node.id,
+        "brokers": [],
+    }
+    if request.endpoint_type != BROKERS:
+        return answer | {
+            "error_code": MismatchedEndpointType.code,
+            "error_message": "This is the address of a broker, not of a controller.",
+        }
+    host, port = node.address(call.connection)
+    brokers = [{"broker_id": node.id, "host": host, "port": port, "rack": node.config.broker_rack}]
+    asked = request.include_cluster_authorized_operations
+    return answer | {
+        "brokers": brokers,
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else NOT_ASKED,
+    }

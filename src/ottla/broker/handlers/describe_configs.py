@@ -1,0 +1,54 @@
+"""DescribeConfigs: values, where they come from, and what they mean (from v3)."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.configs import BROKER, TOPIC, check_broker_name
+from ottla.broker.node import Call, Node
+from ottla.config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
+from ottla.metadata.machine import check_topic_name
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DESCRIBE_CONFIGS
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    return {"results": [_describe(node, request, resource) for resource in request.resources]}
+
+
+def _describe(node: Node, request: Struct, resource: Struct) -> Message:
+    answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    try:
+        entries = _entries(node, resource)
+    except errors.KafkaError as error:
+        return answer | {"error_code": error.code, "error_message": str(error), "configs": []}
+    configs = [
+        _config(entry, synonyms=request.include_synonyms, documentation=request.include_documentation)
+        for entry in entries
+    ]
+    return answer | {"error_message": None, "configs": configs}
+
+
+def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
+    name, names = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == TOPIC:
+        check_topic_name(name)
+        return describe_topic(node.config, node.metadata.topic(name).configs, names=names)
+    if resource.resource_type == BROKER:
+        check_broker_name(node, name)
+        return (describe_broker if name else describe_broker_default)(node.config, names=names)
+    raise errors.InvalidRequest(f"Resources of the type {resource.resource_type} have no configs here.")
+
+
+def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> Message:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": entry.read_only,
+        "config_source": entry.source,
+        "is_sensitive": entry.is_sensitive,
+        "synonyms": [s._asdict() for s in entry.synonyms] if synonyms else [],
+        "config_type": entry.type,
+        "documentation": entry.documentation if documentation else None,
+    }

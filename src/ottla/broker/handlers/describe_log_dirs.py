@@ -1,0 +1,54 @@
+"""DescribeLogDirs: the data directories, and the size of the partitions in each."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+from ottla.broker.node import Call, Node
+from ottla.broker.partition import Partition
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DESCRIBE_LOG_DIRS
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    by_dir: dict[Path, dict[str, list[Partition]]] = {path: {} for path in node.logs.data_dirs}
+    for partition in _asked(node, request):
+        topics = by_dir.setdefault(partition.log.directory.parent, {})
+        topics.setdefault(partition.topic, []).append(partition)
+    return {"results": [_described(path, topics) for path, topics in by_dir.items()]}
+
+
+def _asked(node: Node, request: Struct) -> list[Partition]:
+    if request.topics is None:
+        return [partition for partitions in node.partitions.values() for partition in partitions]
+    wanted = defaultdict(set)
+    for topic in request.topics:
+        wanted[topic.topic].update(topic.partitions)
+    return [
+        partition
+        for name, indexes in wanted.items()
+        for partition in node.partitions.get(name, [])
+        if partition.index in indexes
+    ]
+
+
+def _described(path: Path, topics: dict[str, list[Partition]]) -> Message:
+    usage = shutil.disk_usage(path)
+    return {
+        "log_dir": str(path.absolute()),
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {"partition_index": p.index, "partition_size": p.log.size, "offset_lag": 0} for p in partitions
+                ],
+            }
+            for name, partitions in topics.items()
+        ],
+        "total_bytes": usage.total,
+        "usable_bytes": usage.free,
+    }

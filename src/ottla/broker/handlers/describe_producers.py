@@ -1,0 +1,45 @@
+"""DescribeProducers: the idempotent and transactional producers that a partition remembers."""
+
+from __future__ import annotations
+
+from ottla.broker.node import Call, Node
+from ottla.errors import KafkaError
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DESCRIBE_PRODUCERS
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    return {
+        "topics": [
+            {"name": topic.name, "partitions": [_describe(node, topic.name, i) for i in topic.partition_indexes]}
+            for topic in request.topics
+        ]
+    }
+
+
+def _describe(node: Node, topic: str, index: int) -> Message:
+    try:
+        partition = node.partition(topic, index)
+    except KafkaError as error:
+        return {
+            "partition_index": index,
+            "error_code": error.code,
+            "error_message": str(error),
+            "active_producers": [],
+        }
+    return {
+        "partition_index": index,
+        "active_producers": [
+            {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_timestamp,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": producer.current_txn_first_offset,
+            }
+            for producer in partition.log.active_producers()
+        ],
+    }

@@ -1,0 +1,47 @@
+"""DescribeTopicPartitions: topics a page at a time; the cursor says where the next page begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.broker.handlers.metadata import TOPIC_OPERATIONS, topic_message
+from ottla.broker.node import Call, Node
+from ottla.errors import KafkaError
+from ottla.metadata.machine import check_topic_name
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+MAX_PARTITIONS = 2000
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    names = sorted({topic.name for topic in request.topics} or node.metadata.topics)
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first = max(0, request.cursor.partition_index)
+    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    topics: list[Message] = []
+    for name in names:
+        if room == 0:
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
+        topic = _described(node, name)
+        partitions: list[Any] = topic["partitions"]
+        topic["partitions"] = partitions[first : first + room]
+        topics.append(topic)
+        if first + room < len(partitions):
+            return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": first + room}}
+        room -= len(topic["partitions"])
+        first = 0
+    return {"topics": topics}
+
+
+def _described(node: Node, name: str) -> Message:
+    try:
+        check_topic_name(name)
+        topic = topic_message(node, node.metadata.topic(name))
+    except KafkaError as error:
+        return {"error_code": error.code, "name": name, "topic_id": None, "partitions": []}
+    return topic | {"topic_authorized_operations": TOPIC_OPERATIONS}

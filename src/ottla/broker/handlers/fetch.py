@@ -1,0 +1,149 @@
+"""Fetch: read batches from partitions, waiting for them if there are too few.
+
+v4 brings isolation levels; v7 fetch sessions; v9 leader epochs; v12 tells of diverging epochs to followers; v13 names topics
+by id; v15 moves the replica id. Records are never read here: the response refers to slices of the segment files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import NamedTuple
+
+from ottla import errors
+from ottla.broker.fetch_sessions import FetchPlan, Key, Wanted, grouped
+from ottla.broker.node import Call, Node
+from ottla.broker.partition import FetchWaiter, Partition
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+from ottla.storage.verification import SegmentUnverified
+
+API = ApiKey.FETCH
+READ_COMMITTED = 1
+
+
+class Reading(NamedTuple):
+    """What one pass over the partitions found."""
+
+    answers: list[tuple[Wanted, Message, int]]
+    size: int
+    failed: bool
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message]:
+    try:
+        plan = node.sessions.plan(request, by_id=call.api_version >= 13, now=node.clock.now())
+    except errors.KafkaError as error:
+        return {"error_code": error.code, "session_id": 0, "responses": []}
+    try:
+        reading = read(node, plan, request)
+    except SegmentUnverified as unverified:
+        return _wait(node, plan, request, unverified)
+    if reading.size >= request.min_bytes or request.max_wait <= 0 or reading.failed or not plan.wanted:
+        return _message(node, plan, reading)
+    return _wait(node, plan, request, reading)
+
+
+async def _wait(node: Node, plan: FetchPlan, request: Struct, first: Reading | SegmentUnverified) -> Message:
+    """Wait for data, or for a segment to be verified, and read again."""
+    if isinstance(first, Reading):
+        waiter = FetchWaiter(max(1, request.min_bytes - first.size))
+        await waiter.wait(_existing(node, plan), request.max_wait / 1000)
+    else:
+        await _verified(first)
+    while True:
+        try:
+            return _message(node, plan, read(node, plan, request))
+        except SegmentUnverified as unverified:
+            await _verified(unverified)
+
+
+async def _verified(unverified: SegmentUnverified) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, unverified.verify)
+
+
+def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
+    found = []
+    for wanted in plan.wanted:
+        try:
+            found.append(_partition(node, wanted.key))
+        except errors.KafkaError:
+            continue
+    return found
+
+
+def read(node: Node, plan: FetchPlan, request: Struct) -> Reading:
+    """Read every partition once, up to the limits of the request. The first batch comes even if it is too large."""
+    answers: list[tuple[Wanted, Message, int]] = []
+    size, failed = 0, False
+    room = min(request.max_bytes, node.config.fetch_max_bytes)
+    read_committed = request.isolation_level == READ_COMMITTED
+    for wanted in plan.wanted:
+        try:
+            answer, length = _read_one(node, wanted, room - size, size == 0, read_committed)
+        except errors.KafkaError as error:
+            answer, length, failed = _refused(wanted.key.partition, error), 0, True
+        size += length
+        answers.append((wanted, answer, length))
+    return Reading(answers, size, failed)
+
+
+def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed: bool) -> tuple[Message, int]:
+    partition = _partition(node, wanted.key)
+    partition.check_epoch(wanted.current_leader_epoch)
+    log = partition.log
+    end = partition.readable_end(read_committed=read_committed)
+    answer: Message = {
+        "partition_index": wanted.key.partition,
+        "high_watermark": partition.high_watermark,
+        "last_stable_offset": partition.last_stable_offset,
+        "log_start_offset": log.log_start_offset,
+        "aborted_transactions": () if read_committed else None,
+        "records": b"",
+    }
+    limit = min(wanted.max_bytes, room)
+    # At the end of the log, which is where most fetches are, there is nothing to look up.
+    if wanted.fetch_offset == log.log_end_offset or (limit <= 0 and not first):
+        return answer, 0
+    slice_ = log.read(wanted.fetch_offset, max_bytes=max(limit, 0), end_offset=end, min_one_batch=first)
+    if slice_.length == 0:
+        return answer, 0
+    answer["records"] = slice_
+    if read_committed:
+        answer["aborted_transactions"] = _aborted(partition, wanted.fetch_offset, end)
+    node.metrics.fetched(partition.topic, slice_.length)
+    return answer, slice_.length
+
+
+def _aborted(partition: Partition, start: int, end: int) -> list[Message]:
+    return [
+        {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
+        for aborted in partition.log.aborted_transactions(start, end)
+    ]
+
+
+def _partition(node: Node, key: Key) -> Partition:
+    name = key.topic if key.topic is not None else node.topic_by_id(key.topic_id).name
+    return node.partition(name, key.partition)
+
+
+def _refused(index: int, error: errors.KafkaError) -> Message:
+    return {
+        "partition_index": index,
+        "error_code": error.code,
+        "high_watermark": -1,
+        "log_start_offset": -1,
+        "aborted_transactions": None,
+        "records": b"",
+    }
+
+
+def _message(node: Node, plan: FetchPlan, reading: Reading) -> Message:
+    told = []
+    for wanted, answer, size in reading.answers:
+        news = wanted.is_news(answer, size)
+        if news or not plan.is_incremental:
+            told.append((wanted.key, answer))
+    if plan.session is not None:
+        plan.session.move_to_end([wanted.key for wanted, _, size in reading.answers if size])
+    return {"session_id": plan.session_id, "responses": grouped(told)}

@@ -1,0 +1,81 @@
+"""Metadata: brokers, topics and their partitions.
+
+v0 asks for all topics by an empty list, later versions by null; v4 may forbid auto-creation; v10 names topics by id; v13
+has an error for the whole.
+"""
+
+from __future__ import annotations
+
+from ottla.broker.node import Call, Node
+from ottla.broker.topics import ensure_topic
+from ottla.errors import KafkaError
+from ottla.metadata import Topic
+from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.METADATA
+NOT_ASKED = -(2**31)
+#: Without an authorizer everything is allowed. Bits are Kafka's numbers of the operations.
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    if request.topics is None or (call.api_version == 0 and not request.topics):
+        topics = [topic_message(node, topic) for topic in node.metadata.topics.values()]
+    else:
+        topics = [await _asked(node, call, request, asked) for asked in request.topics]
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic["topic_authorized_operations"] = TOPIC_OPERATIONS
+    host, port = node.address(call.connection)
+    return {
+        "brokers": [{"node_id": node.id, "host": host, "port": port, "rack": node.config.broker_rack}],
+        "cluster_id": node.metadata.cluster_id,
+        "controller_id": node.id,
+        "topics": topics,
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    }
+
+
+async def _asked(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
+    try:
+        topic = await _find(node, request, asked)
+    except KafkaError as error:
+        # Only from v12 on may a name be null.
+        name = "" if asked.name is None and call.api_version < 12 else asked.name
+        return {"error_code": error.code, "name": name, "topic_id": asked.topic_id, "partitions": []}
+    return topic_message(node, topic)
+
+
+async def _find(node: Node, request: Struct, asked: Struct) -> Topic:
+    if asked.name is None:
+        return node.topic_by_id(asked.topic_id)
+    check_topic_name(asked.name)
+    may_create = node.config.auto_create_topics_enable and request.allow_auto_topic_creation
+    if may_create and asked.name not in INTERNAL_TOPICS:
+        return await ensure_topic(node, asked.name)
+    return node.metadata.topic(asked.name)
+
+
+def topic_message(node: Node, topic: Topic) -> Message:
+    """Describe a topic; every partition is led by this broker."""
+    me = (node.id,)
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {
+                "partition_index": index,
+                "leader_id": node.id,
+                "leader_epoch": topic.leader_epoch,
+                "replica_nodes": me,
+                "isr_nodes": me,
+            }
+            for index in range(topic.partitions)
+        ],
+    }

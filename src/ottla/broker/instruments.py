@@ -1,0 +1,89 @@
+"""What the broker counts while it works, and the gauges that are read off its state when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ottla.broker.metrics import SECONDS, Counter, Histogram, Labels, Number, Registry
+
+if TYPE_CHECKING:
+    from ottla.broker.partition import Partition
+    from ottla.broker.node import Node
+    from ottla.net.server import Server
+
+
+class Instruments:
+    """The metrics of one broker."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self._requests: dict[str, Histogram] = {}
+        self._bytes_in: dict[str, Counter] = {}
+        self._bytes_out: dict[str, Counter] = {}
+        self._refused: dict[str, Counter] = {}
+
+    def request(self, name: str, seconds: float) -> None:
+        """Count a request that has been answered; a long poll counts its wait."""
+        histogram = self._requests.get(name)
+        if histogram is None:
+            text = "Time from the arrival of a request to its answer, waiting included."
+            histogram = self.registry.histogram("ottla_request_seconds", text, SECONDS, {"api": name})
+            self._requests[name] = histogram
+        histogram.observe(seconds)
+
+    def produced(self, topic: str, size: int) -> None:
+        """Count bytes appended to a topic."""
+        self._counter(self._bytes_in, "ottla_topic_bytes_in_total", "Bytes appended.", "topic", topic).value += size
+
+    def fetched(self, topic: str, size: int) -> None:
+        """Count bytes read from a topic."""
+        self._counter(self._bytes_out, "ottla_topic_bytes_out_total", "Bytes fetched.", "topic", topic).value += size
+
+    def produce_failed(self, error: str) -> None:
+        """Count a partition of a produce request that was refused."""
+        name, text = "ottla_produce_errors_total", "Partitions of produce requests that were refused."
+        self._counter(self._refused, name, text, "error", error).value += 1
+
+    def _counter(self, known: dict[str, Counter], name: str, text: str, label: str, value: str) -> Counter:
+        counter = known.get(value)
+        if counter is None:
+            counter = known[value] = self.registry.counter(name, text, {label: value})
+        return counter
+
+    def watch(self, node: Node, servers: list[Server]) -> None:
+        """Add the gauges that are read off the broker."""
+
+        def total(of: Callable[[Server], int]) -> Callable[[], Number]:
+            return lambda: sum(of(server) for server in servers)
+
+        add = self.registry.gauge
+        add("ottla_connections", "Open connections.", total(lambda server: len(server.connections)))
+        add("ottla_connections_accepted", "Connections accepted so far.", total(lambda server: server.accepted))
+        add("ottla_connections_refused", "Connections refused by a limit so far.", total(lambda server: server.refused))
+        add("ottla_request_failures", "Requests that ended in an unexpected error.", total(lambda s: s.failures))
+        add("ottla_received_bytes", "Bytes received from clients so far.", total(lambda server: server.bytes_in))
+        add("ottla_sent_bytes", "Bytes sent to clients so far.", total(lambda server: server.bytes_out))
+        add("ottla_topics", "Topics.", lambda: len(node.metadata.topics))
+        add("ottla_fetch_sessions", "Fetch sessions.", lambda: len(node.sessions))
+        self.registry.gauges("ottla_log_end_offset", "Next offset to be written.", lambda: _each(node, _end))
+        self.registry.gauges("ottla_log_start_offset", "First offset that can be read.", lambda: _each(node, _start))
+        self.registry.gauges("ottla_log_size_bytes", "Size of the log on disk.", lambda: _each(node, _size))
+
+
+def _each(node: Node, value: Callable[[Partition], int]) -> Iterator[tuple[Labels, Number]]:
+    for topic, partitions in node.partitions.items():
+        for partition in partitions:
+            yield {"topic": topic, "partition": str(partition.index)}, value(partition)
+
+
+def _end(partition: Partition) -> int:
+    return partition.log.log_end_offset
+
+
+def _start(partition: Partition) -> int:
+    return partition.log.log_start_offset
+
+
+def _size(partition: Partition) -> int:
+    return partition.log.size

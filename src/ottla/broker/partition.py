@@ -1,0 +1,97 @@
+"""A partition as the broker serves it: a log, who leads it, how far it can be read, and who waits for more of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ottla import errors
+from ottla.storage.log import AppendInfo, Log
+from ottla.types import Millis
+
+
+class FetchWaiter:
+    """A fetch that waits until enough bytes have been appended, or its time is over."""
+
+    __slots__ = ("_future", "_missing")
+
+    def __init__(self, missing: int) -> None:
+        self._missing = missing
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def appended(self, size: int) -> None:
+        """Count bytes that have become readable."""
+        self._missing -= size
+        if self._missing <= 0:
+            self.release()
+
+    def release(self) -> None:
+        """End the wait."""
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, partitions: Iterable[Partition], seconds: float) -> None:
+        """Wait for data in any of the partitions, for a time at most."""
+        partitions = list(partitions)
+        timer = asyncio.get_running_loop().call_later(seconds, self.release)
+        for partition in partitions:
+            partition.waiters.add(self)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+            for partition in partitions:
+                partition.waiters.discard(self)
+
+
+class Partition:
+    """One partition of a topic, led by this broker."""
+
+    __slots__ = ("index", "leader_epoch", "log", "topic", "waiters")
+
+    def __init__(self, topic: str, index: int, log: Log, leader_epoch: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.waiters: set[FetchWaiter] = set()
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what can be read: with one replica, everything that has been written."""
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what is decided: where the first open transaction begins, if there is one."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def readable_end(self, *, read_committed: bool) -> int:
+        """Return the offset up to which a consumer of this isolation level reads."""
+        return self.last_stable_offset if read_committed else self.high_watermark
+
+    def check_epoch(self, leader_epoch: int) -> None:
+        """Compare the leader epoch that a client knows with the present one; -1 is not compared."""
+        if leader_epoch < 0 or leader_epoch == self.leader_epoch:
+            return
+        if leader_epoch < self.leader_epoch:
+            raise errors.FencedLeaderEpoch(f"The leader epoch is {self.leader_epoch} now, not {leader_epoch}.")
+        raise errors.UnknownLeaderEpoch(f"The leader epoch is still {self.leader_epoch}, not {leader_epoch}.")
+
+    def append(self, records: memoryview, *, acks: int, now: Millis) -> AppendInfo:
+        """Append what a producer sent, and wake the fetches that wait for it."""
+        if acks == -1 and self.log.config.min_insync_replicas > 1:
+            raise errors.NotEnoughReplicas(
+                f"The partition {self.topic}-{self.index} has 1 in-sync replica, and min.insync.replicas is "
+                f"{self.log.config.min_insync_replicas}: lower it, or produce with acks=1."
+            )
+        info = self.log.append(records, leader_epoch=self.leader_epoch, now=now)
+        if self.waiters and not info.duplicate:
+            for waiter in tuple(self.waiters):
+                waiter.appended(len(records))
+        return info
+
+    def release_waiters(self) -> None:
+        """Wake every fetch that waits here: the partition goes away, or its epoch has changed."""
+        for waiter in tuple(self.waiters):
+            waiter.release()

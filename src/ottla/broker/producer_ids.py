@@ -1,0 +1,27 @@
+"""Producer ids for idempotent producers, from blocks that the metadata journal remembers as taken."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ottla.metadata import Metadata, MetadataRecord
+from ottla.runtime.runner import Runner
+
+
+class ProducerIds:
+    """Gives each producer an id that no other has had, also after a crash."""
+
+    def __init__(self, runner: Runner[MetadataRecord], metadata: Metadata) -> None:
+        self._runner = runner
+        self._metadata = metadata
+        self._block = iter(range(0))
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> int:
+        """Return a new producer id."""
+        async with self._lock:
+            taken = next(self._block, None)
+            if taken is None:
+                self._block = iter(await self._runner.run(self._metadata.take_producer_ids))
+                taken = next(self._block)
+            return taken

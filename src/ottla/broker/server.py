@@ -1,0 +1,196 @@
+"""A broker on an event loop: data directory, metadata, connections; started and stopped in the right order.
+
+``broker.py`` runs one in a thread for programs and tests; ``ottla broker`` runs one in the main thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from pathlib import Path
+
+from ottla.broker.configs import use_dynamic_configs
+from ottla.broker.dispatch import Dispatcher
+from ottla.broker.metrics_server import MetricsServer
+from ottla.broker.node import Node
+from ottla.broker.topics import open_partitions
+from ottla.config import BrokerConfig
+from ottla.config.listeners import Listener, parse_address
+from ottla.errors import OttlaError
+from ottla.metadata import Metadata, MetadataRecord
+from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, from_json, to_json
+from ottla.net.server import Limits, Server
+from ottla.runtime.clock import Clock, SystemClock
+from ottla.runtime.journal import FileJournal
+from ottla.runtime.limits import raise_open_files_limit
+from ottla.runtime.runner import Runner
+from ottla.storage.manager import LogManager
+
+logger = logging.getLogger("ottla.broker")
+JOURNAL = "metadata.journal"
+_NEVER = 10.0**9
+
+
+class BrokerServer:
+    """One broker. All methods are called on the event loop that it runs on.
+
+    ``durable_metadata=False`` leaves out the fsync of topics and configs, for brokers whose data is thrown away.
+    """
+
+    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, durable_metadata: bool = True) -> None:
+        self.config = config
+        self._clock = clock or SystemClock()
+        self._durable_metadata = durable_metadata
+        self._node: Node | None = None
+        self._logs: LogManager | None = None
+        self._journal: FileJournal[MetadataRecord] | None = None
+        self._servers: list[Server] = []
+        self._metrics_server: MetricsServer | None = None
+
+    @property
+    def node(self) -> Node:
+        """What the handlers work on."""
+        assert self._node is not None, "the broker has not been started"
+        return self._node
+
+    @property
+    def host(self) -> str:
+        """The host that the first listener is bound to."""
+        return self._servers[0].host
+
+    @property
+    def port(self) -> int:
+        """The port that the first listener is bound to."""
+        return self._servers[0].port
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, which the data directory keeps."""
+        return self.node.metadata.cluster_id
+
+    @property
+    def servers(self) -> list[Server]:
+        """One server for each listener."""
+        return self._servers
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Where metrics are served, if they are."""
+        if self._metrics_server is None or self.config.ottla_metrics_listener is None:
+            return None
+        return parse_address(self.config.ottla_metrics_listener)[0], self._metrics_server.port
+
+    async def start(self) -> None:
+        """Take the data directory, recover what is in it, and begin to serve. OttlaError says why it cannot."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._release(clean=False)
+            raise
+
+    async def _start(self) -> None:
+        raise_open_files_limit()
+        self._logs = LogManager(tuple(Path(path) for path in self.config.data_dirs), self.config, clock=self._clock)
+        self._logs.lock()
+        for listener in self.config.listeners:
+            self._servers.append(await self._listen(listener))
+        report = self._logs.open()
+        node = self._node = self._assemble(self._logs, unclean=not report.clean)
+        await self._open_topics(node)
+        use_dynamic_configs(node)
+        self._logs.start_background(asyncio.get_running_loop())
+        if self.config.ottla_metrics_listener:
+            await self._serve_metrics(node, self.config.ottla_metrics_listener)
+        for server in self._servers:
+            server.serve()
+
+    async def _serve_metrics(self, node: Node, address: str) -> None:
+        node.metrics.watch(node, self._servers)
+        server = MetricsServer(node.metrics.registry, *parse_address(address))
+        try:
+            await server.start()
+        except OSError as error:
+            raise OttlaError(f"cannot serve metrics on {address}: {error.strerror}; choose another address") from error
+        self._metrics_server = server
+
+    async def _listen(self, listener: Listener) -> Server:
+        server = Server(lambda connection, frame: self._dispatcher.handle(connection, frame), _limits(self.config))
+        await server.start(listener.host, listener.port)
+        return server
+
+    def _assemble(self, logs: LogManager, *, unclean: bool) -> Node:
+        journal = self._journal = FileJournal(
+            logs.data_dirs[0] / JOURNAL, to_json, from_json, fsync=self._durable_metadata
+        )
+        metadata = Metadata()
+        records = journal.open()
+        for record in records:
+            metadata.replay(record)
+        if not records:
+            metadata.replay(ClusterCreated(secrets.token_urlsafe(16)))
+        elif unclean:
+            metadata.replay(LeaderEpochsRaised())
+        journal.rewrite(metadata.snapshot())
+        node = Node(self.config, self._clock, metadata, Runner(metadata, journal, self._clock), logs)
+        node.on_config_change = self._use_limits
+        node.advertised = self._advertised
+        self._dispatcher = Dispatcher(node)
+        return node
+
+    def _advertised(self) -> Listener:
+        """Return what clients are told of the first listener; its host is empty if each is told the one it came by."""
+        mine = self.config.listeners[0]
+        for listener in self.config.advertised_listeners or ():
+            if listener.name == mine.name:
+                return listener._replace(port=listener.port or self.port)
+        return mine._replace(host="" if mine.is_any_host else mine.host, port=self.port)
+
+    async def _open_topics(self, node: Node) -> None:
+        for topic in node.metadata.topics.values():
+            await open_partitions(node, topic)
+        for log in list(node.logs.logs.values()):
+            topic_partition = log.topic_partition
+            known = node.metadata.topics.get(topic_partition.topic)
+            if known is None or known.topic_id != log.topic_id or topic_partition.partition >= known.partitions:
+                logger.warning("%s belongs to no topic of the metadata; it is set aside", log.directory.name)
+                node.logs.set_aside(topic_partition)
+
+    def _use_limits(self) -> None:
+        for server in self._servers:
+            server.limits = _limits(self.node.config)
+        self.node.logs.broker_config = self.node.config
+
+    async def stop(self) -> None:
+        """Stop serving, write down what must be written, and let the data directory go."""
+        await self._release(clean=True)
+
+    async def _release(self, *, clean: bool) -> None:
+        if self._metrics_server is not None:
+            await self._metrics_server.stop()
+            self._metrics_server = None
+        for server in self._servers:
+            await server.stop()
+        if self._node is not None:
+            self._node.runner.close()
+        if self._logs is not None:
+            await self._logs.stop_background()
+            self._logs.close(clean=clean and self._node is not None)
+            self._logs = None
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    idle = config.connections_max_idle_ms
+    return Limits(
+        max_request_size=config.socket_request_max_bytes,
+        max_connections=config.max_connections,
+        max_connections_from=config.max_connections_from,
+        idle_seconds=_NEVER if idle < 0 else idle / 1000,
+        receive_seconds=config.ottla_request_receive_timeout_ms / 1000,
+        backlog=config.socket_listen_backlog_size,
+        send_buffer=config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in config.given else -1,
+        receive_buffer=config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in config.given else -1,
+    )

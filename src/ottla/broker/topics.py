@@ -1,0 +1,88 @@
+"""Topics as a whole: creating, growing, deleting and configuring them in the metadata and on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from uuid import uuid4
+
+from ottla import errors
+from ottla.broker.node import Node
+from ottla.broker.partition import Partition
+from ottla.config import effective_topic_config
+from ottla.metadata import Topic
+from ottla.metadata.machine import check_topic_name
+from ottla.types import TopicPartition
+
+#: Making files keeps the event loop; after so many partitions others get a turn.
+PARTITIONS_AT_ONCE = 20
+
+
+async def create_topic(
+    node: Node, name: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+) -> Topic:
+    """Create a topic with its logs; raises the Kafka error that says why not."""
+    check_topic_name(name)
+    effective_topic_config(node.config, configs)
+    async with node.topics_lock:
+        if validate_only:
+            node.metadata.create_topic(name, uuid4(), partitions, configs, now=node.clock.now())
+            return Topic(name, uuid4(), partitions, configs)
+        await node.runner.run(node.metadata.create_topic, name, uuid4(), partitions, configs)
+        topic = node.metadata.topics[name]
+        await open_partitions(node, topic)
+        return topic
+
+
+async def ensure_topic(node: Node, name: str) -> Topic:
+    """Return a topic, which is created with the broker's defaults if it is not there."""
+    if name not in node.metadata.topics:
+        try:
+            return await create_topic(node, name, node.config.num_partitions, {})
+        except errors.TopicAlreadyExists:
+            pass
+    return node.metadata.topic(name)
+
+
+async def add_partitions(node: Node, name: str, partitions: int, *, validate_only: bool) -> None:
+    """Raise the number of partitions of a topic."""
+    async with node.topics_lock:
+        if validate_only:
+            node.metadata.add_partitions(name, partitions, now=node.clock.now())
+            return
+        await node.runner.run(node.metadata.add_partitions, name, partitions)
+        await open_partitions(node, node.metadata.topics[name])
+
+
+async def delete_topic(node: Node, name: str) -> None:
+    """Delete a topic; its files go later, in the background."""
+    if not node.config.delete_topic_enable:
+        raise errors.TopicDeletionDisabled("Topics cannot be deleted: delete.topic.enable is false.")
+    async with node.topics_lock:
+        await node.runner.run(node.metadata.delete_topic, name)
+        for partition in node.partitions.pop(name, []):
+            node.logs.delete(partition.log.topic_partition)
+            partition.release_waiters()
+
+
+async def set_topic_configs(node: Node, name: str, configs: Mapping[str, str]) -> None:
+    """Replace the overrides of a topic; they hold from the next append on."""
+    config = effective_topic_config(node.config, configs)
+    await node.runner.run(node.metadata.set_topic_configs, name, configs)
+    for partition in node.partitions.get(name, []):
+        partition.log.config = config
+
+
+async def open_partitions(node: Node, topic: Topic) -> None:
+    """Open the logs of a topic, those that are missing anew."""
+    config = effective_topic_config(node.config, topic.configs)
+    opened = list(node.partitions.get(topic.name, []))
+    for index in range(len(opened), topic.partitions):
+        topic_partition = TopicPartition(topic.name, index)
+        log = node.logs.get(topic_partition) or node.logs.create(topic_partition, topic.topic_id, config)
+        log.config = config
+        opened.append(Partition(topic.name, index, log, topic.leader_epoch))
+        if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    # All at once: a client that sees a topic sees all of its partitions.
+    node.partitions[topic.name] = opened

@@ -1,0 +1,260 @@
+"""One connection to the server, on a non-blocking socket of its own rather than on a transport: requests are received
+into a buffer that is handed to the handler as it lies, and files go to the socket by ``sendfile``.
+
+One request at a time, in order: while one is being answered nothing more is read, so that a client which sends faster than it
+reads is held back by TCP, and what is queued here is one request and one response at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from struct import Struct as Layout
+from typing import TYPE_CHECKING, TypeAlias
+
+from ottla.net.outgoing import Outgoing
+from ottla.protocol.codec import Buffer
+
+if TYPE_CHECKING:
+    from ottla.net.server import Server
+
+_SIZE = Layout(">i")
+#: A frame is received into at most this much more than has arrived, until it has proved to be that long.
+FIRST_ALLOCATION = 1 << 16
+
+Answer: TypeAlias = Buffer | None
+FrameHandler: TypeAlias = "Callable[[Connection, memoryview], Answer | Awaitable[Answer]]"
+
+
+class CloseConnection(Exception):
+    """Raised by a handler: this connection cannot go on. The message goes to the log."""
+
+
+class Connection:
+    """A client's connection: receives frames, has them handled in order, sends the answers."""
+
+    __slots__ = (
+        "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "buffer", "client_host",
+        "client_port", "client_software", "filled", "frame_hint", "last_active", "on_close", "receiving_since", "session",
+    )  # fmt: skip
+
+    def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:
+        self._server = server
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._loop = server.loop
+        self._outgoing = Outgoing(sock)
+        self._busy = False
+        self._closed = False
+        self._task: asyncio.Future[Answer] | None = None
+        self.client_host = host
+        self.client_port = port
+        self.client_software = ("", "")
+        self.on_close: list[Callable[[], None]] = []
+        self.buffer: bytearray | None = None
+        self.filled = 0
+        self.frame_hint = 0
+        self.last_active = self.receiving_since = self._loop.time()
+        self._loop.add_reader(self._fd, self._readable)
+
+    @property
+    def local_host(self) -> str:
+        """The address of this computer that the client connected to."""
+        host: str = self._socket.getsockname()[0]
+        return host
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of a request has arrived and the rest has not."""
+        return self.filled > 0 and not self._busy
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._busy
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a response waits for the client to read."""
+        return bool(self._outgoing)
+
+    # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _readable(self) -> None:
+        buffer = self.buffer
+        if buffer is None:
+            buffer = self.buffer = self._server.pool.take(FIRST_ALLOCATION)
+        if not self.filled:
+            self.receiving_since = self._loop.time()
+        try:
+            count = self._socket.recv_into(memoryview(buffer)[self.filled :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"receiving failed: {error.strerror}", expected=True)
+            return
+        if count == 0:
+            self.close("the client closed in the middle of a request" if self.filled else "", expected=True)
+            return
+        self._server.bytes_in += count
+        self.filled += count
+        self.last_active = self._loop.time()
+        self._process(0)
+
+    def _process(self, position: int) -> None:
+        """Handle the whole frames that lie in the buffer from a position on, until one must be waited for."""
+        buffer = self.buffer
+        assert buffer is not None
+        while self.filled - position >= 4:
+            (size,) = _SIZE.unpack_from(buffer, position)
+            if not self._size_is_sane(size):
+                return
+            end = position + 4 + size
+            if end > self.filled:
+                self._make_room(position, 4 + size)
+                return
+            self.frame_hint = size + 4
+            if not self._handle(memoryview(buffer)[position + 4 : end]):
+                if self._busy:
+                    self._keep_rest(end)
+                return
+            position = end
+        self._keep_rest(position)
+
+    def _size_is_sane(self, size: int) -> bool:
+        if 8 <= size <= self._server.max_request_size:
+            return True
+        limit = self._server.max_request_size
+        self.close(f"a request of {size} bytes; between 8 and {limit} (socket.request.max.bytes) are allowed")
+        return False
+
+    def _make_room(self, position: int, size: int) -> None:
+        """Move a partly received frame to the front of a buffer that can hold more of it."""
+        buffer, have = self.buffer, self.filled - position
+        assert buffer is not None
+        wanted = min(size, max(FIRST_ALLOCATION, 2 * have, self.frame_hint))
+        if len(buffer) - position >= max(wanted, have + 1):
+            if position:
+                self._keep_rest(position)
+            return
+        larger = self._server.pool.take(wanted)
+        larger[:have] = memoryview(buffer)[position : self.filled]
+        self._server.pool.give(buffer)
+        self.buffer, self.filled = larger, have
+
+    def _keep_rest(self, position: int) -> None:
+        """Drop what has been handled; a connection at rest holds no buffer."""
+        buffer = self.buffer
+        if buffer is None:
+            return
+        rest = self.filled - position
+        if rest:
+            if position:
+                buffer[:rest] = bytes(memoryview(buffer)[position : self.filled])
+        else:
+            self._server.pool.give(buffer)
+            self.buffer = None
+        self.filled = rest
+
+    # ── handling ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, frame: memoryview) -> bool:
+        """Handle one frame; return whether the next may follow at once."""
+        try:
+            answer = self._server.handler(self, frame)
+        except CloseConnection as error:
+            self.close(str(error))
+            return False
+        except Exception as error:
+            self._server.report_failure(self, error)
+            self.close("a request could not be handled")
+            return False
+        if answer is None:
+            return not self._closed
+        if isinstance(answer, Buffer):
+            return self._send(answer)
+        self._busy = True
+        self._pause()
+        self._task = asyncio.ensure_future(answer, loop=self._loop)
+        self._task.add_done_callback(self._answered)
+        return False
+
+    def _answered(self, task: asyncio.Future[Answer]) -> None:
+        self._task = None
+        if self._closed:
+            if not task.cancelled():
+                task.exception()
+            return
+        try:
+            answer = task.result()
+        except (CloseConnection, asyncio.CancelledError) as error:
+            self.close(str(error))
+            return
+        except Exception as error:
+            self._server.report_failure(self, error)
+            self.close("a request could not be handled")
+            return
+        if answer is None or self._send(answer):
+            self._go_on()
+
+    def _pause(self) -> None:
+        self._loop.remove_reader(self._fd)
+
+    def _go_on(self) -> None:
+        self._busy = False
+        self.last_active = self._loop.time()
+        if self.filled:
+            self.receiving_since = self.last_active
+            self._process(0)
+        if not self._busy and not self._closed:
+            self._loop.add_reader(self._fd, self._readable)
+
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send(self, frame: Buffer) -> bool:
+        """Send a response; return whether all of it is on its way."""
+        try:
+            self._server.bytes_out += self._outgoing.put(frame)
+            done = self._outgoing.flush()
+        except OSError as error:
+            self.close(f"sending failed: {error}", expected=True)
+            return False
+        if not done:
+            if not self._busy:
+                self._busy = True
+                self._pause()
+            self._loop.add_writer(self._fd, self._writable)
+        return done
+
+    def _writable(self) -> None:
+        before = self._loop.time()
+        try:
+            done = self._outgoing.flush()
+        except OSError as error:
+            self.close(f"sending failed: {error}", expected=True)
+            return
+        self.last_active = before
+        if done:
+            self._loop.remove_writer(self._fd)
+            self._go_on()
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self, reason: str, *, expected: bool = False) -> None:
+        """Close the connection, with one line in the log if there is a reason."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
+        self._outgoing.clear()
+        self._socket.close()
+        if self._task is not None:
+            self._task.cancel()
+        self.buffer = None
+        self.filled = 0
+        for callback in self.on_close:
+            callback()
+        self.on_close.clear()
+        self._server.closed(self, reason, expected=expected)

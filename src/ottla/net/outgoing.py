@@ -1,0 +1,116 @@
+"""The way of a response to its socket: bytes by ``send``, slices of files by ``sendfile``, as far as the socket takes them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from typing import Any, Protocol
+
+from ottla.protocol.codec import Buffer
+
+#: A slice this small is cheaper to read and send with the bytes around it than by a system call of its own.
+SMALL_SLICE = 16 * 1024
+MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_HAS_SENDFILE = hasattr(os, "sendfile")
+
+
+class OpenFile(Protocol):
+    """A file that stays open as long as this is referenced."""
+
+    @property
+    def fd(self) -> int: ...
+
+
+class FileSlice(Protocol):
+    """A part of a file."""
+
+    @property
+    def file(self) -> OpenFile: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+
+class Outgoing:
+    """What a connection still has to send."""
+
+    __slots__ = ("_parts", "_socket")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._parts: deque[memoryview | list[Any]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def put(self, frame: Buffer) -> int:
+        """Queue a frame and return its size."""
+        if not frame.splices:
+            self._parts.append(memoryview(frame))
+            return len(frame)
+        total = sum(slice_.length for _, slice_ in frame.splices)
+        if total <= SMALL_SLICE:
+            frame = _inlined(frame)
+            self._parts.append(memoryview(frame))
+            return len(frame)
+        size = len(frame) + total
+        view, start = memoryview(frame), 0
+        for position, slice_ in frame.splices:
+            self._parts.append(view[start:position])
+            if slice_.length:
+                self._parts.append([slice_, slice_.position, slice_.length])
+            start = position
+        if start < len(frame):
+            self._parts.append(view[start:])
+        return size
+
+    def flush(self) -> bool:
+        """Send as much as the socket takes now; return whether everything is sent. Raises OSError when it is broken."""
+        parts = self._parts
+        try:
+            while parts:
+                part = parts[0]
+                if isinstance(part, memoryview):
+                    sent = self._socket.send(part, MSG_MORE if len(parts) > 1 else 0)
+                    if sent < len(part):
+                        parts[0] = part[sent:]
+                        continue
+                elif not self._send_slice(part):
+                    continue
+                parts.popleft()
+        except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def _send_slice(self, part: list[Any]) -> bool:
+        slice_, position, length = part
+        if _HAS_SENDFILE:
+            sent = os.sendfile(self._socket.fileno(), slice_.file.fd, position, length)
+        else:
+            sent = self._socket.send(os.pread(slice_.file.fd, min(length, 1 << 20), position))
+        if sent == 0:
+            raise OSError("the file ends before the slice that was to be sent")
+        part[1] += sent
+        part[2] -= sent
+        return sent == length
+
+    def clear(self) -> None:
+        """Forget everything; open files are released."""
+        self._parts.clear()
+
+
+def _inlined(frame: Buffer) -> Buffer:
+    out, start = Buffer(), 0
+    for position, slice_ in frame.splices:
+        out += memoryview(frame)[start:position]
+        data = os.pread(slice_.file.fd, slice_.length, slice_.position)
+        if len(data) != slice_.length:
+            raise OSError("the file ends before the slice that was to be sent")
+        out += data
+        start = position
+    out += memoryview(frame)[start:]
+    return out

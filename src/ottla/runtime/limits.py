@@ -1,0 +1,20 @@
+"""The limits that the operating system puts on a process."""
+
+from __future__ import annotations
+
+
+def raise_open_files_limit() -> None:
+    """Let the process open as many files as the system allows it: logs and connections need many.
+
+    >>> raise_open_files_limit()
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # macOS names a limit that it does not grant
+            return

@@ -1,0 +1,131 @@
+"""The runner: the journal before the state, the answer after the commit, parked requests and timers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Hashable, Sequence
+
+import pytest
+
+from ottla.machine import Outcome, Parked, Timer
+from ottla.runtime.runner import Runner
+from ottla.testing import ManualClock
+from ottla.types import Millis
+
+
+class Counter:
+    """A machine that adds up numbers, and answers those who wait for a total."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.waiting: dict[int, int] = {}
+
+    def add(self, number: int, *, now: Millis) -> Outcome[int, int]:
+        total = self.total + number
+        ready = {token: total for token, wanted in self.waiting.items() if total >= wanted}
+        return Outcome((number,), total, answers=ready)
+
+    def wait_for(self, wanted: int, *, now: Millis) -> Outcome[int, int]:
+        self.waiting[wanted] = wanted
+        return Outcome((), Parked(wanted), timers=(Timer(wanted, now + 100),))
+
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[object, None]:
+        return Outcome((1000,), None, answers={key: -1})
+
+    def replay(self, record: int, /) -> None:
+        self.total += record
+
+
+class SlowJournal:
+    """A journal that commits when it is told to."""
+
+    def __init__(self) -> None:
+        self.records: list[int] = []
+        self.commit = asyncio.Event()
+        self.broken = False
+
+    def append(self, records: Sequence[int], /) -> int:
+        if self.broken:
+            raise OSError("disk full")
+        self.records += records
+        return len(self.records)
+
+    def committed(self, position: int, /) -> Awaitable[None] | None:
+        return None if self.commit.is_set() else self._wait()
+
+    async def _wait(self) -> None:
+        await self.commit.wait()
+
+
+def test_the_answer_leaves_only_when_the_records_are_committed() -> None:
+    async def scenario() -> None:
+        machine, journal = Counter(), SlowJournal()
+        runner = Runner(machine, journal, ManualClock())
+        first = asyncio.ensure_future(runner.run(machine.add, 5))
+        second = asyncio.ensure_future(runner.run(machine.add, 2))
+        await asyncio.sleep(0)
+        assert journal.records == [5, 2]
+        assert not first.done()
+        journal.commit.set()
+        assert [await first, await second] == [5, 7]
+
+    asyncio.run(scenario())
+
+
+def test_a_write_that_fails_changes_nothing() -> None:
+    async def scenario() -> None:
+        machine, journal = Counter(), SlowJournal()
+        journal.broken = True
+        with pytest.raises(OSError, match="disk full"):
+            await Runner(machine, journal, ManualClock()).run(machine.add, 5)
+        assert machine.total == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_parked_request_is_answered_by_a_later_one() -> None:
+    async def scenario() -> None:
+        machine, journal = Counter(), SlowJournal()
+        journal.commit.set()
+        runner = Runner(machine, journal, ManualClock())
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        await runner.run(machine.add, 5)
+        assert not parked.done()
+        await runner.run(machine.add, 2)
+        assert await parked == 7
+        runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_timer_fires_when_its_time_has_come() -> None:
+    async def scenario() -> None:
+        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
+        journal.commit.set()
+        runner = Runner(machine, journal, clock)
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        clock.advance(99)
+        await runner.fire_due()
+        assert not parked.done()
+        clock.advance(1)
+        await runner.fire_due()
+        assert await parked == -1
+        assert machine.total == 1000
+        runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_closing_cancels_what_is_parked() -> None:
+    async def scenario() -> None:
+        machine = Counter()
+        runner = Runner(machine, SlowJournal(), ManualClock())
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        runner.close()
+        with pytest.raises(asyncio.CancelledError):
+            await parked
+
+    asyncio.run(scenario())

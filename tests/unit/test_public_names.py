@@ -1,0 +1,23 @@
+"""What users import: nothing appears or goes away by accident."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import ottla
+import ottla.testing
+
+
+def test_public_names_are_these() -> None:
+    assert ottla.__all__ == ["Broker", "KafkaError", "OttlaError", "TopicPartition", "__version__"]
+    assert ottla.testing.__all__ == ["ManualClock"]
+    for name in ottla.__all__:
+        assert getattr(ottla, name) is not None
+    assert dir(ottla) == sorted(ottla.__all__)
+
+
+def test_importing_ottla_loads_nothing_else_of_it() -> None:
+    code = "import ottla, sys; print([m for m in sys.modules if m.startswith('ottla')])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "['ottla']"
