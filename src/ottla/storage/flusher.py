@@ -1,0 +1,41 @@
+"""Waiting until an offset is safely on disk. All who wait for a log share the next fsync of it."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+from ottla.storage.log import Log
+
+
+class Flusher:
+    """Runs the flushes of logs in threads, one at a time for each log."""
+
+    def __init__(self, executor: ThreadPoolExecutor | None = None) -> None:
+        self._executor = executor
+        self._running: weakref.WeakKeyDictionary[Log, asyncio.Task[None]] = weakref.WeakKeyDictionary()
+
+    async def flushed(self, log: Log, offset: int) -> None:
+        """Return once everything below `offset` is on disk; KafkaStorageError if the disk refuses."""
+        while log.recovery_point < offset:
+            running = self._running.get(log)
+            if running is None:
+                running = self._running[log] = asyncio.ensure_future(self._flush(log))
+            # Several wait for it: who gives up must not take it away from the others.
+            await asyncio.shield(running)
+
+    async def _flush(self, log: Log) -> None:
+        # The rest of what this turn of the loop appends should be in it as well.
+        await asyncio.sleep(0)
+        try:
+            job = log.begin_flush()
+            await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
+            log.complete_flush(job)
+        finally:
+            self._running.pop(log, None)
+
+    async def flush(self, log: Log, *, inactive_only: bool = False) -> None:
+        """Flush what there is now, after the flush that may be running."""
+        end = log.segments.active.base_offset if inactive_only else log.log_end_offset
+        await self.flushed(log, end)

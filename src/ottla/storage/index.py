@@ -1,0 +1,277 @@
+"""The two sparse indexes of a segment: offset → position, and timestamp → offset.
+
+On disk, as Kafka has them (big endian, offsets relative to the base offset of the segment):
+
+    .index      8 bytes an entry: offset (4), position (4)      the last offset of the batch at that position
+    .timeindex 12 bytes an entry: timestamp (8), offset (4)     no record up to that offset is newer
+
+New entries collect in memory and go to the file in blocks: what a crash takes away, recovery writes again,
+since it reads the whole unflushed segment anyway. Files are opened for a look-up and closed after it, so a
+thousand idle partitions hold no index open. Only the thread that owns the log appends; look-ups happen on
+it too.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+
+from ottla.records import LOG_OVERHEAD, BatchHeader
+from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all, write_atomically
+
+_BLOCK_ENTRIES = 512
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class DamagedIndex(Exception):
+    """The file cannot be what was written; it has to be built again from the log."""
+
+
+class _Index:
+    """Entries of a fixed size: the first `_stored` of them in the file, the others in `_tail`."""
+
+    __slots__ = ("_stored", "_tail", "base_offset", "directory")
+
+    suffix = ""
+    entry = struct.Struct("")
+
+    def __init__(self, directory: str, base_offset: int) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self._stored = 0
+        self._tail = bytearray()
+
+    def set_file_size(self, size: int) -> None:
+        """There is a file of this size to begin with."""
+        self._stored = size // self.entry.size
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.directory, file_name(self.base_offset, self.suffix))
+
+    @property
+    def count(self) -> int:
+        return self._stored + len(self._tail) // self.entry.size
+
+    @property
+    def size(self) -> int:
+        return self.count * self.entry.size
+
+    def _add(self, first: int, second: int) -> None:
+        self._tail += self.entry.pack(first, second)
+        if len(self._tail) >= _BLOCK_ENTRIES * self.entry.size:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Bring all entries into the file."""
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if self._tail:
+                write_all(descriptor, self._tail, self._stored * self.entry.size)
+                self._stored = self.count
+                self._tail.clear()
+            os.ftruncate(descriptor, self._stored * self.entry.size)
+        finally:
+            os.close(descriptor)
+
+    def reset(self) -> None:
+        """Forget all entries; the file follows with the next `write_out`."""
+        self._stored = 0
+        self._tail.clear()
+
+    def replace(self, entries: bytes) -> None:
+        """Put `entries` in the place of everything that is in the file and in memory."""
+        write_atomically(self.path, entries, sync=False)
+        self._stored = len(entries) // self.entry.size
+        self._tail.clear()
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """All entries, raw, in their order."""
+        yield from self.entry.iter_unpack(self._read(0, self._stored))
+        yield from self.entry.iter_unpack(bytes(self._tail))
+
+    def get(self, number: int) -> tuple[int, int]:
+        if number >= self._stored:
+            first, second = self.entry.unpack_from(self._tail, (number - self._stored) * self.entry.size)
+        else:
+            first, second = self.entry.unpack(self._read(number, 1))
+        return first, second
+
+    def _read(self, number: int, count: int) -> bytes:
+        if not count:
+            return b""
+        size = self.entry.size
+        with open(self.path, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), count * size, number * size)
+        if len(data) != count * size:
+            raise DamagedIndex(f"{self.path} is shorter than it was")
+        return data
+
+    def _keep(self, count: int) -> None:
+        """Drop all entries from number `count` on."""
+        if count < self._stored:
+            self._stored = count
+            self._tail.clear()
+            self.write_out()
+        else:
+            del self._tail[(count - self._stored) * self.entry.size :]
+
+    def _search(self, bisect: Callable[..., int], target: int, field: int) -> int:
+        """`bisect` over one field of all entries: in memory if the answer lies there, else in the file."""
+        entry, size = self.entry, self.entry.size
+        in_tail = len(self._tail) // size
+        if in_tail:
+            number = bisect(
+                range(in_tail), target, key=lambda n: entry.unpack_from(self._tail, n * size)[field]
+            )
+            if number or not self._stored:
+                return self._stored + number
+        if not self._stored:
+            return 0
+        with open(self.path, "rb", buffering=0) as file:
+            descriptor = file.fileno()
+            try:
+                return bisect(
+                    range(self._stored),
+                    target,
+                    key=lambda n: entry.unpack(os.pread(descriptor, size, n * size))[field],
+                )
+            except struct.error:
+                raise DamagedIndex(f"{self.path} is shorter than it was") from None
+
+
+class OffsetIndex(_Index):
+    """Where in the log file to start looking for an offset."""
+
+    __slots__ = ()
+
+    suffix = OFFSET_INDEX
+    entry = struct.Struct(">ii")
+
+    def append(self, last_offset: int, position: int) -> None:
+        self._add(last_offset - self.base_offset, position)
+
+    def lookup(self, offset: int) -> int:
+        """The position of a batch at or before the one that holds `offset`."""
+        number = self._search(bisect_right, offset - self.base_offset, 0)
+        return self.get(number - 1)[1] if number else 0
+
+    def last_position_up_to(self, position: int) -> int:
+        """The largest indexed position that is not after `position`; 0 if there is none."""
+        number = self._search(bisect_right, position, 1)
+        return self.get(number - 1)[1] if number else 0
+
+    def positions_between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """(last offset, position) of the entries with start ≤ position < end."""
+        first = self._search(bisect_left, start, 1)
+        last = self._search(bisect_left, end, 1)
+        return [(self.base_offset + o, p) for o, p in (self.get(n) for n in range(first, last))]
+
+    def check(self, log_size: int) -> None:
+        """DamagedIndex if the last entry is impossible: cheap enough for every start."""
+        if self.count:
+            offset, position = self.get(self.count - 1)
+            if not (offset >= 0 and 0 <= position < log_size) or (self.count > 1 and not position):
+                raise DamagedIndex(f"the last entry of {self.path} is ({offset}, {position})")
+
+    def truncate_to_position(self, position: int) -> None:
+        """Keep the entries for the batches in front of `position`."""
+        self._keep(self._search(bisect_left, position, 1))
+
+    @property
+    def last_position(self) -> int:
+        return self.get(self.count - 1)[1] if self.count else 0
+
+
+class TimeIndex(_Index):
+    """At which offset to start looking for a timestamp."""
+
+    __slots__ = ("last_timestamp",)
+
+    suffix = TIME_INDEX
+    entry = struct.Struct(">qi")
+
+    def __init__(self, directory: str, base_offset: int) -> None:
+        super().__init__(directory, base_offset)
+        self.last_timestamp = -1
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry if it says something new."""
+        if timestamp > self.last_timestamp:
+            self._add(timestamp, offset - self.base_offset)
+            self.last_timestamp = timestamp
+
+    def load(self) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry, (-1, base offset) if there is none. To be called after opening."""
+        if not self.count:
+            self.last_timestamp = -1
+            return -1, self.base_offset
+        timestamp, offset = self.get(self.count - 1)
+        self.last_timestamp = timestamp
+        return timestamp, self.base_offset + offset
+
+    def reset(self) -> None:
+        super().reset()
+        self.last_timestamp = -1
+
+    def lookup(self, timestamp: int) -> int:
+        """An offset in front of whose batch no record is as new as `timestamp`."""
+        number = self._search(bisect_right, timestamp, 0)
+        return self.base_offset + (self.get(number - 1)[1] if number else 0)
+
+    def check(self) -> None:
+        """DamagedIndex if the last entry is impossible: cheap enough for every start."""
+        if self.count:
+            timestamp, offset = self.get(self.count - 1)
+            if timestamp < 0 or offset < 0 or (self.count > 1 and not timestamp):
+                raise DamagedIndex(f"the last entry of {self.path} is ({timestamp}, {offset})")
+
+    def truncate_to_offset(self, offset: int) -> None:
+        """Keep the entries for offsets in front of `offset`."""
+        self._keep(self._search(bisect_left, offset - self.base_offset, 1))
+        self.load()
+
+
+class IndexBuilder:
+    """Makes the contents of both indexes from the batches of a segment in their order."""
+
+    __slots__ = ("_base_offset", "_interval", "_max", "_offsets", "_since_entry", "_times")
+
+    def __init__(self, base_offset: int, interval: int = 4096) -> None:
+        self._base_offset = base_offset
+        self._interval = interval
+        self._since_entry = 0
+        self._max = (-1, base_offset)
+        self._offsets: list[bytes] = []
+        self._times: list[tuple[int, int]] = []
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self._max[0]:
+            self._max = (header.max_timestamp, last_offset)
+        if self._since_entry > self._interval:
+            self._offsets.append(OffsetIndex.entry.pack(last_offset - self._base_offset, position))
+            self._add_time()
+            self._since_entry = 0
+        self._since_entry += header.batch_length + LOG_OVERHEAD
+
+    def _add_time(self) -> None:
+        if self._max[0] > (self._times[-1][0] if self._times else -1):
+            self._times.append(self._max)
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """The bytes of the offset index and of the time index, which always has the newest timestamp."""
+        self._add_time()
+        times = (TimeIndex.entry.pack(time, offset - self._base_offset) for time, offset in self._times)
+        return b"".join(self._offsets), b"".join(times)
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """The newest timestamp, and the last offset of the batch that has it."""
+        return self._max
+
+    @property
+    def bytes_since_entry(self) -> int:
+        return self._since_entry

@@ -1,0 +1,484 @@
+"""One partition: append, read, truncate, delete, flush.
+
+A log is used by one thread, that of the event loop; what may run elsewhere says so. It knows nothing of
+groups or of the coordination of transactions beyond the producer state. `high_watermark` is not here: it
+belongs to replication.
+
+An append is on its way to the disk when `append` returns: the bytes were handed to the operating system
+with one write, so they survive the end of the process. To survive the end of the machine as well, wait for
+a flush.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ottla.config import TopicConfig
+from ottla.errors import KafkaStorageError, OffsetOutOfRange, PolicyViolation, RecordListTooLarge
+from ottla.records import BatchHeader, stamp, stamp_log_append_time
+from ottla.storage import reading
+from ottla.storage.files import DELETED, LEADER_EPOCH_CHECKPOINT, remove_files, sync_path
+from ottla.storage.index import MAX_RELATIVE_OFFSET
+from ottla.storage.open_files import FileCache, OpenFile
+from ottla.storage.producers import BatchRecord, Marker, ProducerEntry
+from ottla.storage.reading import OffsetAndTimestamp, Places, Slice
+from ottla.storage.recovery import LoadedLog, RecoveryReport
+from ottla.storage.replay import load_producers, recall_batches
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+from ottla.storage.snapshots import snapshot_path, write_snapshot
+from ottla.storage.transactions import AbortedTransaction, read_marker
+from ottla.storage.validation import AppendRules, checked_batch, split_batches
+from ottla.storage.verification import SegmentUnverified
+from ottla.types import Millis, TopicPartition
+
+__all__ = ["AppendInfo", "FlushJob", "Log", "LogHost", "SegmentUnverified", "Slice"]
+
+_CONTROL = 0x20
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time: Millis
+    """-1 where the topic keeps the producers' timestamps."""
+    log_start_offset: int
+    duplicate: bool
+    """The batch was there already; the offsets are those it got then."""
+    flush_due: bool
+    """The topic wants a flush before the acknowledgement."""
+
+
+class LogHost(Protocol):
+    """What a log asks of its surroundings."""
+
+    def rolled(self, log: Log) -> None:
+        """A segment is complete: flush it some time soon."""
+
+    def delete_later(self, paths: Sequence[str], *, at: Millis) -> None:
+        """Remove these files, which have their `.deleted` names already, at the given time."""
+
+    def start_moved(self, log: Log) -> None:
+        """The log start offset has changed: write it down some time soon."""
+
+
+class FlushJob(NamedTuple):
+    """What has to be forced to disk so that everything below `offset` is safe. `run` may be called in any thread."""
+
+    files: list[OpenFile]
+    paths: list[str]
+    offset: int
+
+    def run(self) -> None:
+        try:
+            for file in self.files:
+                os.fdatasync(file.fd)
+            for path in self.paths:
+                sync_path(path)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot force data to disk: {error.strerror}") from error
+
+
+class Log:
+    """The log of one partition."""
+
+    __slots__ = (
+        "__weakref__",
+        "_cache",
+        "_directory",
+        "_host",
+        "_named",
+        "_rules",
+        "cleaning",
+        "closed",
+        "dirty_since",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "places",
+        "producers",
+        "recovery_point",
+        "report",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        cache: FileCache,
+        host: LogHost,
+    ) -> None:
+        self._directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.segments = Segments(loaded.segments)
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.report: RecoveryReport = loaded.report
+        self.places = Places()
+        self.dirty_since: Millis = -1
+        """When the oldest record was appended that is not yet forced to disk; -1 if there is none."""
+        self.closed = False
+        self.cleaning = False
+        """Compaction is at work: the segments must not go away under its hands."""
+        self._rules = AppendRules(config)
+        self._cache = cache
+        self._host = host
+        self._named = -1
+        """Base offset of the newest segment whose directory entry is known to be on disk."""
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def directory(self) -> Path:
+        return Path(self._directory)
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._rules.config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._rules = AppendRules(config)
+
+    @property
+    def size(self) -> int:
+        return self.segments.size
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest
+
+    @property
+    def segment_ms(self) -> Millis:
+        """segment.ms as it holds for this log, with its jitter."""
+        return self._rules.segment_ms
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest open transaction."""
+        return self.producers.first_undecided_offset()
+
+    @property
+    def unflushed(self) -> bool:
+        return self.recovery_point < self.log_end_offset
+
+    # ── append ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(
+        self, records: memoryview, *, leader_epoch: int, now: Millis, from_client: bool = True
+    ) -> AppendInfo:
+        """Check batches, give them offsets and write them. A KafkaError means that nothing was written."""
+        if self.closed:
+            raise KafkaStorageError(f"{self.topic_partition} is closed")
+        if not from_client:
+            return self._append_own(records, leader_epoch, now)
+        rules = self._rules
+        records, header = checked_batch(records, rules, self.topic_partition, now=now)
+        if header.producer_id >= 0:
+            duplicate = self._duplicate(header)
+            if duplicate is not None:
+                return self._duplicate_info(duplicate)
+            self.producers.check(header, self.log_end_offset)
+        return self._write(records, ((0, header),), (None,), leader_epoch, now)
+
+    def _append_own(self, records: memoryview, leader_epoch: int, now: Millis) -> AppendInfo:
+        """An append by the broker: any number of batches, transaction markers among them, without sequence checks."""
+        batches = split_batches(records, self.topic_partition)
+        markers: list[Marker | None] = []
+        for position, header in batches:
+            marker = read_marker(records, position, header) if header.attributes & _CONTROL else None
+            if marker is not None and header.producer_id >= 0:
+                self.producers.check_marker(header, marker, self.log_end_offset)
+            markers.append(marker)
+        return self._write(records, batches, markers, leader_epoch, now)
+
+    def _duplicate(self, header: BatchHeader) -> BatchRecord | None:
+        entry = self.producers.entries.get(header.producer_id)
+        if entry is None:
+            return None
+        found = entry.duplicate_of(header)
+        if found is None and not entry.complete and header.base_sequence <= entry.last_sequence:
+            recall_batches(entry, self.segments)
+            found = entry.duplicate_of(header)
+        return found
+
+    def _duplicate_info(self, batch: BatchRecord) -> AppendInfo:
+        time = batch.timestamp if self._rules.log_append_time else -1
+        due = batch.last_offset >= self.recovery_point and self._flush_is_due()
+        return AppendInfo(batch.first_offset, batch.last_offset, time, self.log_start_offset, True, due)
+
+    def _write(
+        self,
+        records: memoryview,
+        batches: Sequence[tuple[int, BatchHeader]],
+        markers: Sequence[Marker | None],
+        leader_epoch: int,
+        now: Millis,
+    ) -> AppendInfo:
+        rules, base_offset = self._rules, self.log_end_offset
+        if records.readonly:
+            records = memoryview(bytearray(records))
+        offset, newest = base_offset, -1
+        for position, header in batches:
+            stamp(records, position, base_offset=offset, leader_epoch=leader_epoch)
+            if rules.log_append_time:
+                stamp_log_append_time(records, position, now)
+            if header.max_timestamp > newest:
+                newest = header.max_timestamp
+            offset += header.last_offset_delta + 1
+        if rules.log_append_time:
+            newest = now
+        segment = self._segment_for(len(records), newest, offset - 1, now)
+        start = segment.write(records)
+        if leader_epoch > self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        offset = base_offset
+        for (position, header), marker in zip(batches, markers, strict=True):
+            last_offset = offset + header.last_offset_delta
+            timestamp = now if rules.log_append_time else header.max_timestamp
+            segment.note(header, last_offset, timestamp, start + position, rules.index_interval)
+            if header.producer_id >= 0:
+                self._note_producer(header, marker, offset, last_offset, timestamp)
+            offset = last_offset + 1
+        self.log_end_offset = offset
+        if self.dirty_since < 0:
+            self.dirty_since = now
+        time = now if rules.log_append_time else -1
+        return AppendInfo(base_offset, offset - 1, time, self.log_start_offset, False, self._flush_is_due())
+
+    def _note_producer(
+        self, header: BatchHeader, marker: Marker | None, offset: int, last_offset: int, timestamp: Millis
+    ) -> None:
+        if not header.attributes & _CONTROL:
+            self.producers.update(header, offset, last_offset, timestamp)
+        elif marker is not None:
+            completed = self.producers.complete(header, marker, offset)
+            if completed is not None and completed.aborted:
+                stable = self.producers.first_undecided_offset()
+                self.segments.active.add_aborted(
+                    AbortedTransaction(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        last_offset + 1 if stable is None else stable,
+                    )
+                )
+
+    def _flush_is_due(self) -> bool:
+        rules = self._rules
+        return rules.flush_always or self.log_end_offset - self.recovery_point >= rules.flush_messages
+
+    def _segment_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
+        """The segment that takes the next `size` bytes: the active one, or a new one if that is full or old."""
+        rules, active = self._rules, self.segments.active
+        if size > rules.segment_bytes:
+            raise RecordListTooLarge(
+                f"an append of {size} bytes to {self.topic_partition} is larger than segment.bytes "
+                f"({rules.segment_bytes})"
+            )
+        if active.size + size > rules.segment_bytes or (active.size and self._is_old(active, timestamp, now)):
+            return self.roll(now=now)
+        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET or self._indexes_are_full(active):
+            return self.roll(now=now)
+        return active
+
+    def _is_old(self, active: Segment, timestamp: Millis, now: Millis) -> bool:
+        first = active.first_timestamp
+        waited = timestamp - first if first >= 0 and timestamp >= 0 else now - active.created
+        return waited > self._rules.segment_ms
+
+    def _indexes_are_full(self, active: Segment) -> bool:
+        limit = self._rules.max_index_size
+        return (
+            active.offset_index.size + active.offset_index.entry.size > limit
+            or active.time_index.size + active.time_index.entry.size > limit
+        )
+
+    def roll(self, *, now: Millis) -> Segment:
+        """Begin a new segment at the end of the log, unless the active one is still empty there."""
+        active = self.segments.active
+        if not active.size and active.base_offset == self.log_end_offset:
+            return active
+        try:
+            active.write_indexes()
+            write_snapshot(self._directory, self.log_end_offset, self.producers)
+            segment = Segment.create(self._directory, self.log_end_offset, self._cache, created=now)
+        except OSError as error:
+            raise KafkaStorageError(
+                f"cannot begin a new segment in {self._directory}: {error.strerror}"
+            ) from error
+        self.segments.append(segment)
+        self._host.rolled(self)
+        return segment
+
+    # ── read ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> Slice:
+        """Where the batches from `offset` on are; see reading.py. May raise SegmentUnverified."""
+        return reading.read(self, offset, max_bytes, end_offset, min_one_batch)
+
+    def offset_for_timestamp(self, timestamp: Millis, *, end_offset: int) -> OffsetAndTimestamp | None:
+        """The first record below `end_offset` that is not older than `timestamp`."""
+        return reading.offset_for_timestamp(self, timestamp, end_offset)
+
+    def max_timestamp_offset(self) -> OffsetAndTimestamp | None:
+        """The first record with the newest timestamp."""
+        return reading.max_timestamp_offset(self)
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """The largest epoch not newer than `leader_epoch`, and its end offset; (-1, -1) if unknown."""
+        return self.epochs.end_offset(leader_epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which `offset` was written, -1 if nobody knows."""
+        return self.epochs.epoch_of(offset)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Everything below is decided: committed, aborted, or not part of a transaction."""
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records between the offsets, as a read_committed fetch needs them."""
+        found: list[AbortedTransaction] = []
+        for number in range(self.segments.number_for(start_offset), len(self.segments)):
+            for aborted in self.segments[number].aborted_transactions():
+                if aborted.last_offset >= start_offset and aborted.first_offset < end_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    def active_producers(self) -> list[ProducerEntry]:
+        return list(self.producers)
+
+    # ── delete and truncate ─────────────────────────────────────────────────────────────────────────────
+
+    def delete_records(self, before_offset: int) -> int:
+        """Let the log start at `before_offset`; the new log start offset. The files follow with retention."""
+        if self.config.is_compacted and not self.config.is_deleted_by_retention:
+            raise PolicyViolation(
+                f"records of {self.topic_partition} cannot be deleted: its cleanup.policy does not have delete"
+            )
+        if not 0 <= before_offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"cannot delete up to offset {before_offset} of {self.topic_partition}, which ends at "
+                f"{self.log_end_offset}"
+            )
+        self.advance_start(before_offset)
+        return self.log_start_offset
+
+    def advance_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self._host.start_moved(self)
+
+    def remove_segments(self, count: int, *, now: Millis) -> None:
+        """Remove the first `count` segments; a log always keeps one."""
+        if count >= len(self.segments):
+            self.roll(now=now)
+            count = len(self.segments) - 1
+        old = [self.segments[number] for number in range(count)]
+        if old:
+            self.replace_segments(old, [], now=now)
+            self.advance_start(self.segments[0].base_offset)
+            self.recovery_point = max(self.recovery_point, self.segments[0].base_offset)
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now: Millis) -> None:
+        """Take segments out of the log (and others in); the files of the old ones are removed later."""
+        self.segments.replace(old, new)
+        self.places.forget()
+        kept = {segment.base_offset for segment in self.segments}
+        paths: list[str] = []
+        for segment in old:
+            paths += segment.rename(DELETED)
+            segment.close_file()
+            if segment.base_offset not in kept:
+                remove_files([snapshot_path(self._directory, segment.base_offset)])
+        self._host.delete_later(paths, at=now + self.config.file_delete_delay_ms)
+
+    def truncate_to(self, offset: int, *, now: Millis) -> None:
+        """Cut the log so that it ends at `offset`."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.log_start_offset:
+            raise OffsetOutOfRange(
+                f"cannot truncate {self.topic_partition} to {offset}: it starts at {self.log_start_offset}"
+            )
+        number = self.segments.number_for(offset)
+        self.places.forget()
+        later = [self.segments[n] for n in range(number + 1, len(self.segments))]
+        if later:
+            self.replace_segments(later, [], now=now)
+        active = self.segments.active
+        found = active.find(offset)
+        if found is not None:
+            active.truncate(found.position, found.header.base_offset)
+        self.log_end_offset = offset
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_from_end(offset)
+        self._reload_producers(offset)
+
+    def _reload_producers(self, end_offset: int) -> None:
+        bases = [segment.base_offset for segment in self.segments if segment.base_offset <= end_offset]
+        load_producers(self.producers, self._directory, bases, list(self.segments), end_offset)
+
+    # ── flush and close ─────────────────────────────────────────────────────────────────────────────────
+
+    def begin_flush(self) -> FlushJob:
+        """What a flush of everything up to now has to do: run the job in any thread, then call `complete_flush`."""
+        files, paths = [], []
+        for number in range(self.segments.number_for(self.recovery_point), len(self.segments)):
+            segment = self.segments[number]
+            files.append(segment.open())
+            if segment is not self.segments.active:
+                paths += segment.paths[1:]
+                paths.append(snapshot_path(self._directory, segment.base_offset))
+        active = self.segments.active
+        if active.base_offset != self._named:
+            paths.append(snapshot_path(self._directory, active.base_offset))
+            paths.append(os.path.join(self._directory, LEADER_EPOCH_CHECKPOINT))
+            paths.append(self._directory)
+            self._named = active.base_offset
+        return FlushJob(files, paths, self.log_end_offset)
+
+    def complete_flush(self, job: FlushJob) -> None:
+        self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
+        if not self.unflushed:
+            self.dirty_since = -1
+
+    def flush(self) -> None:
+        """Force everything to disk, and wait for it."""
+        job = self.begin_flush()
+        job.run()
+        self.complete_flush(job)
+
+    def close(self, clean: bool = True) -> None:
+        """Let go of the files. A clean close leaves everything in them that the next start needs (but forces nothing)."""
+        if self.closed:
+            return
+        self.closed = True
+        if clean:
+            self.segments.active.write_indexes()
+            write_snapshot(self._directory, self.log_end_offset, self.producers)
+        for segment in self.segments:
+            segment.close_file()
+        self.places.forget()

@@ -1,0 +1,314 @@
+"""All logs of a broker in its data directories: opening, creating, deleting, checkpoints, and the orderly end.
+
+The manager is used by the thread of the event loop, like the logs. Work that comes with time (retention,
+compaction, rolling, late deletion, checkpoints) is in background.py; it calls the methods here that take
+`now`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ottla.config import BrokerConfig, TopicConfig, effective_topic_config
+from ottla.errors import KafkaStorageError
+from ottla.storage import checkpoints
+from ottla.storage.background import Background
+from ottla.storage.checkpoints import DamagedCheckpoint
+from ottla.storage.data_dir import DataDir
+from ottla.storage.files import DELETE_DIRECTORY, deleted_directory_name, parse_directory_name
+from ottla.storage.flusher import Flusher
+from ottla.storage.log import Log
+from ottla.storage.open_files import FileCache
+from ottla.storage.recovery import RecoveryReport, load_log
+from ottla.types import Millis, TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+_THREADS = 4
+_NO_TOPIC_ID = uuid.UUID(int=0)
+
+
+class Clock(Protocol):
+    """A source of the present time."""
+
+    def now(self) -> Millis:
+        """Milliseconds since the epoch."""
+
+
+@dataclass(slots=True)
+class OpenReport:
+    """How the data directories were found."""
+
+    clean: bool
+    """The last shutdown was orderly."""
+    logs: list[RecoveryReport] = field(default_factory=list)
+    """Of each log that there was something to tell of."""
+
+
+class LogManager:
+    """The logs of one broker. Call `lock`, then `open`; then `start_background`; at the end `close`."""
+
+    def __init__(
+        self,
+        data_dirs: Sequence[Path],
+        broker_config: BrokerConfig,
+        *,
+        clock: Clock,
+        max_open_files: int | None = None,
+    ) -> None:
+        self.data_dirs = tuple(Path(path) for path in data_dirs)
+        self.broker_config = broker_config
+        self.clock = clock
+        self.logs: dict[TopicPartition, Log] = {}
+        self.high_watermark: Callable[[Log], int] = lambda log: log.log_end_offset
+        """Retention and compaction never go beyond it; the broker may put its own function here."""
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="ottla-storage")
+        self.flusher = Flusher(self.executor)
+        self.rolled_logs: dict[Log, None] = {}
+        self._dirs = [DataDir(path) for path in self.data_dirs]
+        self._cache = FileCache(max_open_files)
+        self._deletions: list[tuple[Millis, int, list[str]]] = []
+        self._start_offsets_changed = False
+        self._background: Background | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # ── opening ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def lock(self) -> None:
+        """Create and take the data directories; DataDirInUse if another broker has one."""
+        for directory in self._dirs:
+            directory.lock(self.broker_config.id)
+
+    def open(self) -> OpenReport:
+        """Open all logs, and recover those that need it."""
+        report = OpenReport(clean=True)
+        for directory in self._dirs:
+            clean = checkpoints.take_clean_shutdown(directory.path)
+            found = self._find_logs(directory.path)
+            self.cleaner_offsets.update(self._read_checkpoint(directory.path, checkpoints.CLEANER_OFFSETS))
+            opened = self._open_directory(directory.path, found, clean)
+            report.clean &= clean or not found
+            report.logs += [log.report for log in opened if log.report.notes or log.report.scanned_bytes]
+        return report
+
+    def _find_logs(self, directory: Path) -> dict[TopicPartition, str]:
+        found: dict[TopicPartition, str] = {}
+        for entry in os.scandir(directory):
+            if entry.name.endswith(DELETE_DIRECTORY) and entry.is_dir():
+                self.delete_later([entry.path], at=self.clock.now())
+            elif (topic_partition := parse_directory_name(entry.name)) and entry.is_dir():
+                found[topic_partition] = entry.path
+        return found
+
+    def _open_directory(self, directory: Path, found: Mapping[TopicPartition, str], clean: bool) -> list[Log]:
+        recovery_points = self._read_checkpoint(directory, checkpoints.RECOVERY_POINTS)
+        start_offsets = self._read_checkpoint(directory, checkpoints.LOG_START_OFFSETS)
+        config = effective_topic_config(self.broker_config, {})
+
+        def load(item: tuple[TopicPartition, str]) -> Log:
+            point, start = recovery_points.get(item[0], 0), start_offsets.get(item[0], 0)
+            return self._load(item[1], item[0], None, config, point, start, clean)
+
+        if clean:
+            logs = [load(item) for item in found.items()]
+        else:
+            logs = list(self.executor.map(load, found.items()))
+        for log in logs:
+            self._adopt(log)
+        return logs
+
+    @staticmethod
+    def _read_checkpoint(directory: Path, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoints.read_offsets(directory / name)
+        except DamagedCheckpoint as error:
+            _LOGGER.warning("%s; it is ignored, and more has to be scanned", error)
+            return {}
+
+    def _load(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        config: TopicConfig,
+        recovery_point: int,
+        start_offset: int,
+        clean: bool,
+    ) -> Log:
+        loaded = load_log(
+            directory,
+            topic_partition,
+            config,
+            self._cache,
+            recovery_point=recovery_point,
+            log_start_offset=start_offset,
+            clean=clean,
+            now=self.clock.now(),
+        )
+        known = topic_id or checkpoints.read_partition_metadata(directory) or _NO_TOPIC_ID
+        return Log(directory, topic_partition, known, config, loaded, self._cache, self)
+
+    def _adopt(self, log: Log) -> None:
+        present = self.logs.get(log.topic_partition)
+        if present is not None:
+            raise KafkaStorageError(
+                f"{log.topic_partition} is in two data directories, {present.directory} and {log.directory}; move one "
+                "of them away"
+            )
+        self.logs[log.topic_partition] = log
+
+    # ── logs ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        return self.logs.get(topic_partition)
+
+    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
+        """A new, empty log, in the data directory that has the fewest. The log itself if it is there already."""
+        present = self.logs.get(topic_partition)
+        if present is not None:
+            return present
+        directory = str(self._emptiest() / str(topic_partition))
+        try:
+            os.makedirs(directory, exist_ok=True)
+            checkpoints.write_partition_metadata(directory, topic_id)
+            log = self._load(directory, topic_partition, topic_id, config, 0, 0, True)
+        except OSError as error:
+            raise KafkaStorageError(f"cannot create {directory}: {error.strerror}") from error
+        self.logs[topic_partition] = log
+        return log
+
+    def _emptiest(self) -> Path:
+        if len(self.data_dirs) == 1:
+            return self.data_dirs[0]
+        counts = dict.fromkeys(self.data_dirs, 0)
+        for log in self.logs.values():
+            counts[log.directory.parent] += 1
+        return min(self.data_dirs, key=counts.__getitem__)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Take a log out of service at once; its files are removed after file.delete.delay.ms."""
+        log = self.logs.pop(topic_partition, None)
+        if log is None:
+            return
+        delay = log.config.file_delete_delay_ms
+        self._retire(log, deleted_directory_name(topic_partition), self.clock.now() + delay)
+
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        """Take a log out of service whose topic nobody knows; its files stay, under a name that says so."""
+        log = self.logs.pop(topic_partition, None)
+        if log is not None:
+            self._retire(log, f"{topic_partition}.{uuid.uuid4().hex}-stray", None)
+
+    def _retire(self, log: Log, name: str, remove_at: Millis | None) -> None:
+        log.close(clean=False)
+        self.rolled_logs.pop(log, None)
+        self.cleaner_offsets.pop(log.topic_partition, None)
+        renamed = log.directory.with_name(name)
+        os.rename(log.directory, renamed)
+        if remove_at is not None:
+            self.delete_later([str(renamed)], at=remove_at)
+
+    # ── what logs ask for ───────────────────────────────────────────────────────────────────────────────
+
+    def rolled(self, log: Log) -> None:
+        self.rolled_logs[log] = None
+        if self._background is not None:
+            self._background.wake()
+
+    def start_moved(self, log: Log) -> None:
+        """Written down soon: what was deleted should not come back after a crash."""
+        if not self._start_offsets_changed:
+            self._start_offsets_changed = True
+            if self._loop is not None:
+                self._loop.call_soon(self.write_start_offsets)
+
+    def delete_later(self, paths: Sequence[str], *, at: Millis) -> None:
+        if paths:
+            heapq.heappush(self._deletions, (at, id(paths), list(paths)))
+
+    def due_deletions(self, *, now: Millis) -> list[str]:
+        """The files and directories whose time has come; they are forgotten here."""
+        due: list[str] = []
+        while self._deletions and self._deletions[0][0] <= now:
+            due += heapq.heappop(self._deletions)[2]
+        return due
+
+    # ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────
+
+    def write_recovery_points(self, *, sync: bool = False) -> None:
+        self._write_checkpoint(checkpoints.RECOVERY_POINTS, lambda log: log.recovery_point, sync)
+
+    def write_start_offsets(self, *, sync: bool = False) -> None:
+        self._start_offsets_changed = False
+        self._write_checkpoint(checkpoints.LOG_START_OFFSETS, lambda log: log.log_start_offset, sync)
+
+    def write_high_watermarks(self, *, sync: bool = False) -> None:
+        self._write_checkpoint(checkpoints.HIGH_WATERMARKS, self.high_watermark, sync)
+
+    def write_cleaner_offsets(self) -> None:
+        known = self.cleaner_offsets
+        self._write_checkpoint(checkpoints.CLEANER_OFFSETS, lambda log: known.get(log.topic_partition), False)
+
+    def _write_checkpoint(self, name: str, offset: Callable[[Log], int | None], sync: bool) -> None:
+        by_directory: dict[Path, dict[TopicPartition, int]] = defaultdict(dict)
+        for log in self.logs.values():
+            value = offset(log)
+            if value is not None:
+                by_directory[log.directory.parent][log.topic_partition] = value
+        for directory in self.data_dirs:
+            checkpoints.write_offsets(directory / name, by_directory[directory], sync=sync)
+
+    # ── background and end ──────────────────────────────────────────────────────────────────────────────
+
+    def start_background(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._background = Background(self)
+        self._background.start(loop)
+
+    async def stop_background(self) -> None:
+        if self._background is not None:
+            await self._background.stop()
+            self._background = None
+            self._loop = None
+
+    def close(self, clean: bool = True) -> None:
+        """Close all logs and let the data directories go. A clean end forces everything to disk first."""
+        logs = list(self.logs.values())
+        try:
+            if clean:
+                for log in logs:
+                    log.close()
+                list(self.executor.map(_flush_closed, [log for log in logs if log.unflushed]))
+                self._write_last_checkpoints()
+            else:
+                for log in logs:
+                    log.close(clean=False)
+        finally:
+            self.logs.clear()
+            self.executor.shutdown()
+            for directory in self._dirs:
+                directory.unlock()
+
+    def _write_last_checkpoints(self) -> None:
+        self.write_recovery_points(sync=True)
+        self.write_start_offsets(sync=True)
+        self.write_high_watermarks(sync=True)
+        self.write_cleaner_offsets()
+        for directory in self._dirs:
+            checkpoints.write_clean_shutdown(directory.path)
+
+
+def _flush_closed(log: Log) -> None:
+    log.flush()
+    for segment in log.segments:
+        segment.close_file()

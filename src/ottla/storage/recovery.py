@@ -1,0 +1,356 @@
+"""Opening the directory of a partition: finishing what a crash interrupted, and finding out what is there.
+
+After a clean shutdown nothing is scanned: the end of the last segment is compared with the checkpoint, and
+the producers come from the snapshot taken at that end. Otherwise the segments from the recovery point on
+are read with their CRCs, their indexes, producers and epochs are taken from what was read, and the log is
+cut where the first batch above the recovery point is not whole. Damage below the recovery point was once
+safely on disk, so nothing behind it is thrown away: it is reported, and kept from readers by
+verification.py. Everything found is in the `RecoveryReport` and in the broker's log.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass, field
+
+from ottla.config import TopicConfig
+from ottla.records import BatchHeader
+from ottla.storage.checkpoints import DamagedCheckpoint, read_epochs
+from ottla.storage.directory import Listing, tidy
+from ottla.storage.epochs import LeaderEpochCache
+from ottla.storage.files import LOG, OFFSET_INDEX, TIME_INDEX, remove_files
+from ottla.storage.index import DamagedIndex, IndexBuilder
+from ottla.storage.open_files import FileCache
+from ottla.storage.producers import ProducerState
+from ottla.storage.replay import load_producers, replay_piece, replay_segments
+from ottla.storage.scanning import Piece, walk
+from ottla.storage.segment import Segment
+from ottla.storage.snapshots import snapshot_path, write_snapshot
+from ottla.storage.transactions import transaction_index_path
+from ottla.storage.verification import Damage, Verification
+from ottla.types import Millis, TopicPartition
+
+_LOGGER = logging.getLogger(__name__)
+_UNINDEXED_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What was found and done when a log was opened."""
+
+    topic_partition: TopicPartition
+    scanned_segments: int = 0
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    """One sentence for everything that was cut, removed or built again."""
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+        _LOGGER.warning("%s: %s", self.topic_partition, sentence)
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A log as it was found on disk."""
+
+    segments: list[Segment]
+    producers: ProducerState
+    epochs: LeaderEpochCache
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    report: RecoveryReport
+
+
+def load_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    config: TopicConfig,
+    cache: FileCache,
+    *,
+    recovery_point: int,
+    log_start_offset: int,
+    clean: bool,
+    now: Millis,
+) -> LoadedLog:
+    """Open what is in `directory`. `clean` says that the checkpoint is from an orderly shutdown."""
+    loader = _Loader(directory, topic_partition, config, cache, log_start_offset, now)
+    return loader.load(recovery_point, clean)
+
+
+class _Loader:
+    """The steps of opening one log, in the order of `load`."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        cache: FileCache,
+        log_start_offset: int,
+        now: Millis,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._cache = cache
+        self._now = now
+        self._log_start_offset = log_start_offset
+        self._report = RecoveryReport(topic_partition)
+        self._producers = ProducerState(topic_partition)
+        self._epochs = LeaderEpochCache(directory)
+        self._segments: list[Segment] = []
+        self._rebuild: list[Segment] = []
+
+    def load(self, recovery_point: int, clean: bool) -> LoadedLog:
+        listing = tidy(self._directory, self._report.note)
+        self._open_segments(listing)
+        epochs_known = self._load_epochs()
+        end_offset = self._end_of_log(recovery_point, clean)
+        if end_offset is None:
+            end_offset = self._recover(recovery_point, listing.snapshots)
+            flushed = min(recovery_point, end_offset)
+        else:
+            flushed = end_offset
+            load_producers(self._producers, self._directory, listing.snapshots, self._segments, end_offset)
+        self._rebuild_indexes()
+        if not epochs_known:
+            self._learn_epochs()
+        return self._finish(listing, end_offset, flushed)
+
+    def _open_segments(self, listing: Listing) -> None:
+        for base_offset, files in sorted(listing.segments.items()):
+            if LOG not in files:
+                self._report.note(f"removed index files at offset {base_offset} that have no log file")
+                remove_files(os.path.join(self._directory, name) for name in files.values())
+                continue
+            self._segments.append(self._open_segment(base_offset, files))
+        if not self._segments:
+            self._segments.append(self._new_segment(self._log_start_offset))
+        for segment, following in zip(self._segments, self._segments[1:], strict=False):
+            segment.verification = Verification(segment.size, following.base_offset)
+
+    def _open_segment(self, base_offset: int, files: dict[str, str]) -> Segment:
+        sizes = {
+            suffix: os.stat(os.path.join(self._directory, name)).st_size for suffix, name in files.items()
+        }
+        segment = Segment(self._directory, base_offset, self._cache, created=self._now, size=sizes[LOG])
+        for suffix, index in ((OFFSET_INDEX, segment.offset_index), (TIME_INDEX, segment.time_index)):
+            if suffix not in sizes or sizes[suffix] % index.entry.size:
+                self._rebuild.append(segment)
+                return segment
+            index.set_file_size(sizes[suffix])
+        try:
+            segment.offset_index.check(segment.size)
+            segment.time_index.check()
+            self._check_coverage(segment)
+            segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.load()
+        except DamagedIndex as error:
+            self._report.note(str(error))
+            self._rebuild.append(segment)
+        return segment
+
+    @staticmethod
+    def _check_coverage(segment: Segment) -> None:
+        """An index that was cut has no entry for a long stretch at the end."""
+        last = segment.offset_index.last_position
+        if segment.size - last > _UNINDEXED_BYTES:
+            piece = next(walk(segment.open().fd, last, segment.size, check_crc=False))
+            if len(piece.batches) > 1:
+                raise DamagedIndex(f"{segment.offset_index.path} has no entry behind position {last}")
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(self._directory, base_offset, self._cache, created=self._now)
+
+    def _load_epochs(self) -> bool:
+        try:
+            self._epochs = LeaderEpochCache(self._directory, read_epochs(self._directory))
+        except DamagedCheckpoint as error:
+            self._report.note(f"{error}; the epochs are taken from the log")
+            return False
+        return True
+
+    def _end_of_log(self, recovery_point: int, clean: bool) -> int | None:
+        """The log end offset, if the last segment ends well at the recovery point; None if it has to be scanned."""
+        active = self._segments[-1]
+        if active in self._rebuild or active.base_offset > recovery_point:
+            return None if active.size or not clean else active.base_offset
+        end_offset = self._read_tail(active)
+        if end_offset is None or end_offset != recovery_point:
+            if clean:
+                self._report.note(
+                    f"{active.path} does not end at offset {recovery_point}, as it did at the clean shutdown"
+                )
+            return None
+        if not clean and not os.path.exists(snapshot_path(self._directory, end_offset)):
+            return None
+        active.verification = Verification(active.size, end_offset)
+        return end_offset
+
+    def _read_tail(self, segment: Segment) -> int | None:
+        """Walk from the last index entry to the end of the file; None if that is not all valid."""
+        end_offset, position = segment.base_offset, segment.offset_index.last_position
+        start = position
+        for piece in walk(segment.open().fd, position, segment.size, window=16384):
+            if piece.problem is not None:
+                return None
+            for _, header in piece.batches:
+                end_offset = header.next_offset
+                if header.max_timestamp > segment.max_timestamp:
+                    segment.max_timestamp, segment.max_timestamp_offset = (
+                        header.max_timestamp,
+                        header.last_offset,
+                    )
+        segment.bytes_since_index_entry = segment.size - start
+        return end_offset
+
+    def _recover(self, recovery_point: int, snapshots: list[int]) -> int:
+        """Scan all segments that reach above the recovery point; the log end offset."""
+        first = max((n for n, s in enumerate(self._segments) if s.base_offset <= recovery_point), default=0)
+        start = self._segments[first].base_offset
+        load_producers(self._producers, self._directory, snapshots, self._segments[:first], start)
+        self._epochs.truncate_from_end(start)
+        next_offset = start
+        for number in range(first, len(self._segments)):
+            segment = self._segments[number]
+            if number > first and not os.path.exists(snapshot_path(self._directory, segment.base_offset)):
+                write_snapshot(self._directory, segment.base_offset, self._producers)
+            scan = SegmentScan(segment, self._producers, self._epochs, self._config.index_interval_bytes)
+            next_offset = scan.run(max(next_offset, segment.base_offset), recovery_point)
+            self._report.scanned_segments += 1
+            self._report.scanned_bytes += segment.size
+            if scan.cut:
+                self._report.truncated_bytes += scan.cut
+                self._report.note(
+                    f"cut {scan.cut} bytes from {segment.path} at position {segment.size}: {scan.problem}; the log now "
+                    f"ends at offset {next_offset}"
+                )
+                self._drop_segments_from(number + 1)
+                break
+        self._epochs.write()
+        self._rebuild = [segment for segment in self._rebuild if segment.base_offset < start]
+        return next_offset
+
+    def _drop_segments_from(self, number: int) -> None:
+        for segment in self._segments[number:]:
+            self._report.truncated_bytes += segment.size
+            self._report.note(f"removed {segment.path} ({segment.size} bytes), which comes after the cut")
+            segment.remove()
+        del self._segments[number:]
+
+    def _rebuild_indexes(self) -> None:
+        for segment in self._rebuild:
+            if segment.verification is None:
+                segment.verification = Verification(segment.size, segment.base_offset)
+            self._report.scanned_segments += 1
+            self._report.scanned_bytes += segment.size
+            segment.verification.rebuild(segment)
+            self._report.note(f"built the indexes of {segment.path} again")
+
+    def _learn_epochs(self) -> None:
+        for segment in self._segments:
+            for piece in walk(segment.open().fd, 0, segment.size, check_crc=False):
+                for _, header in piece.batches:
+                    self._epochs.learn(header.partition_leader_epoch, header.base_offset)
+        self._epochs.write()
+
+    def _finish(self, listing: Listing, end_offset: int, flushed: int) -> LoadedLog:
+        start_offset = max(self._log_start_offset, self._segments[0].base_offset)
+        if start_offset > end_offset:
+            self._report.note(
+                f"the log ends at offset {end_offset}, before its start offset {start_offset}; it starts empty there"
+            )
+            self._drop_segments_from(0)
+            self._segments.append(self._new_segment(start_offset))
+            self._producers = ProducerState(self._report.topic_partition)
+            end_offset = flushed = start_offset
+        bases = {segment.base_offset for segment in self._segments}
+        stray = [offset for offset in listing.snapshots if offset not in bases and offset != end_offset]
+        remove_files(snapshot_path(self._directory, offset) for offset in stray)
+        self._epochs.truncate_from_end(end_offset)
+        self._epochs.truncate_from_start(start_offset)
+        return LoadedLog(
+            self._segments, self._producers, self._epochs, start_offset, end_offset, flushed, self._report
+        )
+
+
+class SegmentScan:
+    """Reads a segment from its start, with CRCs, and makes anew everything that is derived from it."""
+
+    def __init__(
+        self, segment: Segment, producers: ProducerState, epochs: LeaderEpochCache, index_interval: int
+    ) -> None:
+        self.cut = 0
+        self.problem: str | None = None
+        self._segment = segment
+        self._producers = producers
+        self._epochs = epochs
+        self._builder = IndexBuilder(segment.base_offset, index_interval)
+        self._damages: list[Damage] = []
+
+    def run(self, next_offset: int, recovery_point: int) -> int:
+        """Cut the segment at the first problem at or above `recovery_point`; the offset that follows the segment."""
+        segment = self._segment
+        remove_files([transaction_index_path(segment.directory, segment.base_offset)])
+        fd, position, end = segment.open().fd, 0, segment.size
+        while position < end:
+            for piece in walk(fd, position, end):
+                next_offset, position = self._take(piece, next_offset)
+                if self.problem is not None or piece.problem is not None:
+                    self.problem = self.problem or piece.problem
+                    break
+            if self.problem is not None:
+                behind = self._behind_damage(position, next_offset, recovery_point)
+                if behind is None:
+                    break
+                position, self.problem = behind, None
+        self._install(position)
+        return next_offset
+
+    def _take(self, piece: Piece, next_offset: int) -> tuple[int, int]:
+        """Learn from the batches of a piece; where it ends."""
+        batches: list[tuple[int, BatchHeader]] = []
+        end = piece.start
+        for position, header in piece.batches:
+            if header.base_offset < next_offset:
+                self.problem = f"offset {header.base_offset} comes after offset {next_offset - 1}"
+                break
+            self._builder.add(position, header)
+            if header.partition_leader_epoch > self._epochs.latest:
+                self._epochs.learn(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                batches.append((position, header))
+            next_offset = header.base_offset + header.last_offset_delta + 1
+            end = position + header.size
+        replay_piece(self._producers, piece._replace(batches=batches), self._segment)
+        return next_offset, end
+
+    def _behind_damage(self, position: int, next_offset: int, recovery_point: int) -> int | None:
+        """Where the log goes on if the problem lies in what was already flushed; None if it is to be cut."""
+        if next_offset >= recovery_point:
+            return None
+        check = Verification(self._segment.size, recovery_point)
+        damage = check.damage_at(self._segment, position, next_offset, str(self.problem))
+        if damage is None:
+            return None
+        self._damages.append(damage)
+        return damage.end
+
+    def _install(self, position: int) -> None:
+        """Cut the file at `position`, and put in place what was learned."""
+        segment = self._segment
+        if position < segment.size:
+            self.cut = segment.size - position
+            os.ftruncate(segment.open().fd, position)
+            segment.size = position
+        offsets, times = self._builder.finish()
+        segment.offset_index.replace(offsets)
+        segment.time_index.replace(times)
+        segment.time_index.load()
+        segment.max_timestamp, segment.max_timestamp_offset = self._builder.max_timestamp
+        segment.bytes_since_index_entry = self._builder.bytes_since_entry
+        segment.verification = Verification.with_damage(self._damages) if self._damages else None
+
+
+__all__ = ["LoadedLog", "RecoveryReport", "load_log", "replay_segments"]

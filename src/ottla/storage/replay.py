@@ -1,0 +1,119 @@
+"""The producer state of a log from its snapshots and its batches."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from ottla.records import CorruptBatch
+from ottla.storage.files import remove_files
+from ottla.storage.producers import CACHED_BATCHES, BatchRecord, ProducerEntry, ProducerState
+from ottla.storage.scanning import Piece, walk
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+from ottla.storage.snapshots import DamagedSnapshot, read_snapshot, snapshot_path
+from ottla.storage.transactions import AbortedTransaction, read_marker
+
+_LOGGER = logging.getLogger(__name__)
+_RECALL_BYTES = 8 * 1024 * 1024
+
+
+def load_producers(
+    producers: ProducerState,
+    directory: str,
+    snapshots: Sequence[int],
+    segments: Sequence[Segment],
+    end_offset: int,
+) -> None:
+    """The producers at `end_offset`: from the newest snapshot up to there, and the batches of `segments` behind it."""
+    start = segments[0].base_offset if segments else end_offset
+    producers.load([])
+    for offset in sorted((o for o in snapshots if o <= end_offset), reverse=True):
+        path = snapshot_path(directory, offset)
+        try:
+            producers.load(read_snapshot(path))
+        except (DamagedSnapshot, FileNotFoundError) as error:
+            _LOGGER.warning("%s; producers are taken from the log", error)
+            remove_files([path])
+            continue
+        start = offset
+        break
+    replay_segments(producers, segments, start, end_offset)
+
+
+def replay_segments(
+    producers: ProducerState, segments: Sequence[Segment], start: int, end_offset: int
+) -> None:
+    """Take the batches with offsets from `start` up to `end_offset` into the producer state."""
+    if start >= end_offset:
+        return
+    for number, segment in enumerate(segments):
+        behind = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if behind <= start or segment.base_offset >= end_offset:
+            continue
+        for piece in walk(segment.open().fd, 0, segment.size, check_crc=False):
+            wanted = [
+                (position, header)
+                for position, header in piece.batches
+                if header.producer_id >= 0 and start <= header.base_offset < end_offset
+            ]
+            replay_piece(producers, piece._replace(batches=wanted), None)
+
+
+def replay_piece(producers: ProducerState, piece: Piece, segment: Segment | None) -> None:
+    """Take batches that have a producer into the state; aborted transactions go to the index of `segment` if given."""
+    for position, header in piece.batches:
+        if not header.is_control:
+            producers.update(header, header.base_offset, header.last_offset, header.max_timestamp)
+            continue
+        try:
+            marker = read_marker(piece.buffer, position - piece.start, header)
+        except CorruptBatch as error:
+            _LOGGER.warning(
+                "a control batch of %s is not readable: %s", producers.topic_partition, error.reason
+            )
+            continue
+        if marker is not None:
+            completed = producers.complete(header, marker, header.base_offset)
+            if completed is not None and completed.aborted and segment is not None:
+                stable = producers.first_undecided_offset()
+                segment.add_aborted(
+                    AbortedTransaction(
+                        completed.producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        header.next_offset if stable is None else stable,
+                    )
+                )
+
+
+def recall_batches(entry: ProducerEntry, segments: Segments) -> None:
+    """Find the batches in front of the last one of a producer whose state comes from a snapshot.
+
+    A snapshot has only the last batch of a producer, but up to five may be sent again after a restart.
+    """
+    entry.complete = True
+    if not entry.batches:
+        return
+    first_known = entry.batches[0]
+    before: deque[BatchRecord] = deque(maxlen=CACHED_BATCHES - 1)
+    number = segments.number_for(first_known.first_offset)
+    segment = segments[number]
+    found = segment.offset_index.lookup(first_known.first_offset)
+    start = segment.offset_index.last_position_up_to(max(0, found - _RECALL_BYTES))
+    for piece in walk(segment.open().fd, start, segment.size):
+        for _, header in piece.batches:
+            if header.producer_id != entry.producer_id or header.producer_epoch != entry.producer_epoch:
+                continue
+            if header.base_offset < first_known.first_offset and not header.is_control:
+                before.append(
+                    BatchRecord(
+                        header.base_sequence,
+                        header.last_sequence,
+                        header.base_offset,
+                        header.last_offset,
+                        header.max_timestamp,
+                    )
+                )
+    entry.batches = deque([*before, *entry.batches], maxlen=CACHED_BATCHES)

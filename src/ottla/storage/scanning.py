@@ -1,0 +1,91 @@
+"""Reading the batches of a log file in order, in pieces of bounded size.
+
+`walk` is the one loop behind recovery, verification, index rebuilding and look-ups by header. It gives a
+piece at a time, since a segment may hold millions of batches, and a last piece that says why it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.records import BATCH_OVERHEAD, BatchHeader, CorruptBatch, check_batch, read_header, scan
+
+WINDOW = 1024 * 1024
+
+
+class Piece(NamedTuple):
+    """Valid batches that follow each other in the file. Positions are in the file; `buffer` starts at `start`."""
+
+    batches: Sequence[tuple[int, BatchHeader]]
+    buffer: memoryview
+    start: int
+    end: int
+    """The first byte after the last valid batch."""
+    problem: str | None
+    """Why there is no valid batch at `end`; None while all is well."""
+
+
+def walk(
+    fd: int, position: int, end: int, *, check_crc: bool = True, window: int = WINDOW
+) -> Iterator[Piece]:
+    """The batches from `position` up to `end`, which must both be boundaries of batches if nothing is damaged."""
+    buffer = bytearray(window)
+    while position < end:
+        wanted = min(len(buffer), end - position)
+        view = memoryview(buffer)[:wanted]
+        there = read_fully(fd, view, position)
+        found = scan(view, 0, there, check_crc=check_crc)
+        problem = found.problem
+        if problem is None and found.end < there and not found.batches and there < end - position:
+            larger = _size_needed(view, there, end - position)
+            if larger:
+                buffer = bytearray(larger)
+                continue
+        at_end = position + there >= end or there < wanted
+        if problem is None and found.end < there and (at_end or not found.batches):
+            problem = f"the file ends inside a batch ({there - found.end} bytes of it are there)"
+        batches = [(position + at, header) for at, header in found.batches] if position else found.batches
+        yield Piece(batches, view, position, position + found.end, problem)
+        if problem is not None or there < wanted:
+            return
+        position += found.end
+
+
+def _size_needed(view: memoryview, there: int, left: int) -> int:
+    """How large the window has to be for the batch at its start; 0 if that batch cannot be in the file."""
+    if there < BATCH_OVERHEAD:
+        return 0
+    size = read_header(view).size
+    return size if size <= left else 0
+
+
+def read_fully(fd: int, view: memoryview, position: int) -> int:
+    """Fill `view` from the file; the number of bytes that were there."""
+    done = os.preadv(fd, [view], position)
+    while done < len(view):
+        more = os.preadv(fd, [view[done:]], position + done)
+        if not more:
+            break
+        done += more
+    return done
+
+
+def header_at(fd: int, position: int) -> BatchHeader | None:
+    """The header at `position`, unchecked; None if the file ends before its end."""
+    data = os.pread(fd, BATCH_OVERHEAD, position)
+    return read_header(data) if len(data) == BATCH_OVERHEAD else None
+
+
+def valid_batch_at(fd: int, position: int, end: int) -> BatchHeader | None:
+    """The header of the batch at `position` if it is whole, ends by `end` and has the right CRC."""
+    header = header_at(fd, position) if position + BATCH_OVERHEAD <= end else None
+    if header is None or header.batch_length < 0 or position + header.size > end:
+        return None
+    data = os.pread(fd, header.size, position)
+    try:
+        check_batch(data, 0, header)
+    except CorruptBatch:
+        return None
+    return header

@@ -1,0 +1,243 @@
+"""One segment of a log: its files, what is known of its contents, and where in it an offset is.
+
+A segment does not know the log that it belongs to. Bytes behind `size` do not exist, whatever the file
+says; bytes in front of `unverified_end` were found at start and are served only after their CRCs were
+checked (see verification.py).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from ottla.errors import KafkaStorageError
+from ottla.records import BATCH_OVERHEAD, BatchHeader, read_header
+from ottla.storage.files import (
+    LOG,
+    OFFSET_INDEX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX,
+    file_name,
+    remove_files,
+    touch,
+    write_all,
+)
+from ottla.storage.index import OffsetIndex, TimeIndex
+from ottla.storage.open_files import FileCache, OpenFile
+from ottla.storage.scanning import header_at
+from ottla.storage.transactions import (
+    AbortedTransaction,
+    append_aborted,
+    read_aborted,
+    transaction_index_path,
+)
+from ottla.storage.verification import Verification
+from ottla.types import Millis
+
+_LOOKUP_BYTES = 8192
+
+
+class Found(NamedTuple):
+    """A batch in a segment."""
+
+    position: int
+    header: BatchHeader
+
+
+class Segment:
+    """The files that hold the offsets from `base_offset` on."""
+
+    __slots__ = (
+        "_cache",
+        "_first_timestamp",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created",
+        "directory",
+        "file",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "size",
+        "time_index",
+        "verification",
+    )
+
+    def __init__(
+        self, directory: str, base_offset: int, cache: FileCache, *, created: Millis, size: int = 0
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.created = created
+        self.file: OpenFile | None = None
+        self.offset_index = OffsetIndex(directory, base_offset)
+        self.time_index = TimeIndex(directory, base_offset)
+        self.max_timestamp: Millis = -1
+        self.max_timestamp_offset = base_offset
+        self.bytes_since_index_entry = 0
+        self.verification: Verification | None = None
+        self._first_timestamp: Millis | None = None
+        self._cache = cache
+
+    @classmethod
+    def create(cls, directory: str, base_offset: int, cache: FileCache, *, created: Millis) -> Segment:
+        """A new, empty segment with its files; leftovers of the same name are emptied."""
+        segment = cls(directory, base_offset, cache, created=created)
+        segment.file = OpenFile(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        cache.admit(segment)
+        for suffix in (OFFSET_INDEX, TIME_INDEX):
+            touch(os.path.join(directory, file_name(base_offset, suffix)))
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path!r}, size={self.size})"
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.directory, file_name(self.base_offset, LOG))
+
+    @property
+    def paths(self) -> list[str]:
+        """All files that the segment may have."""
+        return [os.path.join(self.directory, file_name(self.base_offset, s)) for s in SEGMENT_SUFFIXES]
+
+    @property
+    def first_timestamp(self) -> Millis:
+        """The max timestamp of the first batch, -1 without one: rolling by time counts from there."""
+        if self._first_timestamp is None:
+            header = header_at(self.open().fd, 0) if self.size else None
+            if header is None:
+                return -1
+            self._first_timestamp = header.max_timestamp
+        return self._first_timestamp
+
+    @property
+    def largest_timestamp(self) -> Millis:
+        """The newest timestamp of a record; without any, when the file was last written to."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return os.fstat(self.open().fd).st_mtime_ns // 1_000_000
+
+    def open(self) -> OpenFile:
+        """The log file, opened now if it was not; keep the result to keep it open."""
+        file = self.file
+        if file is None:
+            file = self.file = OpenFile(self.path)
+            self._cache.admit(self)
+        file.used = True
+        return file
+
+    def close_file(self) -> None:
+        self._cache.forget(self)
+
+    def write(self, data: memoryview) -> int:
+        """Append bytes in one write; the position where they are. On an error the file is as it was before."""
+        file = self.open()
+        position = self.size
+        try:
+            write_all(file.fd, data, position)
+        except OSError as error:
+            self._cut_partial_write(file.fd, position)
+            raise KafkaStorageError(f"cannot append to {self.path}: {error.strerror}") from error
+        self.size = position + len(data)
+        return position
+
+    @staticmethod
+    def _cut_partial_write(fd: int, position: int) -> None:
+        """What cannot be cut now is overwritten by the next append, and cut by recovery at the latest."""
+        try:
+            os.ftruncate(fd, position)
+        except OSError:
+            return
+
+    def note(
+        self, header: BatchHeader, last_offset: int, timestamp: Millis, position: int, interval: int
+    ) -> None:
+        """Account for a batch that was written at `position`: timestamps and, every `interval` bytes, the indexes."""
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if not position:
+            self._first_timestamp = timestamp
+        if self.bytes_since_index_entry > interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index_entry = 0
+        self.bytes_since_index_entry += header.size
+
+    def write_indexes(self) -> None:
+        """Bring the indexes to their files. The newest timestamp is always in the time index of a closed segment."""
+        if self.max_timestamp >= 0:
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def find(self, offset: int) -> Found | None:
+        """The first batch that ends at or after `offset`; None if all batches end before it."""
+        position = self.offset_index.lookup(offset) if self.offset_index.count else 0
+        return self.find_from(position, offset)
+
+    def find_from(self, position: int, offset: int) -> Found | None:
+        """Like `find`, for a position of a batch at or before the wanted one."""
+        file = self.open()
+        data, start = b"", position
+        while position < self.size:
+            if self.verification is not None:
+                position = self.verification.pass_damage(self, position, offset)
+            if position - start + BATCH_OVERHEAD > len(data):
+                data, start = os.pread(file.fd, min(_LOOKUP_BYTES, self.size - position), position), position
+                if len(data) < BATCH_OVERHEAD:
+                    return None
+            header = read_header(data, position - start)
+            if header.base_offset + header.last_offset_delta >= offset:
+                return Found(position, header)
+            position += header.size
+        return None
+
+    def verify(self) -> None:
+        """Check the bytes that a `SegmentUnverified` was about. Safe in any thread."""
+        if self.verification is not None:
+            self.verification.verify_wanted(self)
+
+    def boundary(self, position: int, limit: int) -> int:
+        """A boundary of batches as near to `limit` as the index knows one in (position, limit]; 0 if it knows none."""
+        if not self.offset_index.count:
+            return 0
+        found = self.offset_index.last_position_up_to(limit)
+        return found if found > position else 0
+
+    def aborted_transactions(self) -> list[AbortedTransaction]:
+        return read_aborted(transaction_index_path(self.directory, self.base_offset))
+
+    def add_aborted(self, aborted: AbortedTransaction) -> None:
+        append_aborted(transaction_index_path(self.directory, self.base_offset), aborted)
+
+    def truncate(self, position: int, next_offset: int) -> None:
+        """Cut everything from `position` on, which is where `next_offset` would be written."""
+        os.ftruncate(self.open().fd, position)
+        self.size = position
+        self.offset_index.truncate_to_position(position)
+        self.time_index.truncate_to_offset(next_offset)
+        timestamp, offset = self.time_index.load()
+        if not position:
+            self._first_timestamp = None
+        self.max_timestamp, self.max_timestamp_offset = timestamp, offset
+        self.bytes_since_index_entry = position - self.offset_index.last_position
+        if self.verification is not None:
+            self.verification.cut(position, next_offset)
+
+    def rename(self, suffix: str) -> list[str]:
+        """Give all files a state (such as ``.deleted``); the new paths of those that were there."""
+        renamed = []
+        for path in self.paths:
+            try:
+                os.rename(path, path + suffix)
+            except FileNotFoundError:
+                continue
+            renamed.append(path + suffix)
+        return renamed
+
+    def remove(self) -> None:
+        self.close_file()
+        remove_files(self.paths)

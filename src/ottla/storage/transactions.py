@@ -1,0 +1,78 @@
+"""Aborted transactions of a segment (`.txnindex`), and the control records that end transactions.
+
+An entry of the file, as Kafka has it (big endian, 34 bytes):
+
+    version (2) = 0, producer id (8), first offset (8), last offset (8), last stable offset (8)
+
+The file exists only for segments in which a transaction was aborted.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import NamedTuple
+
+from ottla.records import BatchHeader, Buffer, CorruptBatch, decode_batch
+from ottla.storage.files import TXN_INDEX, file_name, remove_files
+from ottla.storage.producers import Marker
+
+_ENTRY = struct.Struct(">hqqqq")
+_CONTROL_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted; `last_stable_offset` is where it let the last stable offset go on to."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def transaction_index_path(directory: str, base_offset: int) -> str:
+    return os.path.join(directory, file_name(base_offset, TXN_INDEX))
+
+
+def append_aborted(path: str, aborted: AbortedTransaction) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, _ENTRY.pack(0, *aborted))
+    finally:
+        os.close(descriptor)
+
+
+def read_aborted(path: str) -> list[AbortedTransaction]:
+    """The entries of a transaction index; a torn last one is left out."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    whole = len(data) - len(data) % _ENTRY.size
+    return [AbortedTransaction(*fields) for _, *fields in _ENTRY.iter_unpack(data[:whole])]
+
+
+def replace_aborted(path: str, entries: list[AbortedTransaction]) -> None:
+    """Write the index anew; no file at all if there is nothing in it."""
+    remove_files([path])
+    for entry in entries:
+        append_aborted(path, entry)
+
+
+def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
+    """What the control batch at `position` says of a transaction; None if it is about something else, or empty."""
+    records = decode_batch(buffer, position)
+    if not records:
+        return None
+    key, value = records[0].key or b"", records[0].value or b""
+    if len(key) < _CONTROL_KEY.size:
+        raise CorruptBatch(position, "the key of the control record is too short")
+    kind = _CONTROL_KEY.unpack_from(key)[1]
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    if len(value) < _MARKER_VALUE.size:
+        raise CorruptBatch(position, "the value of the transaction marker is too short")
+    return Marker(_MARKER_VALUE.unpack_from(value)[1], kind == _ABORT, records[0].timestamp)

@@ -1,0 +1,263 @@
+"""What a batch must be like to be appended, and the changes that the configuration of its topic asks for.
+
+A batch is judged by its header and its CRC. It is unpacked only where nothing else will do: on a compacted
+topic (every record needs a key), with a bound on old timestamps, and where the topic wants another
+compression than the producer used.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NoReturn
+
+from ottla.config import TopicConfig
+from ottla.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnsupportedForMessageFormat,
+)
+from ottla.records import (
+    BATCH_OVERHEAD,
+    BatchHeader,
+    Compression,
+    CorruptBatch,
+    check_batch,
+    decode_batch,
+    decode_keys,
+    encode_batch,
+    read_header,
+    scan,
+    summarize,
+)
+from ottla.types import Millis, TopicPartition
+
+_NO_LIMIT = 2**63 - 1
+_MAGIC_POSITION = 16
+_MAGIC = 2
+_UNKNOWN_CODEC = 5
+_COMPRESSION_MASK = 0x07
+_CONTROL = 0x20
+_LOG_APPEND_TIME = 0x08
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+class RecordErrors(InvalidRecord):
+    """Some records of a batch were refused, and with them the batch: (index in the batch, what was wrong)."""
+
+    def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+class AppendRules:
+    """What the configuration of a topic says about appends, ready for use."""
+
+    __slots__ = (
+        "after_max_ms",
+        "before_max_ms",
+        "codec",
+        "compacted",
+        "config",
+        "flush_always",
+        "flush_messages",
+        "index_interval",
+        "level",
+        "log_append_time",
+        "max_index_size",
+        "max_message_bytes",
+        "segment_bytes",
+        "segment_ms",
+    )
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.config = config
+        self.max_message_bytes = config.max_message_bytes
+        self.segment_bytes = config.segment_bytes
+        self.max_index_size = config.segment_index_bytes
+        self.index_interval = config.index_interval_bytes
+        self.compacted = config.is_compacted
+        self.log_append_time = config.message_timestamp_type == "LogAppendTime"
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        self.codec = _CODECS[config.compression_type]
+        self.level = _level(config)
+        self.flush_messages = config.flush_messages
+        self.flush_always = config.flush_ms == 0
+        self.segment_ms = _segment_ms(config)
+
+
+def _level(config: TopicConfig) -> int | None:
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    level = levels.get(config.compression_type)
+    return None if level == -1 and config.compression_type == "gzip" else level
+
+
+def _segment_ms(config: TopicConfig) -> int:
+    """Compaction must be able to keep max.compaction.lag.ms; the jitter keeps partitions from rolling together."""
+    limit = config.segment_ms
+    if config.is_compacted:
+        limit = min(limit, config.max_compaction_lag_ms)
+    jitter = min(config.segment_jitter_ms, limit)
+    return limit - random.randrange(jitter) if jitter else limit
+
+
+def checked_batch(
+    records: memoryview, rules: AppendRules, topic_partition: TopicPartition, *, now: Millis
+) -> tuple[memoryview, BatchHeader]:
+    """The one batch of a client's append, as it is to be written, or the Kafka error that says what is wrong."""
+    try:
+        header = read_header(records)
+    except CorruptBatch as problem:
+        _refuse_bytes(records, problem, topic_partition)
+    size = header.batch_length + 12
+    if header.magic == _MAGIC:
+        if size > rules.max_message_bytes:
+            raise _too_large(size, rules, topic_partition)
+        if BATCH_OVERHEAD <= size < len(records):
+            raise InvalidRecord(
+                f"{len(records) - size} bytes follow the first batch in an append to {topic_partition}; only one batch "
+                "a partition is allowed"
+            )
+    try:
+        check_batch(records, 0, header)
+    except CorruptBatch as problem:
+        _refuse_bytes(records, problem, topic_partition)
+    _check_header(header, topic_partition)
+    _check_timestamps(header, rules, topic_partition, now)
+    if rules.compacted or (rules.before_max_ms != _NO_LIMIT and not rules.log_append_time):
+        _check_records(records, header, rules, topic_partition, now)
+    if rules.codec is not None and rules.codec != header.attributes & _COMPRESSION_MASK:
+        return _recompressed(records, header, rules, topic_partition)
+    return records, header
+
+
+def _refuse_bytes(records: memoryview, problem: CorruptBatch, topic_partition: TopicPartition) -> NoReturn:
+    if not len(records):
+        raise InvalidRecord(f"there is no batch in an append to {topic_partition}")
+    magic = records[_MAGIC_POSITION] if len(records) > _MAGIC_POSITION else _MAGIC
+    if magic in (0, 1):
+        raise UnsupportedForMessageFormat(
+            f"message format {magic} in an append to {topic_partition} is not supported, only {_MAGIC} is: use a "
+            "client of Kafka 0.11 or later"
+        )
+    raise CorruptMessage(f"the batch in an append to {topic_partition} is corrupt: {problem.reason}")
+
+
+def _too_large(size: int, rules: AppendRules, topic_partition: TopicPartition) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the batch in an append to {topic_partition} has {size} bytes, but max.message.bytes is "
+        f"{rules.max_message_bytes}"
+    )
+
+
+def _check_header(header: BatchHeader, topic_partition: TopicPartition) -> None:
+    problem = None
+    if header.base_offset:
+        problem = f"has base offset {header.base_offset}, but a producer has to send 0"
+    elif header.attributes & _CONTROL:
+        problem = "is a control batch, which clients must not write"
+    elif header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        problem = (
+            f"claims {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
+        )
+    elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        problem = f"has sequence {header.base_sequence} and epoch {header.producer_epoch} of producer {header.producer_id}"
+    elif header.attributes & _COMPRESSION_MASK >= _UNKNOWN_CODEC:
+        problem = f"has the unknown compression {header.attributes & _COMPRESSION_MASK}"
+    if problem is not None:
+        raise InvalidRecord(f"the batch in an append to {topic_partition} {problem}")
+
+
+def _check_timestamps(
+    header: BatchHeader, rules: AppendRules, topic_partition: TopicPartition, now: Millis
+) -> None:
+    if header.attributes & _LOG_APPEND_TIME:
+        raise InvalidTimestamp(
+            f"the batch in an append to {topic_partition} has timestamps of type LogAppendTime, which only the broker "
+            "may set"
+        )
+    if header.max_timestamp > now + rules.after_max_ms and not rules.log_append_time:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} in an append to {topic_partition} is more than "
+            f"message.timestamp.after.max.ms ({rules.after_max_ms}) after the broker's time {now}"
+        )
+
+
+def _check_records(
+    records: memoryview, header: BatchHeader, rules: AppendRules, topic_partition: TopicPartition, now: Millis
+) -> None:
+    try:
+        summary = summarize(records)
+    except CorruptBatch as problem:
+        raise InvalidRecord(
+            f"the records in an append to {topic_partition} are not readable: {problem.reason}"
+        ) from problem
+    if rules.compacted and summary.keyless:
+        raise RecordErrors(
+            f"{summary.keyless} of {header.record_count} records in an append to the compacted {topic_partition} have "
+            "no key",
+            [
+                (number, "a record of a compacted topic needs a key")
+                for number, (_, _, key, _) in enumerate(decode_keys(records))
+                if key is None
+            ],
+        )
+    too_old = 0 <= summary.min_timestamp < now - rules.before_max_ms
+    if too_old and not rules.log_append_time:
+        raise InvalidTimestamp(
+            f"timestamp {summary.min_timestamp} in an append to {topic_partition} is more than "
+            f"message.timestamp.before.max.ms ({rules.before_max_ms}) before the broker's time {now}"
+        )
+
+
+def _recompressed(
+    records: memoryview, header: BatchHeader, rules: AppendRules, topic_partition: TopicPartition
+) -> tuple[memoryview, BatchHeader]:
+    """The same records in the compression that the topic asks for."""
+    assert rules.codec is not None
+    try:
+        decoded = decode_batch(records)
+    except CorruptBatch as problem:
+        raise InvalidRecord(
+            f"the records in an append to {topic_partition} are not readable: {problem.reason}"
+        ) from problem
+    data = bytearray(
+        encode_batch(
+            decoded,
+            base_offset=0,
+            last_offset=header.last_offset_delta,
+            compression=rules.codec,
+            level=rules.level,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+        )
+    )
+    if len(data) > rules.max_message_bytes:
+        raise _too_large(len(data), rules, topic_partition)
+    return memoryview(data), read_header(data)
+
+
+def split_batches(records: memoryview, topic_partition: TopicPartition) -> list[tuple[int, BatchHeader]]:
+    """All batches of an append by the broker itself, checked."""
+    found = scan(records, 0, len(records))
+    if found.end != len(records) or not found.batches:
+        raise CorruptMessage(
+            f"an append to {topic_partition} is corrupt at byte {found.end}: {found.problem or 'it is not whole'}"
+        )
+    return list(found.batches)

@@ -1,0 +1,288 @@
+"""Bytes that were on disk at start are checked before they are served, and damage is kept apart from the rest.
+
+After a clean shutdown no log is read, so nobody knows whether the disk still has what was written.
+`Verification` is what is known of one segment: which ranges were checked, and which of them are damaged.
+The look-up that comes to an unchecked range raises `SegmentUnverified`; `verify()` of its segment does the
+reading, in a thread, and then the look-up is repeated. A damaged range stops readers with an error that
+names it; what lies before and behind it is served.
+
+A damaged index shows here as well: its entries have to lie on the batches that were found. If they do not,
+the segment is read from its start, and the index built from that is put in place by the owner of the log,
+in `pass_damage`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import CorruptMessage
+from ottla.records import BatchHeader
+from ottla.storage.index import IndexBuilder, OffsetIndex, TimeIndex
+from ottla.storage.open_files import OpenFile
+from ottla.storage.scanning import header_at, valid_batch_at, walk
+
+if TYPE_CHECKING:
+    from ottla.storage.segment import Segment
+
+_LOGGER = logging.getLogger(__name__)
+_RANGE = 4 * 1024 * 1024
+
+
+class Damage(NamedTuple):
+    """A range of a log file that is not what was written."""
+
+    start: int
+    end: int
+    first_offset: int
+    next_offset: int
+    """The first offset behind the damage."""
+    reason: str
+
+
+class SegmentUnverified(Exception):
+    """A look-up needs bytes that were not checked yet: call `segment.verify` in a thread, then repeat it."""
+
+    def __init__(self, segment: Segment, position: int) -> None:
+        super().__init__(f"{segment.path} has not been checked at position {position}")
+        self.segment = segment
+
+
+class Verification:
+    """What is known of the first `end` bytes of a segment; the offset behind them is `next_offset`."""
+
+    __slots__ = ("_lock", "_ranges", "_rebuilt", "_wanted", "damages", "end", "next_offset")
+
+    def __init__(self, end: int, next_offset: int) -> None:
+        self.end = end
+        self.next_offset = next_offset
+        self.damages: list[Damage] = []
+        self._ranges: tuple[list[int], list[int]] = ([], [])
+        """Starts and ends of the checked ranges; replaced as a whole, since threads write it."""
+        self._rebuilt: tuple[bytes, bytes] | None = None
+        self._wanted: dict[int, OpenFile] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def with_damage(cls, damages: list[Damage]) -> Verification:
+        """For a segment that was just read as a whole, and had this damage."""
+        verification = cls(damages[-1].end, damages[-1].next_offset)
+        verification.damages = damages
+        verification._add_range(0, verification.end)
+        return verification
+
+    def checked_until(self, position: int) -> int:
+        """The end of the checked range around `position`; `position` itself if it is in none."""
+        starts, stops = self._ranges
+        number = bisect_right(starts, position)
+        return max(position, stops[number - 1]) if number else position
+
+    def cut(self, position: int, next_offset: int) -> None:
+        """The segment was truncated."""
+        if position < self.end:
+            self.end, self.next_offset = position, next_offset
+            self.damages = [damage for damage in self.damages if damage.end <= position]
+
+    def pass_damage(self, segment: Segment, position: int, offset: int) -> int:
+        """Where to go on with the search for `offset` at `position`: there, or behind damage that does not hold it."""
+        if self._rebuilt is not None:
+            self._install_indexes(segment)
+        if position >= self.end:
+            return position
+        for damage in self.damages:
+            if damage.start <= position < damage.end:
+                if offset < damage.next_offset:
+                    raise damaged(segment, damage)
+                return damage.end
+        if self.checked_until(position) == position:
+            self._wanted[position] = segment.open()
+            raise SegmentUnverified(segment, position)
+        return position
+
+    def limit(self, segment: Segment, position: int, end: int) -> int:
+        """How far a read from `position` may go, at most to `end`. Raises what `pass_damage` does."""
+        if position >= self.end:
+            return end
+        self.pass_damage(segment, position, -1)
+        checked = self.checked_until(position)
+        stop = end if checked >= self.end else min(end, checked)
+        return min([stop, *(damage.start for damage in self.damages if damage.start > position)])
+
+    def verify_wanted(self, segment: Segment) -> None:
+        """Check what look-ups have asked for. Safe in any thread; who comes second waits for the first."""
+        with self._lock:
+            while self._wanted:
+                position, file = self._wanted.popitem()
+                if self.checked_until(position) == position < self.end:
+                    self._verify(segment, file, position)
+
+    def _verify(self, segment: Segment, file: OpenFile, position: int) -> None:
+        """Check a few megabytes from `position` on; the whole file if there is no valid batch at `position`."""
+        whole = position > 0 and valid_batch_at(file.fd, position, self.end) is None
+        check = self._new_check(segment, file)
+        if not whole:
+            check.run(position, min(self.end, position + _RANGE))
+        if whole or check.index_is_wrong:
+            check, position = self._new_check(segment, file), 0
+            check.run(0, self.end)
+        self._record(segment, position, check)
+
+    def rebuild(self, segment: Segment) -> None:
+        """Check the whole segment, and write its indexes anew."""
+        check = self._new_check(segment, segment.open())
+        check.run(0, self.end)
+        check.index_is_wrong = True
+        self._record(segment, 0, check)
+        self._install_indexes(segment)
+
+    def damage_at(self, segment: Segment, position: int, offset: int, reason: str) -> Damage | None:
+        """How far damage reaches that begins at `position` with `offset`; None if no valid batch follows."""
+        check = self._new_check(segment, segment.open())
+        damage = check.damage(position, offset, reason)
+        return damage if damage.end < self.end else None
+
+    def _new_check(self, segment: Segment, file: OpenFile) -> _Check:
+        entries = _entries(segment.offset_index, self.end)
+        return _Check(file.fd, segment.base_offset, self.end, self.next_offset, entries)
+
+    def _record(self, segment: Segment, start: int, check: _Check) -> None:
+        known = {damage.start for damage in self.damages}
+        fresh = [damage for damage in check.damages if damage.start not in known]
+        self.damages = sorted([*self.damages, *fresh])
+        if check.index_is_wrong:
+            self._rebuilt = check.indexes()
+        self._add_range(start, check.position)
+        for damage in fresh:
+            _LOGGER.error(
+                "%s is damaged at position %d to %d: %s. Offsets %d to %d are lost; restore the file from a copy, or "
+                "let consumers go on at offset %d",
+                segment.path, damage.start, damage.end, damage.reason, damage.first_offset, damage.next_offset - 1,
+                damage.next_offset,
+            )  # fmt: skip
+
+    def _add_range(self, start: int, stop: int) -> None:
+        ranges = sorted([*zip(*self._ranges, strict=True), (start, stop)])
+        starts: list[int] = []
+        stops: list[int] = []
+        for low, high in ranges:
+            if stops and low <= stops[-1]:
+                stops[-1] = max(stops[-1], high)
+            else:
+                starts.append(low)
+                stops.append(high)
+        self._ranges = (starts, stops)
+
+    def _install_indexes(self, segment: Segment) -> None:
+        """Replace the part of the indexes that belongs to the checked bytes; what was appended since stays."""
+        assert self._rebuilt is not None
+        offsets, times = self._rebuilt
+        self._rebuilt = None
+        base = segment.base_offset
+        later = b"".join(
+            OffsetIndex.entry.pack(o, p) for o, p in segment.offset_index.entries() if p >= self.end
+        )
+        since = b"".join(
+            TimeIndex.entry.pack(t, o)
+            for t, o in segment.time_index.entries()
+            if base + o >= self.next_offset
+        )
+        segment.offset_index.replace(offsets + later)
+        segment.time_index.replace(times + since)
+        segment.time_index.load()
+        _LOGGER.warning("the indexes of %s were damaged and have been built again", segment.path)
+
+
+def damaged(segment: Segment, damage: Damage) -> CorruptMessage:
+    return CorruptMessage(
+        f"{segment.path} is damaged at position {damage.start} to {damage.end} ({damage.reason}); offsets "
+        f"{damage.first_offset} to {damage.next_offset - 1} cannot be read, the next readable offset is "
+        f"{damage.next_offset}"
+    )
+
+
+def _entries(index: OffsetIndex, end: int) -> dict[int, int]:
+    """Position → last offset of the index entries in the file, as far as they concern the bytes before `end`."""
+    try:
+        with open(index.path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return {}
+    whole = len(data) - len(data) % OffsetIndex.entry.size
+    entries = OffsetIndex.entry.iter_unpack(data[:whole])
+    return {position: index.base_offset + offset for offset, position in entries if position < end}
+
+
+class _Check:
+    """One run over a stretch of a file: the damage in it, whether the index fits, and the index that would."""
+
+    def __init__(
+        self, fd: int, base_offset: int, end: int, next_offset: int, entries: dict[int, int]
+    ) -> None:
+        self.damages: list[Damage] = []
+        self.index_is_wrong = False
+        self.position = 0
+        self._fd = fd
+        self._base_offset = base_offset
+        self._end = end
+        self._next_offset = next_offset
+        self._entries = entries
+        self._offset = base_offset
+        self._matched = 0
+        self._builder = IndexBuilder(base_offset)
+
+    def run(self, position: int, until: int) -> None:
+        """Check from `position` at least to `until`. There is a valid batch at `position`, or it is 0."""
+        start = self.position = position
+        while self.position < until:
+            for piece in walk(self._fd, self.position, self._end):
+                self._take(piece.batches)
+                self.position = piece.end
+                if piece.problem is not None:
+                    self._skip(piece.problem)
+                    break
+                if self.position >= until:
+                    break
+        self._compare(start)
+
+    def _take(self, batches: Sequence[tuple[int, BatchHeader]]) -> None:
+        for position, header in batches:
+            self._builder.add(position, header)
+            self._offset = header.next_offset
+            entry = self._entries.get(position)
+            if entry is not None:
+                self._matched += 1
+                # A larger offset only makes a look-up start earlier; logs that Kafka compacted have such entries.
+                self.index_is_wrong |= entry < header.last_offset
+
+    def _skip(self, reason: str) -> None:
+        """Go on behind the damage at the present position."""
+        damage = self.damage(self.position, self._offset, reason)
+        self.damages.append(damage)
+        self._matched += sum(damage.start <= position < damage.end for position in self._entries)
+        self.position = damage.end
+
+    def damage(self, start: int, offset: int, reason: str) -> Damage:
+        """From `start`, where `offset` should be, to the next valid batch or to the end."""
+        for candidate in self._candidates(start):
+            header = valid_batch_at(self._fd, candidate, self._end)
+            if header is not None and header.base_offset >= offset:
+                return Damage(start, candidate, offset, header.base_offset, reason)
+        return Damage(start, self._end, offset, self._next_offset, reason)
+
+    def _candidates(self, position: int) -> Iterator[int]:
+        """Where the next batch may be: behind the damaged one if its length is right, else where the index says."""
+        header = header_at(self._fd, position)
+        if header is not None and header.batch_length > 0:
+            yield position + header.size
+        yield from sorted(entry for entry in self._entries if entry > position)
+
+    def _compare(self, start: int) -> None:
+        """Every index entry of the stretch has to be the position of a batch, or lie in damage."""
+        expected = sum(start <= position < self.position for position in self._entries)
+        self.index_is_wrong |= self._matched != expected
+
+    def indexes(self) -> tuple[bytes, bytes]:
+        return self._builder.finish()
