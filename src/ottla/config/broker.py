@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ottla.config.checks import check_broker, connection_overrides
 from ottla.config.fields import (
@@ -27,7 +27,7 @@ from ottla.config.fields import (
     string,
 )
 from ottla.config.foreign import is_ignored, refusal_of
-from ottla.config.listeners import Listener, parse_address
+from ottla.config.listeners import Listener, parse_address, without_controllers
 from ottla.config.table import ConfigTable, attribute, did_you_mean
 from ottla.config.topic import (
     CLEANUP_POLICIES,
@@ -38,6 +38,7 @@ from ottla.config.topic import (
     ZSTD_LEVEL,
     TopicConfig,
 )
+from ottla.errors import ConfigError
 
 _HOUR = 3_600_000
 _MINUTE = 60_000
@@ -82,7 +83,7 @@ class BrokerConfig(ConfigTable):
         item=Listener.parse,
     )
     listener_security_protocol_map: str = string(
-        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each name of a listener, as NAME:PROTOCOL separated by commas.",
     )
     log_dir: str = string("ottla-data", "The directory of the logs, if log.dirs is not given.")
@@ -334,11 +335,11 @@ class BrokerConfig(ConfigTable):
         named = cls.named({name: value for name, value in values.items() if name not in ignored})
         rows = cls.rows()
         for name in {"listeners", "advertised.listeners"} & named.keys():
-            named[name] = _without_controllers(rows[name].parse(named[name]), values)
+            named[name] = without_controllers(rows[name].parse(named[name]), values)
         parsed = {attribute(name): rows[name].parse(value) for name, value in named.items()}
         texts = {name: rows[name].canonical(value) for name, value in named.items()}
         given = {name: text for name, text in texts.items() if text is not None}
-        return cls(**parsed, given=given, ignored=ignored).checked()
+        return cls(**_with_one_id(parsed), given=given, ignored=ignored).checked()
 
     def with_dynamic(self, dynamic: Mapping[str, str], default: Mapping[str, str] | None = None) -> Self:
         """This configuration with what was altered at run time, for this broker and for all brokers."""
@@ -355,8 +356,8 @@ class BrokerConfig(ConfigTable):
 
     @property
     def id(self) -> int:
-        """The id of this broker: node.id, or broker.id if only that was given."""
-        return self.node_id if self.broker_id == -1 else self.broker_id
+        """The id of this broker."""
+        return self.node_id
 
     @property
     def data_dirs(self) -> tuple[str, ...]:
@@ -383,13 +384,13 @@ class BrokerConfig(ConfigTable):
         return self
 
 
-def _without_controllers(
-    listeners: tuple[Listener, ...] | None, values: Mapping[str, object]
-) -> tuple[Listener, ...] | None:
-    """The listeners without those of Kafka's controllers, which stand in the same list."""
-    names = values.get("controller.listener.names", values.get("controller_listener_names", ""))
-    left_out = {name.strip().upper() for name in str(names).split(",") if name.strip()}
-    return listeners and tuple(listener for listener in listeners if listener.name not in left_out)
+def _with_one_id(values: dict[str, Any]) -> dict[str, Any]:
+    """Makes the two names of the id one."""
+    older = values.get("broker_id", -1)
+    newest = values.get("node_id", BrokerConfig.rows()["node.id"].default if older == -1 else older)
+    if older not in (-1, newest):
+        raise ConfigError(f"broker.id ({older}) is not node.id ({newest}): give only one of them.")
+    return {**values, "node_id": newest, "broker_id": newest}
 
 
 def _topic_default(name: str) -> str:

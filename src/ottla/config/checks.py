@@ -21,15 +21,13 @@ def check_broker(config: BrokerConfig) -> None:
 
 
 def _problems(config: BrokerConfig) -> Iterator[str]:
-    yield from _identity(config)
+    yield from _directories(config)
     yield from _listening(config)
     yield from _connections(config)
     yield from _logs(config)
 
 
-def _identity(config: BrokerConfig) -> Iterator[str]:
-    if "node.id" in config.given and config.broker_id not in (-1, config.node_id):
-        yield f"broker.id ({config.broker_id}) is not node.id ({config.node_id}): give only one of them."
+def _directories(config: BrokerConfig) -> Iterator[str]:
     if config.log_dirs is not None and not config.log_dirs:
         yield "log.dirs must name at least one directory."
     if not config.log_dir:

@@ -89,7 +89,8 @@ def _broker_entry(key: Key, broker: BrokerConfig) -> ConfigEntry:
     # A name that is not set itself has no source of its own, though a later name may stand in for it.
     while synonyms and synonyms[0].name != key.name:
         synonyms.pop(0)
-    value = synonyms[0].value if synonyms else None
+    is_set = bool(synonyms) and synonyms[0].source is not ConfigSource.DEFAULT
+    value = synonyms[0].value if is_set else key.format(getattr(broker, attribute(key.name)))
     return _entry(key, value, synonyms, read_only=not key.dynamic)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\[\]:/@]*):(-?[0-9]{1,9})")
@@ -95,3 +95,12 @@ def problem_of_advertised(advertised: Sequence[Listener], listeners: Sequence[Li
     if len({listener.name for listener in advertised}) != len(advertised):
         return "a listener is advertised twice"
     return None
+
+
+def without_controllers(
+    listeners: tuple[Listener, ...] | None, values: Mapping[str, object]
+) -> tuple[Listener, ...] | None:
+    """The listeners without those of Kafka's controllers, which stand in the same list."""
+    names = values.get("controller.listener.names", values.get("controller_listener_names", ""))
+    left_out = {name.strip().upper() for name in str(names).split(",") if name.strip()}
+    return listeners and tuple(listener for listener in listeners if listener.name not in left_out)

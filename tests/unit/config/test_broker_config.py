@@ -22,6 +22,9 @@ KAFKA = {
     "default.replication.factor": "1",
     "delete.topic.enable": "true",
     "fetch.max.bytes": "57671680",
+    "listener.security.protocol.map": (
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+    ),
     "listeners": "PLAINTEXT://:9092",
     "log.cleaner.backoff.ms": "15000",
     "log.cleaner.dedupe.buffer.size": "134217728",
@@ -82,8 +85,8 @@ KAFKA = {
     "socket.send.buffer.bytes": "102400",
     "unclean.leader.election.enable": "false",
 }
-OTHER_DEFAULT = {"node.id", "log.dir", "listener.security.protocol.map"}
-"""Kafka has no default, one that only makes sense for Kafka, or the same one in another order."""
+OTHER_DEFAULT = {"node.id", "log.dir"}
+"""Kafka has no default, or one that only makes sense for Kafka."""
 
 FIXED = {
     "advertised.listeners",

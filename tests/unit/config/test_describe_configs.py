@@ -100,6 +100,12 @@ def test_broker_tells_what_can_be_altered() -> None:
     assert broker_entry("listeners", BrokerConfig()).value == "PLAINTEXT://:9092"
 
 
+def test_both_names_of_the_id_show_it() -> None:
+    for given in ({"node.id": "7"}, {"broker.id": "7"}):
+        broker = BrokerConfig.parse(given)
+        assert [broker_entry(name, broker).value for name in ("node.id", "broker.id")] == ["7", "7"]
+
+
 def test_broker_name_that_another_one_stands_in_for() -> None:
     broker = BrokerConfig.parse({"log.retention.hours": "2"})
     ms, hours = broker_entry("log.retention.ms", broker), broker_entry("log.retention.hours", broker)
