@@ -1,11 +1,35 @@
-"""Build the optional Cython kernels; without a compiler the pure twin serves (see ``ottla --version``)."""
+"""Build the optional Cython kernels; without a compiler the pure twin serves (see ``ottla --version``).
+
+Everything else about the build is in pyproject.toml.
+"""
+
+from subprocess import SubprocessError
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
+
+
+class OptionalBuildExt(build_ext):
+    """A build that goes on without the extension where it cannot be compiled.
+
+    ``Extension(optional=True)`` is not enough: an editable install still fails when the compiler does.
+    """
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except (BaseError, CCompilerError, SubprocessError, OSError) as error:
+            self.warn(
+                f"{error}\nThe compiled kernels were not built: ottla will use the slower ones in Python."
+            )
+            self.extensions = []
+
 
 setup(
     ext_modules=cythonize(
-        [Extension("ottla.records._speedups", ["src/ottla/records/_speedups.pyx"], optional=True)],
-        language_level=3,
+        [Extension("ottla.records._speedups", ["src/ottla/records/_speedups.pyx"])], language_level=3
     ),
+    cmdclass={"build_ext": OptionalBuildExt},
 )
