@@ -21,11 +21,7 @@ def test_every_code_of_kafka_has_its_class(code: ErrorCode) -> None:
 
 
 def test_no_code_is_invented() -> None:
-    codes = {
-        found.code
-        for found in vars(errors).values()
-        if isinstance(found, type) and issubclass(found, KafkaError)
-    }
+    codes = {found.code for found in vars(errors).values() if isinstance(found, type) and issubclass(found, KafkaError)}
     assert codes == {code.value for code in CODES}
 
 

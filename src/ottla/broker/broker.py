@@ -1,4 +1,5 @@
-"""``ottla.Broker``: a broker in one line, for programs and tests. It runs on a thread with an event loop of its own, so that
+"""``ottla.Broker``: a broker in one line, for programs and tests. It runs on a thread with an event loop of its own,
+so that
 neither blocking nor asyncio code around it can hold it up."""
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Broker:
     ...     broker.bootstrap_servers.startswith("127.0.0.1:")
     True
 
-    Without ``data_dir`` the data is temporary, in memory where the system offers that, and gone at the end. Port 0 picks a
+    Without ``data_dir`` the data is temporary, in memory where the system offers that, and gone at the end. Port 0
+    picks a
     free port. ``config`` takes Kafka's broker configs; keywords do too, with underscores:
     ``Broker(num_partitions=3)``. ``async with Broker() as broker:`` works as well.
     """

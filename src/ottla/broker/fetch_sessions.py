@@ -1,6 +1,8 @@
-"""Fetch sessions (KIP-227): the broker remembers which partitions a client fetches, requests and responses carry changes.
+"""Fetch sessions (KIP-227): the broker remembers which partitions a client fetches, requests and responses carry
+changes.
 
-No sockets and no clock here: the time comes in. A session is found by its id, and its epoch must be the one that follows.
+No sockets and no clock here: the time comes in. A session is found by its id, and its epoch must be the one that
+follows.
 """
 
 from __future__ import annotations

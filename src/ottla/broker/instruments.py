@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.metrics import SECONDS, Counter, Histogram, Labels, Number, Registry
 
 if TYPE_CHECKING:
-    from ottla.broker.partition import Partition
     from ottla.broker.node import Node
+    from ottla.broker.partition import Partition
     from ottla.net.server import Server
 
 

@@ -1,4 +1,5 @@
-"""What a broker is made of, as its handlers see it: config, metadata, partitions, sessions, metrics. No sockets here."""
+"""What a broker is made of, as its handlers see it: config, metadata, partitions, sessions, metrics. No sockets
+here."""
 
 from __future__ import annotations
 
@@ -19,7 +20,6 @@ from ottla.metadata import Metadata, MetadataRecord, Topic
 from ottla.net.connection import Connection
 from ottla.runtime.clock import Clock
 from ottla.runtime.runner import Runner
-from ottla.storage.flusher import Flusher
 from ottla.storage.manager import LogManager
 
 
@@ -49,7 +49,6 @@ class Node:
         self.metadata = metadata
         self.runner = runner
         self.logs = logs
-        self.flusher = Flusher()
         self.partitions: dict[str, list[Partition]] = {}
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _random_id)
         self.producer_ids = ProducerIds(runner, metadata)

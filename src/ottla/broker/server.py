@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Awaitable
 from pathlib import Path
 
 from ottla.broker.configs import use_dynamic_configs
 from ottla.broker.dispatch import Dispatcher
-from ottla.broker.metrics_server import MetricsServer
+from ottla.broker.metrics import MetricsServer
 from ottla.broker.node import Node
 from ottla.broker.topics import open_partitions
 from ottla.config import BrokerConfig
@@ -20,6 +21,7 @@ from ottla.config.listeners import Listener, parse_address
 from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
 from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, from_json, to_json
+from ottla.net.connection import Answer, Connection
 from ottla.net.server import Limits, Server
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.journal import FileJournal
@@ -115,9 +117,12 @@ class BrokerServer:
         self._metrics_server = server
 
     async def _listen(self, listener: Listener) -> Server:
-        server = Server(lambda connection, frame: self._dispatcher.handle(connection, frame), _limits(self.config))
+        server = Server(self._handle, _limits(self.config))
         await server.start(listener.host, listener.port)
         return server
+
+    def _handle(self, connection: Connection, frame: memoryview) -> Answer | Awaitable[Answer]:
+        return self._dispatcher.handle(connection, frame)
 
     def _assemble(self, logs: LogManager, *, unclean: bool) -> Node:
         journal = self._journal = FileJournal(

@@ -1,4 +1,5 @@
-"""The metadata machine: each operation checks a wish and returns the records that grant it; ``replay`` changes the state.
+"""The metadata machine: each operation checks a wish and returns the records that grant it; ``replay`` changes the
+state.
 
 Where an operation cannot be granted it raises the Kafka error that the client is told.
 """
@@ -98,7 +99,8 @@ class Metadata:
             raise errors.InvalidPartitions(f"Topic already has {partitions} partition(s).")
         if partitions < topic.partitions:
             raise errors.InvalidPartitions(
-                f"The topic {name} currently has {topic.partitions} partition(s); {partitions} would not be an increase."
+                f"The topic {name} currently has {topic.partitions} partition(s); {partitions} would not be an
+                increase."
             )
         if partitions - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
             raise errors.InvalidPartitions(f"At most {MAX_PARTITIONS_PER_REQUEST} partitions can be added at once.")

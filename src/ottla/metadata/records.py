@@ -1,4 +1,5 @@
-"""The records of the metadata journal, and their JSON. A field added later needs a default, so that old journals load."""
+"""The records of the metadata journal, and their JSON. A field added later needs a default, so that old journals
+load."""
 
 from __future__ import annotations
 

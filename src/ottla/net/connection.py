@@ -1,7 +1,8 @@
 """One connection to the server, on a non-blocking socket of its own rather than on a transport: requests are received
 into a buffer that is handed to the handler as it lies, and files go to the socket by ``sendfile``.
 
-One request at a time, in order: while one is being answered nothing more is read, so that a client which sends faster than it
+One request at a time, in order: while one is being answered nothing more is read, so that a client which sends
+faster than it
 reads is held back by TCP, and what is queued here is one request and one response at most.
 """
 
@@ -36,7 +37,8 @@ class Connection:
 
     __slots__ = (
         "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "buffer", "client_host",
-        "client_port", "client_software", "filled", "frame_hint", "last_active", "on_close", "receiving_since", "session",
+        "client_port", "client_software", "filled", "frame_hint", "last_active", "on_close", "receiving_since",
+        "session",
     )  # fmt: skip
 
     def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:

@@ -1,11 +1,12 @@
-"""The way of a response to its socket: bytes by ``send``, slices of files by ``sendfile``, as far as the socket takes them."""
+"""The way of a response to its socket: bytes by ``send``, slices of files by ``sendfile``, as far as the socket
+takes them."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections import deque
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.protocol.codec import Buffer
 
@@ -35,6 +36,17 @@ class FileSlice(Protocol):
     def length(self) -> int: ...
 
 
+class _SliceToSend:
+    """What is left of a slice."""
+
+    __slots__ = ("file", "length", "position")
+
+    def __init__(self, slice_: FileSlice) -> None:
+        self.file = slice_.file
+        self.position = slice_.position
+        self.length = slice_.length
+
+
 class Outgoing:
     """What a connection still has to send."""
 
@@ -42,7 +54,7 @@ class Outgoing:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._parts: deque[memoryview | list[Any]] = deque()
+        self._parts: deque[memoryview | _SliceToSend] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -52,7 +64,7 @@ class Outgoing:
         if not frame.splices:
             self._parts.append(memoryview(frame))
             return len(frame)
-        total = sum(slice_.length for _, slice_ in frame.splices)
+        total: int = sum(slice_.length for _, slice_ in frame.splices)
         if total <= SMALL_SLICE:
             frame = _inlined(frame)
             self._parts.append(memoryview(frame))
@@ -62,7 +74,7 @@ class Outgoing:
         for position, slice_ in frame.splices:
             self._parts.append(view[start:position])
             if slice_.length:
-                self._parts.append([slice_, slice_.position, slice_.length])
+                self._parts.append(_SliceToSend(slice_))
             start = position
         if start < len(frame):
             self._parts.append(view[start:])
@@ -86,17 +98,16 @@ class Outgoing:
             return False
         return True
 
-    def _send_slice(self, part: list[Any]) -> bool:
-        slice_, position, length = part
+    def _send_slice(self, part: _SliceToSend) -> bool:
         if _HAS_SENDFILE:
-            sent = os.sendfile(self._socket.fileno(), slice_.file.fd, position, length)
+            sent = os.sendfile(self._socket.fileno(), part.file.fd, part.position, part.length)
         else:
-            sent = self._socket.send(os.pread(slice_.file.fd, min(length, 1 << 20), position))
+            sent = self._socket.send(os.pread(part.file.fd, min(part.length, 1 << 20), part.position))
         if sent == 0:
             raise OSError("the file ends before the slice that was to be sent")
-        part[1] += sent
-        part[2] -= sent
-        return sent == length
+        part.position += sent
+        part.length -= sent
+        return part.length == 0
 
     def clear(self) -> None:
         """Forget everything; open files are released."""

@@ -38,7 +38,8 @@ class Limits:
 class Server:
     """Accepts connections on one address and has their frames handled.
 
-    ``handler(connection, frame)`` returns the response, an awaitable of it, or None where there is none. The frame is only
+    ``handler(connection, frame)`` returns the response, an awaitable of it, or None where there is none. The frame
+    is only
     valid until it returns.
     """
 
@@ -121,14 +122,14 @@ class Server:
             del self._per_ip[connection.client_host]
         if reason:
             level = logging.DEBUG if expected else logging.WARNING
-            logger.log(level, "connection from %s:%s closed: %s", connection.client_host, connection.client_port, reason)
+            logger.log(
+                level, "connection from %s:%s closed: %s", connection.client_host, connection.client_port, reason
+            )
 
     def report_failure(self, connection: Connection, error: Exception) -> None:
         """Put an error that no handler expected into the log."""
         self.failures += 1
-        logger.error(
-            "a request from %s:%s failed", connection.client_host, connection.client_port, exc_info=error
-        )
+        logger.error("a request from %s:%s failed", connection.client_host, connection.client_port, exc_info=error)
 
     def _sweep(self) -> None:
         """Close connections that have been idle, or in the middle of a request, for too long."""

@@ -44,7 +44,7 @@ class Field(NamedTuple):
 class Struct:
     """A decoded message: attributes by the names of the schema."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.__slots__)}")

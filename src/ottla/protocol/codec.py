@@ -1,7 +1,9 @@
 """Encode and decode Kafka's messages, with functions compiled from the schema table for each API and version.
 
-What goes out is a plain dict ``{field: value}``; a field that is left out takes its default, and a field that the version
-does not have is left out by the codec, so that one dict serves every version. What comes in is a :class:`Struct` with the
+What goes out is a plain dict ``{field: value}``; a field that is left out takes its default, and a field that the
+version
+does not have is left out by the codec, so that one dict serves every version. What comes in is a :class:`Struct`
+with the
 fields of *all* versions of the API: one that the version on the wire does not have holds its default. Times are
 integer milliseconds, a zero uuid is None, and the type ``records`` comes as a slice of the buffer, never copied.
 
@@ -127,23 +129,19 @@ def decode_response(api_key: int, version: int, payload: Bytes) -> Struct:
 
 def decode_data(name: str, version: int, data: Bytes, position: int = 0) -> Struct:
     """Decode a message that is not a request or response, such as ``consumer_protocol_subscription``."""
-    first, last, flexible_from, fields = _schemas.DATA[name]
+    _, _, flexible_from, fields = _schemas.DATA[name]
     return _decode(_compiled_decoder(name, version, flexible_from, fields), data, position)
 
 
 def _decode(decode: Decoder, buffer: Bytes, position: int) -> Struct:
     try:
-        message, end = decode(buffer, position, len(buffer))
+        # Bytes after the message are left alone, as Kafka does: librdkafka leaves some after Metadata.
+        return decode(buffer, position, len(buffer))[0]
     except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise DecodeError(f"the message is broken: {error}") from error
-    if end != len(buffer):
-        raise DecodeError(f"the message is followed by {len(buffer) - end} bytes that do not belong to it")
-    return message
 
 
-def encode_request(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Message
-) -> Buffer:
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: Message) -> Buffer:
     """Return a whole request frame, size included."""
     out = Buffer(b"\0\0\0\0")
     out += _HEADER.pack(api_key, version, correlation_id)
@@ -171,7 +169,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Me
 
 def encode_data(name: str, version: int, message: Message) -> bytes:
     """Encode a message that is not a request or response."""
-    first, last, flexible_from, fields = _schemas.DATA[name]
+    _, _, flexible_from, fields = _schemas.DATA[name]
     out = Buffer()
     _compiled_encoder(name, version, flexible_from, fields)(out, message)
     return bytes(out)

@@ -1,6 +1,7 @@
 """A journal in a file: one record a line, each with its checksum, compacted when it is opened.
 
-A line is eight hexadecimal digits of CRC-32C, a space, and the record as JSON. A torn last line (power loss in the middle of
+A line is eight hexadecimal digits of CRC-32C, a space, and the record as JSON. A torn last line (power loss in the
+middle of
 a write) is cut; damage anywhere else is an error that names the line, because what follows it may depend on it.
 """
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+from types import ModuleType
 
+uvloop: ModuleType | None
 try:
-    import uvloop
+    uvloop = importlib.import_module("uvloop")
 except ImportError:  # no wheel for this platform: asyncio serves, and `ottla --version` says so
     uvloop = None
 

@@ -11,7 +11,7 @@ Broker configs come from the marker ``@pytest.mark.ottla(num_partitions=3)``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A Kafka broker of this test's own; ``ottla_broker.bootstrap_servers`` is its address."""
     from ottla.broker.broker import Broker
 
-    configs: dict[str, object] = {}
+    configs: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("ottla"))):
         configs.update(marker.kwargs)
     with Broker(**configs) as broker:

@@ -30,9 +30,7 @@ def configured(format: LogFormat, level: str = "INFO") -> io.StringIO:  # noqa: 
 
 def test_text_line() -> None:
     stream = configured("text")
-    log_event(
-        LOGGER, logging.INFO, "broker started", address="127.0.0.1:9092", topics=3, ready=True, rack=None
-    )
+    log_event(LOGGER, logging.INFO, "broker started", address="127.0.0.1:9092", topics=3, ready=True, rack=None)
     time, _, rest = stream.getvalue().partition(" ")
     assert rest == "INFO ottla.test: broker started address=127.0.0.1:9092 topics=3 ready=true rack=null\n"
     assert len(time) == len("2026-01-31T12:00:00.000Z")

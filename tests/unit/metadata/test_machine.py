@@ -98,7 +98,9 @@ def test_an_unclean_start_raises_the_leader_epochs() -> None:
 
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["create", "grow", "delete", "config", "ids", "epochs", "broker"]), st.sampled_from("abc")),
+    st.tuples(
+        st.sampled_from(["create", "grow", "delete", "config", "ids", "epochs", "broker"]), st.sampled_from("abc")
+    ),
     max_size=30,
 )
 

@@ -1,4 +1,5 @@
-"""DescribeCluster: the brokers. v1 asks for brokers or controllers; v2 for fenced brokers too, of which there are none."""
+"""DescribeCluster: the brokers. v1 asks for brokers or controllers; v2 for fenced brokers too, of which there are
+none."""
 
 from __future__ import annotations
 

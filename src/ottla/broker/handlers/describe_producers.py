@@ -38,7 +38,7 @@ def _describe(node: Node, topic: str, index: int) -> Message:
                 "last_sequence": producer.last_sequence,
                 "last_timestamp": producer.last_timestamp,
                 "coordinator_epoch": producer.coordinator_epoch,
-                "current_txn_start_offset": producer.current_txn_first_offset,
+                "current_txn_start_offset": producer.current_txn_start_offset,
             }
             for producer in partition.log.active_producers()
         ],

@@ -1,6 +1,7 @@
 """Fetch: read batches from partitions, waiting for them if there are too few.
 
-v4 brings isolation levels; v7 fetch sessions; v9 leader epochs; v12 tells of diverging epochs to followers; v13 names topics
+v4 brings isolation levels; v7 fetch sessions; v9 leader epochs; v12 tells of diverging epochs to followers; v13
+names topics
 by id; v15 moves the replica id. Records are never read here: the response refers to slices of the segment files.
 """
 
@@ -59,7 +60,7 @@ async def _wait(node: Node, plan: FetchPlan, request: Struct, first: Reading | S
 
 
 async def _verified(unverified: SegmentUnverified) -> None:
-    await asyncio.get_running_loop().run_in_executor(None, unverified.verify)
+    await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)
 
 
 def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
@@ -95,6 +96,7 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed
     end = partition.readable_end(read_committed=read_committed)
     answer: Message = {
         "partition_index": wanted.key.partition,
+        "error_code": 0,
         "high_watermark": partition.high_watermark,
         "last_stable_offset": partition.last_stable_offset,
         "log_start_offset": log.log_start_offset,

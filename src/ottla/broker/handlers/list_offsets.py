@@ -1,6 +1,7 @@
 """ListOffsets: the offset at a point in time, or at one of the ends.
 
-v2 brings isolation levels; v4 leader epochs; v7 the largest timestamp (-3); v8 the local start (-4); v9 the end of tiered
+v2 brings isolation levels; v4 leader epochs; v7 the largest timestamp (-3); v8 the local start (-4); v9 the end of
+tiered
 storage (-5), which there is none of; v11 the earliest offset that is not tiered yet (-6).
 """
 
@@ -33,7 +34,9 @@ class Found(NamedTuple):
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    asked = Counter((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+    asked = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
     repeated = {key for key, count in asked.items() if count > 1}
     topics = []
     for topic in request.topics:
@@ -76,4 +79,4 @@ async def _find(partition: Partition, timestamp: int, end: int, version: int) ->
                 found = log.offset_for_timestamp(timestamp, end_offset=end)
             return Found() if found is None else Found(*found)
         except SegmentUnverified as unverified:
-            await asyncio.get_running_loop().run_in_executor(None, unverified.verify)
+            await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)

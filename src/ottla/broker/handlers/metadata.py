@@ -1,6 +1,7 @@
 """Metadata: brokers, topics and their partitions.
 
-v0 asks for all topics by an empty list, later versions by null; v4 may forbid auto-creation; v10 names topics by id; v13
+v0 asks for all topics by an empty list, later versions by null; v4 may forbid auto-creation; v10 names topics by id;
+v13
 has an error for the whole.
 """
 

@@ -24,19 +24,22 @@ logger = logging.getLogger("ottla.broker")
 Flushes = list[tuple[Log, int]]
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message | None | Awaitable[Message | None]:
+def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message | None] | None:
     now = node.clock.now()
     flushes: Flushes = []
     responses = [
         {
             "name": topic.name,
             "topic_id": topic.topic_id,
-            "partition_responses": [_append(node, request, topic, data, flushes, now=now) for data in topic.partition_data],
+            "partition_responses": [
+                _append(node, request, topic, data, flushes, now=now) for data in topic.partition_data
+            ],
         }
         for topic in request.topic_data
     ]
     if request.acks == 0:
-        return _unanswered(responses)
+        _close_on_errors(responses)
+        return None
     answer: Message = {"responses": responses}
     return _flushed(node, flushes, answer) if flushes else answer
 
@@ -88,7 +91,7 @@ def _record_errors(error: errors.KafkaError) -> list[tuple[int, str]]:
     return found
 
 
-def _unanswered(responses: list[dict[str, Any]]) -> None:
+def _close_on_errors(responses: list[dict[str, Any]]) -> None:
     for topic in responses:
         for partition in topic["partition_responses"]:
             if partition.get("error_code"):
@@ -101,12 +104,9 @@ def _unanswered(responses: list[dict[str, Any]]) -> None:
 async def _flushed(node: Node, flushes: Flushes, answer: Message) -> Message:
     try:
         for log, offset in flushes:
-            await node.flusher.flushed(log, offset)
-    except OSError as error:
-        logger.error("fsync failed: %s", error.strerror)
+            await node.logs.flusher.flushed(log, offset)
+    except errors.KafkaStorageError as error:
+        logger.error("%s", error)
         for topic in answer["responses"]:
-            topic["partition_responses"] = [
-                _refused(partition["index"], errors.KafkaStorageError(f"The disk refused the records: {error.strerror}."))
-                for partition in topic["partition_responses"]
-            ]
+            topic["partition_responses"] = [_refused(p["index"], error) for p in topic["partition_responses"]]
     return answer
