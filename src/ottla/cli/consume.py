@@ -40,9 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap_option(parser)
-    _add_start_options(
-        parser.add_argument_group("where to start (default: at the end, with what comes next)")
-    )
+    _add_start_options(parser.add_argument_group("where to start (default: at the end, with what comes next)"))
     end = parser.add_argument_group("when to stop (default: Ctrl-C)")
     end.add_argument("-n", "--max-messages", type=positive, metavar="N", help="after N records")
     end.add_argument("--timeout-ms", type=positive, metavar="MS", help="when no record came for so long")
@@ -54,15 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _add_start_options(group: argparse._ArgumentGroup) -> None:
     start = group.add_mutually_exclusive_group()
-    start.add_argument(
-        "--from-beginning", action="store_true", help="at the first record that is still there"
-    )
-    start.add_argument(
-        "--offset", type=_offset, metavar="N", help="at offset N, or -N records before the end"
-    )
-    start.add_argument(
-        "--timestamp", type=parse_time, metavar="T", help="at this time: ms since 1970, or ISO 8601"
-    )
+    start.add_argument("--from-beginning", action="store_true", help="at the first record that is still there")
+    start.add_argument("--offset", type=_offset, metavar="N", help="at offset N, or -N records before the end")
+    start.add_argument("--timestamp", type=parse_time, metavar="T", help="at this time: ms since 1970, or ISO 8601")
     group.add_argument(
         "--partition", type=not_negative, action="append", metavar="P", help="only this one; may be repeated"
     )
@@ -71,15 +63,11 @@ def _add_start_options(group: argparse._ArgumentGroup) -> None:
 def _add_format_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--keys", action="store_true", help="key, tab and value")
     group.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="key, SEP and value")
-    group.add_argument(
-        "--headers", action="store_true", help="name:value,name:value and a tab before the rest"
-    )
+    group.add_argument("--headers", action="store_true", help="name:value,name:value and a tab before the rest")
     group.add_argument(
         "--null-marker", type=raw_bytes, default=b"null", metavar="TEXT", help="for null (default: null)"
     )
-    group.add_argument(
-        "--json", action="store_true", help="a JSON object a line, with everything; binary in base64"
-    )
+    group.add_argument("--json", action="store_true", help="a JSON object a line, with everything; binary in base64")
 
 
 def _offset(text: str) -> int:
@@ -146,9 +134,7 @@ def _chosen_partitions(topic: TopicInfo, wanted: list[int] | None) -> list[Topic
     for partition in wanted or ():
         if partition not in topic.partitions:
             last = len(topic.partitions) - 1
-            raise UnknownTopicOrPartition(
-                f"topic {topic.name} has no partition {partition}: it has 0 to {last}"
-            )
+            raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {partition}: it has 0 to {last}")
     return [key for key in topic.topic_partitions if wanted is None or key.partition in wanted]
 
 

@@ -42,9 +42,7 @@ class LineFormat:
         """The line of a record, with its newline."""
         parts = []
         if self.headers:
-            pairs = (
-                name.encode("utf-8", "surrogateescape") + b":" + self._text(v) for name, v in record.headers
-            )
+            pairs = (name.encode("utf-8", "surrogateescape") + b":" + self._text(v) for name, v in record.headers)
             parts += [b",".join(pairs), HEADERS_END]
         if self.key_separator is not None:
             parts += [self._text(record.key), self.key_separator]
@@ -53,9 +51,7 @@ class LineFormat:
     def _parse_header(self, part: bytes) -> tuple[str, bytes | None]:
         name, found, value = part.partition(b":")
         if not found:
-            raise BadLine(
-                f"the header {part.decode('utf-8', 'backslashreplace')!r} has no colon: write name:value"
-            )
+            raise BadLine(f"the header {part.decode('utf-8', 'backslashreplace')!r} has no colon: write name:value")
         return name.decode("utf-8", "surrogateescape"), self._null(value)
 
     def _null(self, data: bytes | None) -> bytes | None:

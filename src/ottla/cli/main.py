@@ -101,9 +101,7 @@ def _print_version() -> None:
     from ottla.records import KERNELS
     from ottla.runtime.loops import LOOP_NAME
 
-    python = (
-        f"{platform.python_version()} ({platform.python_implementation()}, {platform.platform(terse=True)})"
-    )
+    python = f"{platform.python_version()} ({platform.python_implementation()}, {platform.platform(terse=True)})"
     print(f"ottla {__version__}\nkernels     {KERNELS}\nevent loop  {LOOP_NAME}\npython      {python}")
 
 

@@ -14,9 +14,7 @@ from ottla.errors import OttlaError
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
 DEFAULT_PORT = 9092
-_CHOICE = re.compile(
-    r"argument (?P<what>.*?): invalid choice: '(?P<given>.*?)' \(choose from (?P<names>.*)\)"
-)
+_CHOICE = re.compile(r"argument (?P<what>.*?): invalid choice: '(?P<given>.*?)' \(choose from (?P<names>.*)\)")
 
 
 class UsageError(OttlaError):
@@ -81,9 +79,7 @@ def _parse_address(text: str) -> tuple[str, int]:
     port = int(match["port"] or DEFAULT_PORT) if match is not None else 0
     if match is None or not 1 <= port <= 65535:
         hint = " (without the scheme)" if "://" in text else ""
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no address: write HOST:PORT{hint}, such as 127.0.0.1:9092"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: write HOST:PORT{hint}, such as 127.0.0.1:9092")
     return match["v6"] or match["host"], port
 
 
@@ -91,9 +87,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     """The two sides of ``name=value``."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no setting: write NAME=VALUE, such as retention.ms=60000"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting: write NAME=VALUE, such as retention.ms=60000")
     return name.strip(), value.strip()
 
 

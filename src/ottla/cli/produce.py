@@ -43,15 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_bootstrap_option(parser)
     lines = parser.add_argument_group("lines")
     lines.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="lines are KEY SEP VALUE")
-    lines.add_argument(
-        "--headers", action="store_true", help="lines start with name:value,name:value and a tab"
-    )
-    lines.add_argument(
-        "--null-marker", type=raw_bytes, metavar="TEXT", help="a key or value that reads TEXT is null"
-    )
-    lines.add_argument(
-        "--json", action="store_true", help="lines are JSON: key, value, headers, timestamp, partition"
-    )
+    lines.add_argument("--headers", action="store_true", help="lines start with name:value,name:value and a tab")
+    lines.add_argument("--null-marker", type=raw_bytes, metavar="TEXT", help="a key or value that reads TEXT is null")
+    lines.add_argument("--json", action="store_true", help="lines are JSON: key, value, headers, timestamp, partition")
     records = parser.add_argument_group("records")
     records.add_argument(
         "--header",
@@ -61,9 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="for every record; may be repeated",
     )
-    records.add_argument(
-        "--partition", type=not_negative, help="for every record (default: by key, else any)"
-    )
+    records.add_argument("--partition", type=not_negative, help="for every record (default: by key, else any)")
     records.add_argument(
         "--acks", choices=list(_ACKS), default="all", help="whose acknowledgement to wait for (default: all)"
     )
@@ -86,17 +78,13 @@ def _header(text: str) -> tuple[str, bytes]:
 
 def run(args: Namespace) -> int:
     if args.json and (args.key_separator or args.headers or args.null_marker is not None):
-        raise UsageError(
-            "--json lines carry key, headers and null themselves: leave out the other line options"
-        )
+        raise UsageError("--json lines carry key, headers and null themselves: leave out the other line options")
     return run_with_client(args, produce)
 
 
 async def produce(client: WireClient, args: Namespace) -> int:
     _check_partition(await _find_topic(client, args.topic), args.partition)
-    producer = client.producer(
-        args.topic, acks=_ACKS[args.acks], compression=Compression[args.compression.upper()]
-    )
+    producer = client.producer(args.topic, acks=_ACKS[args.acks], compression=Compression[args.compression.upper()])
     parse = jsonlines.parse_record if args.json else _line_format(args).parse
     try:
         await _Input(producer, args, parse).run()

@@ -31,9 +31,7 @@ def _cell(value: object) -> str:
 
 def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     aligned = zip(row, widths, right, strict=True)
-    return "  ".join(
-        cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in aligned
-    )
+    return "  ".join(cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in aligned)
 
 
 def print_json(value: object) -> None:

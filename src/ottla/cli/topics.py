@@ -104,19 +104,13 @@ def _summary(topic: TopicInfo) -> dict[str, object]:
 
 def _configure_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument(
-        "-p", "--partitions", type=positive, help="how many (default: the broker's num.partitions)"
-    )
+    parser.add_argument("-p", "--partitions", type=positive, help="how many (default: the broker's num.partitions)")
     parser.add_argument(
         "-r", "--replication-factor", type=positive, help="copies of each partition (default: the broker's)"
     )
     _add_config_option(parser)
-    parser.add_argument(
-        "--if-not-exists", action="store_true", help="a topic that is there already is no error"
-    )
-    parser.add_argument(
-        "--validate-only", action="store_true", help="let the broker check, but create nothing"
-    )
+    parser.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is no error")
+    parser.add_argument("--validate-only", action="store_true", help="let the broker check, but create nothing")
 
 
 def _add_config_option(parser: argparse.ArgumentParser) -> None:
@@ -204,11 +198,7 @@ def _outcomes(
 ) -> list[str]:
     """Print what happened to each topic if JSON is wanted; returns those that need no complaint."""
     statuses = {
-        name: status
-        if error is None
-        else ignored_status
-        if ignored and isinstance(error, ignored)
-        else "failed"
+        name: status if error is None else ignored_status if ignored and isinstance(error, ignored) else "failed"
         for name, error in errors.items()
     }
     if args.json:
@@ -225,11 +215,7 @@ def _outcomes(
 def _raise_first(
     errors: Mapping[str, KafkaError | None], ignored: type[KafkaError] | None, configs: Mapping[str, str]
 ) -> None:
-    failed = {
-        name: error
-        for name, error in errors.items()
-        if error and not (ignored and isinstance(error, ignored))
-    }
+    failed = {name: error for name, error in errors.items() if error and not (ignored and isinstance(error, ignored))}
     if failed:
         reasons = [(name, _explained(error, configs).rstrip(".")) for name, error in failed.items()]
         raise OttlaError("; ".join(why if name in why else f"{name}: {why}" for name, why in reasons))
@@ -251,9 +237,7 @@ def _explained(error: KafkaError, configs: Iterable[str]) -> str:
 
 def _configure_alter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument(
-        "-p", "--partitions", type=positive, help="how many there shall be; only more than now"
-    )
+    parser.add_argument("-p", "--partitions", type=positive, help="how many there shall be; only more than now")
     _add_config_option(parser)
     parser.add_argument(
         "--delete-config",
@@ -296,9 +280,7 @@ def _tell_altered(args: Namespace, configs: Mapping[str, str]) -> None:
 
 def _configure_describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
-    parser.add_argument(
-        "--all-configs", action="store_true", help="also the configs that have their defaults"
-    )
+    parser.add_argument("--all-configs", action="store_true", help="also the configs that have their defaults")
 
 
 async def describe(client: WireClient, args: Namespace) -> int:
@@ -361,17 +343,13 @@ def _description(
 
 def _as_text(topic: Mapping[str, Any]) -> str:
     configs = [
-        f"{name}={one['value']}{_origin(ConfigSource[one['source'].upper()])}"
-        for name, one in topic["configs"].items()
+        f"{name}={one['value']}{_origin(ConfigSource[one['source'].upper()])}" for name, one in topic["configs"].items()
     ]
     facts = [
         ["id", topic["topic_id"] or "-"],
         ["partitions", str(len(topic["partitions"]))],
         ["replication factor", str(topic["replication_factor"])],
-        *[
-            ["configs" if i == 0 else "", config]
-            for i, config in enumerate(configs or ["all at their defaults"])
-        ],
+        *[["configs" if i == 0 else "", config] for i, config in enumerate(configs or ["all at their defaults"])],
     ]
     rows = [
         [
@@ -389,9 +367,7 @@ def _as_text(topic: Mapping[str, Any]) -> str:
         [
             head,
             *[f"  {name:<18}  {value}" for name, value in facts],
-            table(
-                ["PARTITION", "LEADER", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET"], rows, indent="  "
-            ),
+            table(["PARTITION", "LEADER", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET"], rows, indent="  "),
         ]
     )
 

@@ -54,7 +54,7 @@ def read_error(code: int, message: str | None = None) -> KafkaError:
 def with_partition(error: KafkaError, key: TopicPartition) -> KafkaError:
     """The same error, saying which partition it is about."""
     message = str(error)
-    if str(key) in message or key.topic in message:
+    if str(key) in message or f"topic {key.topic} " in message:
         return error
     return type(error)(f"partition {key}: {message}")
 

@@ -31,9 +31,7 @@ from ottla.types import BrokerId, Millis, TopicPartition
 Address = tuple[str, int]
 Work = TypeVar("Work")
 Result = TypeVar("Result")
-Send = Callable[
-    [Connection, Mapping[TopicPartition, Work]], Awaitable[Mapping[TopicPartition, Result | KafkaError]]
-]
+Send = Callable[[Connection, Mapping[TopicPartition, Work]], Awaitable[Mapping[TopicPartition, Result | KafkaError]]]
 
 DEFAULT_API_TIMEOUT_MS: Millis = 60_000
 # A topic that was just created may not be known to every broker yet; one that is missing for longer does
@@ -217,9 +215,7 @@ class Cluster:
         pending = dict(work)
         while pending:
             outcomes = await self._one_round(pending, send)
-            final = {
-                key: outcome for key, outcome in outcomes.items() if _is_final(outcome, attempts.elapsed_ms)
-            }
+            final = {key: outcome for key, outcome in outcomes.items() if _is_final(outcome, attempts.elapsed_ms)}
             done.update(final)
             pending = {key: value for key, value in pending.items() if key not in final}
             if pending and not await attempts.pause():
@@ -246,9 +242,7 @@ class Cluster:
                 outcomes[key] = leader
             else:
                 shares.setdefault(leader.id, {})[key] = value
-        answers = await asyncio.gather(
-            *(self._one_share(node, share, send) for node, share in shares.items())
-        )
+        answers = await asyncio.gather(*(self._one_share(node, share, send) for node, share in shares.items()))
         for answer in answers:
             outcomes.update(answer)
         return outcomes

@@ -108,9 +108,7 @@ class Fetcher:
         if not self._under_way:
             return []
         left = max(0.0, deadline - asyncio.get_running_loop().time())
-        done, _ = await asyncio.wait(
-            self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED
-        )
+        done, _ = await asyncio.wait(self._under_way.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         fetched = []
         for node_id in [node_id for node_id, task in self._under_way.items() if task in done]:
             fetched += await self._take(self._under_way.pop(node_id).result())

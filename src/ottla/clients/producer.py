@@ -24,6 +24,8 @@ from ottla.records import BATCH_OVERHEAD, Compression, Headers, Record, encode_b
 from ottla.types import Millis, TopicPartition
 
 ALL_REPLICAS = -1
+DEFAULT_BATCH_BYTES = 512 * 1024
+DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 _RECORD_OVERHEAD = 12
 
 
@@ -46,8 +48,8 @@ class PlainProducer:
         *,
         acks: int = ALL_REPLICAS,
         compression: Compression = Compression.NONE,
-        batch_bytes: int = 512 * 1024,
-        buffer_bytes: int = 32 * 1024 * 1024,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
         timeout_ms: Millis = 30_000,
     ) -> None:
         info = cluster.metadata.topics[topic]
@@ -97,6 +99,8 @@ class PlainProducer:
     async def ready(self) -> None:
         """Send what waits, and come back when there is room for more."""
         self._send_waiting()
+        # Others get their turn even while there is room.
+        await asyncio.sleep(0)
         while self._buffered > self._buffer_bytes and self._failure is None:
             await self._progress()
         self._raise_failure()
@@ -159,9 +163,7 @@ class PlainProducer:
     async def _send(
         self, connection: Connection, batches: Mapping[TopicPartition, bytes]
     ) -> Mapping[TopicPartition, Appended | KafkaError]:
-        return await calls.produce(
-            self._cluster, connection, batches, acks=self._acks, timeout_ms=self._timeout_ms
-        )
+        return await calls.produce(self._cluster, connection, batches, acks=self._acks, timeout_ms=self._timeout_ms)
 
     async def _refused(self, key: TopicPartition, records: list[Record], error: KafkaError) -> None:
         """A batch that is too large for the topic goes in halves, in order, down to the record that is."""

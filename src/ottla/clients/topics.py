@@ -105,9 +105,7 @@ async def alter_topic_configs(
     cluster: Cluster, topic: str, *, set_: Mapping[str, str], unset: Sequence[str] = ()
 ) -> None:
     """Set and unset configs of a topic, leaving the others as they are."""
-    configs = [
-        {"name": name, "config_operation": AlterOp.SET, "value": value} for name, value in set_.items()
-    ]
+    configs = [{"name": name, "config_operation": AlterOp.SET, "value": value} for name, value in set_.items()]
     configs += [{"name": name, "config_operation": AlterOp.DELETE, "value": None} for name in unset]
     resource = {"resource_type": ResourceType.TOPIC, "resource_name": topic, "configs": configs}
     message = {"resources": [resource], "validate_only": False}
@@ -121,16 +119,12 @@ async def alter_topic_configs(
 async def describe_topic_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[ConfigValue]]:
     """All configs of these topics, with where each value comes from."""
     resources = [
-        {"resource_type": ResourceType.TOPIC, "resource_name": topic, "configuration_keys": None}
-        for topic in topics
+        {"resource_type": ResourceType.TOPIC, "resource_name": topic, "configuration_keys": None} for topic in topics
     ]
     message = {"resources": resources, "include_synonyms": False, "include_documentation": False}
     response = await cluster.request(ApiKey.DESCRIBE_CONFIGS, message)
     _raise_first(response.results)
-    return {
-        result.resource_name: [_read_config(config) for config in result.configs]
-        for result in response.results
-    }
+    return {result.resource_name: [_read_config(config) for config in result.configs] for result in response.results}
 
 
 def _read_config(config: Struct) -> ConfigValue:

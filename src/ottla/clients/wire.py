@@ -19,7 +19,7 @@ from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Appended, 
 from ottla.clients.cluster import Address, Cluster
 from ottla.clients.fetch import Fetcher
 from ottla.clients.metadata import Metadata, TopicInfo
-from ottla.clients.producer import ALL_REPLICAS, PlainProducer
+from ottla.clients.producer import ALL_REPLICAS, DEFAULT_BUFFER_BYTES, PlainProducer
 from ottla.clients.topics import ConfigValue, NewTopic
 from ottla.errors import KafkaError
 from ottla.records import Compression
@@ -75,9 +75,7 @@ class WireClient:
     async def create_partitions(self, topic: str, total: int) -> None:
         await topics.create_partitions(self.cluster, topic, total)
 
-    async def alter_topic_configs(
-        self, topic: str, *, set_: Mapping[str, str], unset: Sequence[str] = ()
-    ) -> None:
+    async def alter_topic_configs(self, topic: str, *, set_: Mapping[str, str], unset: Sequence[str] = ()) -> None:
         await topics.alter_topic_configs(self.cluster, topic, set_=set_, unset=unset)
 
     async def describe_topic_configs(self, names: Sequence[str]) -> dict[str, list[ConfigValue]]:
@@ -97,16 +95,20 @@ class WireClient:
         return first_error(await self.cluster.by_leader(batches, send))
 
     def producer(
-        self, topic: str, *, acks: int = ALL_REPLICAS, compression: Compression = Compression.NONE
+        self,
+        topic: str,
+        *,
+        acks: int = ALL_REPLICAS,
+        compression: Compression = Compression.NONE,
+        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     ) -> PlainProducer:
-        return PlainProducer(self.cluster, topic, acks=acks, compression=compression)
+        """A producer for a topic whose metadata is there (`topic`)."""
+        return PlainProducer(self.cluster, topic, acks=acks, compression=compression, buffer_bytes=buffer_bytes)
 
     def fetcher(self, positions: Mapping[TopicPartition, int], *, max_wait_ms: Millis = 500) -> Fetcher:
         return Fetcher(self.cluster, positions, max_wait_ms=max_wait_ms)
 
-    async def list_offsets(
-        self, timestamps: Mapping[TopicPartition, Millis]
-    ) -> dict[TopicPartition, FoundOffset]:
+    async def list_offsets(self, timestamps: Mapping[TopicPartition, Millis]) -> dict[TopicPartition, FoundOffset]:
         found = await self.cluster.by_leader(timestamps, partial(calls.list_offsets, self.cluster))
         return first_error(found)
 
@@ -116,9 +118,7 @@ class WireClient:
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return await self._offsets(partitions, LATEST_TIMESTAMP)
 
-    async def _offsets(
-        self, partitions: Iterable[TopicPartition], timestamp: Millis
-    ) -> dict[TopicPartition, int]:
+    async def _offsets(self, partitions: Iterable[TopicPartition], timestamp: Millis) -> dict[TopicPartition, int]:
         found = await self.list_offsets(dict.fromkeys(partitions, timestamp))
         return {key: value.offset for key, value in found.items()}
 

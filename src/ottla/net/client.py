@@ -122,9 +122,7 @@ class Connection:
         _, _, first, last, _ = api(api_key)
         name = api_title(api_key)
         if api_key not in self.api_versions:
-            raise UnsupportedVersion(
-                f"the broker at {self.address} does not serve {name}: it may be too old for this"
-            )
+            raise UnsupportedVersion(f"the broker at {self.address} does not serve {name}: it may be too old for this")
         served_first, served_last = self.api_versions[api_key]
         version = min(last, served_last, last if at_most is None else at_most)
         if version < max(first, served_first):
@@ -183,9 +181,7 @@ class Connection:
         try:
             return list(await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
         except (socket.gaierror, UnicodeError):
-            raise CannotConnect(
-                f"the host name {self.host!r} cannot be resolved: check how it is spelt"
-            ) from None
+            raise CannotConnect(f"the host name {self.host!r} cannot be resolved: check how it is spelt") from None
 
     async def _negotiate(self, timeout_ms: Millis) -> None:
         message = {"client_software_name": "ottla", "client_software_version": __version__}
@@ -203,9 +199,7 @@ class Connection:
             )
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
-    async def _exchange(
-        self, api_key: int, version: int, message: codec.Message, timeout_ms: Millis
-    ) -> codec.Struct:
+    async def _exchange(self, api_key: int, version: int, message: codec.Message, timeout_ms: Millis) -> codec.Struct:
         loop = asyncio.get_running_loop()
         correlation_id, frame = self._encode(api_key, version, message)
         answer: asyncio.Future[codec.Struct] = loop.create_future()
@@ -238,9 +232,7 @@ class Connection:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._in_flight.pop(correlation_id, None)
         if waiting is None:
-            self._fail(
-                NotKafka(f"{self.address} answered a request that was never sent: it is no Kafka broker")
-            )
+            self._fail(NotKafka(f"{self.address} answered a request that was never sent: it is no Kafka broker"))
             return
         waiting.expiry.cancel()
         if waiting.answer.done():

@@ -121,9 +121,7 @@ class FakeCluster:
         message = await handlers[ApiKey(header.api_key)](broker, body)
         self.arrived.set()
         if message is not None:
-            writer.write(
-                codec.encode_response(header.api_key, header.api_version, header.correlation_id, message)
-            )
+            writer.write(codec.encode_response(header.api_key, header.api_version, header.correlation_id, message))
 
     def _next_failure(self, api_key: int, key: TopicPartition | None) -> int | str | None:
         waiting = self.failures.get((api_key, key))
@@ -270,7 +268,7 @@ class FakeCluster:
         if not error:
             self.created += [topic.name for topic in body.topics]
         answers = [
-            {"name": topic.name, "topic_id": None, "error_code": error, "error_message": None}
+            {"name": topic.name, "topic_id": None, "error_code": error, "error_message": None, "configs": None}
             for topic in body.topics
         ]
         return {"throttle_time": 0, "topics": answers}

@@ -152,9 +152,7 @@ def test_an_old_cluster_without_topic_ids_is_spoken_to_by_name() -> None:
         assert (await client.topic("t")).topic_id is None
         await client.produce({key: batch(b"x")})
         fetcher = client.fetcher({key: 0})
-        assert [record.value for one in await fetcher.poll(timeout_ms=1000) for record in one.records] == [
-            b"x"
-        ]
+        assert [record.value for one in await fetcher.poll(timeout_ms=1000) for record in one.records] == [b"x"]
         await fetcher.close()
 
     run(test, newest={ApiKey.METADATA: 9})

@@ -1,0 +1,148 @@
+"""``ottla broker``: run a broker until SIGTERM or Ctrl-C.
+
+What counts, from the weakest to the strongest: defaults, the file of --config, --override, the options that
+have names of their own. Log lines go to stderr; stdout has one line, when the broker is ready, for people
+and scripts to read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+from argparse import Namespace
+from pathlib import Path
+
+from ottla import __version__
+from ottla.broker.logs import configure_logging, log_event
+from ottla.broker.server import BrokerServer
+from ottla.cli.options import UsageError, parse_setting, settings
+from ottla.cli.session import run as run_on_loop
+from ottla.config import BrokerConfig, parse_address, parse_broker_properties
+from ottla.errors import OttlaError
+from ottla.records import KERNELS
+from ottla.runtime.loops import LOOP_NAME
+
+logger = logging.getLogger("ottla.cli")
+
+DEFAULT_LISTEN = "127.0.0.1:9092"
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_EPILOG = """\
+examples:
+  ottla broker --data-dir ./data
+  ottla broker --data-dir /tmp/scratch --listen 127.0.0.1:0 --override num.partitions=3
+  ottla broker --config server.properties --metrics-listen 127.0.0.1:9404 --log-format json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "--listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help=f"where clients connect; port 0 picks a free one (default: {DEFAULT_LISTEN})",
+    )
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where the logs are kept; made if missing")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a file in the format of Kafka's server.properties")
+    parser.add_argument(
+        "--override",
+        action="append",
+        type=parse_setting,
+        metavar="NAME=VALUE",
+        help="a broker config by Kafka's name, such as num.partitions=3; may be repeated",
+    )
+    parser.add_argument(
+        "--metrics-listen", type=_address, metavar="HOST:PORT", help="serve metrics for Prometheus there"
+    )
+    parser.add_argument("--log-format", choices=("text", "json"), help="of the log lines on stderr (default: text)")
+    parser.add_argument("--log-level", type=str.upper, choices=_LEVELS, help="default: INFO")
+    parser.set_defaults(run=run)
+
+
+def _address(text: str) -> str:
+    try:
+        parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def run(args: Namespace) -> int:
+    config = read_config(args)
+    configure_logging("json" if config.ottla_log_format == "json" else "text", config.ottla_log_level)
+    if config.ignored:
+        log_event(
+            logger,
+            logging.WARNING,
+            "configs without meaning here are ignored",
+            names=", ".join(config.ignored),
+        )
+    run_on_loop(_serve(config))
+    return 0
+
+
+def read_config(args: Namespace) -> BrokerConfig:
+    """The configuration that the options and the file make together."""
+    overrides = settings(args.override) | _named_options(args)
+    text = _read(args.config) if args.config is not None else ""
+    config = parse_broker_properties(text, source=str(args.config), overrides=overrides)
+    if not {"log.dirs", "log.dir"} & config.given.keys():
+        raise UsageError("where should the data go? give --data-dir DIR, or log.dirs in the file of --config")
+    if "listeners" in config.given:
+        return config
+    return parse_broker_properties(
+        text, source=str(args.config), overrides={**overrides, "listeners": f"PLAINTEXT://{DEFAULT_LISTEN}"}
+    )
+
+
+def _named_options(args: Namespace) -> dict[str, str]:
+    given = {
+        "listeners": f"PLAINTEXT://{args.listen}" if args.listen else None,
+        "log.dirs": str(args.data_dir) if args.data_dir else None,
+        "ottla.metrics.listener": args.metrics_listen,
+        "ottla.log.format": args.log_format,
+        "ottla.log.level": args.log_level,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise OttlaError(f"{path}: not a text file in UTF-8") from None
+
+
+async def _serve(config: BrokerConfig) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    server = BrokerServer(config)
+    await server.start()
+    try:
+        print(_ready_line(server), flush=True)
+        await stopped.wait()
+        log_event(logger, logging.INFO, "stopping")
+    finally:
+        # A second signal does not wait for the clean end.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        await server.stop()
+    log_event(logger, logging.INFO, "stopped")
+
+
+def _ready_line(server: BrokerServer) -> str:
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    facts = [
+        f"data in {','.join(server.config.data_dirs)}",
+        f"cluster {server.cluster_id}",
+        f"{KERNELS} kernels",
+        LOOP_NAME,
+    ]
+    if server.metrics_address is not None:
+        facts.insert(2, f"metrics on http://{server.metrics_address[0]}:{server.metrics_address[1]}/metrics")
+    return f"ottla {__version__} listening on {host}:{server.port} ({'; '.join(facts)})"

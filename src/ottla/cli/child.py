@@ -1,0 +1,104 @@
+"""A broker in a process of its own, for commands that need one: started, awaited, stopped, measured."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+from ottla.errors import OttlaError
+
+START_SECONDS = 30
+STOP_SECONDS = 30
+_READY = re.compile(r"listening on (?P<host>\S+):(?P<port>\d+) ")
+
+
+class ChildBroker:
+    """``ottla broker`` on a free port. Use as an async context manager; its log is in `log_file`."""
+
+    def __init__(self, data_dir: Path, log_file: Path) -> None:
+        self.data_dir = data_dir
+        self.log_file = log_file
+        self.address = ("", 0)
+        self.start_seconds = 0.0
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker is not started"
+        return self._process.pid
+
+    async def __aenter__(self) -> ChildBroker:
+        command = [
+            sys.executable,
+            "-m",
+            "ottla",
+            "broker",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            str(self.data_dir),
+        ]
+        begin = time.monotonic()
+        with self.log_file.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
+            )
+        try:
+            self.address = await self._ready()
+        except BaseException:
+            await self.stop()
+            raise
+        self.start_seconds = time.monotonic() - begin
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> int:
+        """Stop it cleanly, with force if it takes too long; returns its exit code."""
+        process = self._process
+        assert process is not None, "the broker is not started"
+        if process.returncode is None:
+            process.terminate()
+        try:
+            return await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            process.kill()
+            return await process.wait()
+
+    async def _ready(self) -> tuple[str, int]:
+        assert self._process is not None, "the broker is not started"
+        output = self._process.stdout
+        assert output is not None, "its output goes into a pipe"
+        try:
+            line = await asyncio.wait_for(output.readline(), START_SECONDS)
+        except TimeoutError:
+            raise OttlaError(f"the broker was not ready after {START_SECONDS} s: see {self.log_file}") from None
+        match = _READY.search(line.decode("utf-8", "replace"))
+        if match is None:
+            raise OttlaError(f"the broker did not start: {self._last_words()}")
+        return match["host"].strip("[]"), int(match["port"])
+
+    def _last_words(self) -> str:
+        lines = self.log_file.read_text("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def resident_bytes(self) -> int | None:
+        """Its resident memory, where the system tells."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        except (OSError, IndexError, ValueError):
+            return None
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_seconds(self) -> float | None:
+        """The processor time that it has used, where the system tells."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

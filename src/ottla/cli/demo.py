@@ -1,0 +1,301 @@
+"""``ottla demo``: a broker, several producers and a consumer at work, checked record by record, then a
+summary.
+
+First everybody goes at full speed, then a steady trickle shows the latency. The load itself is in
+demo_load.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ottla import __version__
+from ottla.cli.child import ChildBroker
+from ottla.cli.demo_load import (
+    BUFFER_BYTES,
+    Ledger,
+    NumberedProducer,
+    consume,
+    full_speed,
+    steady,
+)
+from ottla.cli.options import positive
+from ottla.cli.session import run as run_on_loop
+from ottla.cli.terminal import megabytes, plural
+from ottla.clients.wire import NewTopic, WireClient
+from ottla.errors import OttlaError
+from ottla.records import KERNELS
+from ottla.runtime.loops import LOOP_NAME
+
+TOPIC = "demo"
+MAX_BYTES = 1_000_000_000
+STEADY_RECORDS = 1_000
+STEADY_SECONDS = 4.0
+DRAIN_SECONDS = 60.0
+SEGMENT_BYTES = 64 * 1024 * 1024
+_MARKER = "ottla-demo"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=positive, default=8, help="of full speed, 1 GB at most (default: 8)")
+    parser.add_argument("--producers", type=positive, default=3, help="default: 3")
+    parser.add_argument("--partitions", type=positive, default=6, help="default: 6")
+    parser.add_argument("--record-size", type=positive, default=1_000, metavar="BYTES", help="default: 1000")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="a new directory for the broker (default: a temporary one)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    return run_on_loop(demo(args))
+
+
+async def demo(args: Namespace) -> int:
+    directory = _fresh_directory(args.data_dir)
+    print(f"ottla {__version__}: {KERNELS} kernels, {LOOP_NAME}")
+    async with ChildBroker(directory / "data", directory / "broker.log") as broker:
+        print(f"broker ready on {broker.address[0]}:{broker.address[1]} after {broker.start_seconds:.2f} s")
+        results = await _load(broker, args)
+        results.notice(broker)
+    _check(results.ledger)
+    print(_summary(results, directory))
+    return 0
+
+
+def _fresh_directory(wanted: Path | None) -> Path:
+    """Where the broker's files go. What earlier runs left in the temporary place is removed first."""
+    if wanted is not None:
+        if wanted.exists() and any(wanted.iterdir()):
+            raise OttlaError(f"{wanted} is not empty: name a new directory")
+        wanted.mkdir(parents=True, exist_ok=True)
+        return wanted
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob("ottla-demo-*"):
+        if (old / _MARKER).is_file() and old.owner() == Path.home().owner():
+            shutil.rmtree(old, ignore_errors=True)
+    directory = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
+    (directory / _MARKER).touch()
+    return directory
+
+
+@dataclass
+class _Results:
+    """What the two phases showed."""
+
+    ledger: Ledger
+    producers: int
+    partitions: int
+    full_records: int = 0
+    produce_seconds: float = 0.0
+    consume_seconds: float = 0.0
+    latencies_ns: Sequence[int] = ()
+    start_seconds: float = 0.0
+    resident_bytes: int | None = None
+    cpu_seconds: float | None = None
+
+    def notice(self, broker: ChildBroker) -> None:
+        self.start_seconds = broker.start_seconds
+        self.resident_bytes = broker.resident_bytes()
+        self.cpu_seconds = broker.cpu_seconds()
+
+
+async def _load(broker: ChildBroker, args: Namespace) -> _Results:
+    ledger = Ledger(args.record_size)
+    results = _Results(ledger, args.producers, args.partitions)
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(WireClient([broker.address]))
+        await _create_topic(admin, args.partitions)
+        producers = [
+            await stack.enter_async_context(_producer(broker, number, args.partitions, ledger))
+            for number in range(args.producers)
+        ]
+        consumer = asyncio.create_task(consume(admin, TOPIC, ledger))
+        stack.push_async_callback(_cancel, consumer)
+        print(
+            f"{plural(len(producers), 'producer')} and a consumer, {plural(args.partitions, 'partition')}, "
+            f"records of {args.record_size:,} bytes"
+        )
+        await _full_speed_phase(producers, consumer, results, args.seconds)
+        await _steady_phase(producers[0], consumer, results)
+    return results
+
+
+async def _create_topic(admin: WireClient, partitions: int) -> None:
+    configs = {"segment.bytes": str(SEGMENT_BYTES)}
+    for error in (await admin.create_topics([NewTopic(TOPIC, partitions, 1, configs)])).values():
+        if error is not None:
+            raise error
+    await admin.topic(TOPIC)
+
+
+@asynccontextmanager
+async def _producer(
+    broker: ChildBroker, number: int, partitions: int, ledger: Ledger
+) -> AsyncIterator[NumberedProducer]:
+    async with WireClient([broker.address], client_id=f"demo-producer-{number}") as client:
+        await client.topic(TOPIC)
+        producer = client.producer(TOPIC, buffer_bytes=BUFFER_BYTES)
+        try:
+            yield NumberedProducer(number, producer, partitions, ledger)
+        finally:
+            await producer.close()
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _full_speed_phase(
+    producers: Sequence[NumberedProducer], consumer: asyncio.Task[None], results: _Results, seconds: float
+) -> None:
+    ledger = results.ledger
+    begin = time.monotonic()
+    limit = MAX_BYTES // ledger.record_bytes
+
+    def keep_going() -> bool:
+        return time.monotonic() - begin < seconds and ledger.produced < limit and not consumer.done()
+
+    ticker = asyncio.create_task(_show_progress(ledger, seconds, limit))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for producer in producers:
+                group.create_task(full_speed(producer, keep_going))
+        results.produce_seconds = time.monotonic() - begin
+        await _drain(ledger, consumer)
+    except* OttlaError as errors:
+        raise errors.exceptions[0] from None
+    finally:
+        await _cancel(ticker)
+        _clear_line()
+    results.consume_seconds = time.monotonic() - begin
+    results.full_records = ledger.produced
+
+
+async def _steady_phase(producer: NumberedProducer, consumer: asyncio.Task[None], results: _Results) -> None:
+    print(f"now {STEADY_RECORDS:,} records a second for {STEADY_SECONDS:g} s, for the latency", flush=True)
+    latencies = results.ledger.latencies = []
+    await steady(producer, STEADY_RECORDS, STEADY_SECONDS)
+    await _drain(results.ledger, consumer)
+    results.latencies_ns = sorted(latencies)
+
+
+async def _drain(ledger: Ledger, consumer: asyncio.Task[None]) -> None:
+    """Let the consumer read what was produced; if it cannot, its error is what went wrong."""
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while ledger.lag > 0 and time.monotonic() < deadline:
+        if consumer.done():
+            consumer.result()
+        await asyncio.sleep(0.005)
+
+
+async def _show_progress(ledger: Ledger, seconds: float, limit: int) -> None:
+    """A bar on a terminal, a line a second elsewhere."""
+    interval = 0.2 if sys.stdout.isatty() else 1.0
+    begin = last = time.monotonic()
+    produced, consumed = ledger.produced, ledger.consumed
+    while True:
+        await asyncio.sleep(interval)
+        now = time.monotonic()
+        share = min(1.0, max((now - begin) / seconds, ledger.produced / limit))
+        rates = [
+            (ledger.produced - produced) / (now - last),
+            (ledger.consumed - consumed) / (now - last),
+        ]
+        last, produced, consumed = now, ledger.produced, ledger.consumed
+        _print_progress(_progress_text(ledger, rates, now - begin, share))
+
+
+def _progress_text(ledger: Ledger, rates: Sequence[float], seconds: float, share: float) -> str:
+    size = ledger.record_bytes / 1e6
+    text = (
+        f"in {rates[0] * size:6.1f} MB/s {rates[0]:9,.0f} records/s   out {rates[1] * size:6.1f} MB/s   "
+        f"behind {ledger.lag:,}"
+    )
+    return f"  {_bar(share)} {text}" if sys.stdout.isatty() else f"  {seconds:4.1f} s  {text}"
+
+
+def _bar(share: float, width: int = 24) -> str:
+    """
+    >>> _bar(0.5, 4)
+    '[##  ]  50%'
+    """
+    done = round(share * width)
+    return f"[{'#' * done}{' ' * (width - done)}] {share:4.0%}"
+
+
+def _print_progress(text: str) -> None:
+    print(
+        f"\r\x1b[K{text}" if sys.stdout.isatty() else text,
+        end="" if sys.stdout.isatty() else "\n",
+        flush=True,
+    )
+
+
+def _clear_line() -> None:
+    if sys.stdout.isatty():
+        print("\r\x1b[K", end="", flush=True)
+
+
+def _check(ledger: Ledger) -> None:
+    if ledger.lag > 0:
+        ledger.problems["never arrived"] = ledger.lag
+    if ledger.problems or ledger.lag < 0:
+        found = ", ".join(f"{count:,} {what}" for what, count in ledger.problems.items())
+        raise OttlaError(f"the records did not all arrive once and in order: {found or 'too many'}")
+
+
+def _summary(results: _Results, directory: Path) -> str:
+    ledger = results.ledger
+    size = results.full_records * ledger.record_bytes
+    segments = list((directory / "data").glob(f"{TOPIC}-*/*.log"))
+    written = sum(path.stat().st_size for path in segments)
+    counts = f"{ledger.produced:,} produced, {ledger.consumed:,} consumed"
+    files = f"{plural(len(segments), 'segment')} of {plural(results.partitions, 'partition')}"
+    rows = [
+        ("records", f"{counts}: each once, and in order in its partition"),
+        ("in", _rate(results.full_records, size, results.produce_seconds)),
+        ("out", _rate(results.full_records, size, results.consume_seconds)),
+        ("latency", _latency(results.latencies_ns)),
+        ("broker", _broker_facts(results)),
+        ("files", f"{files}, {megabytes(written)}"),
+        ("", f"in {directory / 'data'}"),
+    ]
+    lines = [f"  {name:<8}  {value}" for name, value in rows]
+    look = f"look inside: ottla log dump {min(segments)}" if segments else ""
+    return "\n".join(["", "all well", *lines, "", look])
+
+
+def _rate(records: int, size: float, seconds: float) -> str:
+    rates = f"{size / seconds / 1e6:.1f} MB/s, {records / seconds:,.0f} records/s"
+    return f"{rates} ({megabytes(size)} in {seconds:.1f} s)"
+
+
+def _latency(sorted_ns: Sequence[int]) -> str:
+    if not sorted_ns:
+        return "not measured"
+    p50, p99 = (sorted_ns[min(len(sorted_ns) - 1, int(len(sorted_ns) * share))] / 1e6 for share in (0.5, 0.99))
+    return f"p50 {p50:.1f} ms, p99 {p99:.1f} ms from producer to consumer at {STEADY_RECORDS:,} records/s"
+
+
+def _broker_facts(results: _Results) -> str:
+    facts = [f"ready after {results.start_seconds:.2f} s"]
+    if results.cpu_seconds is not None:
+        facts.append(f"{results.cpu_seconds:.1f} s of processor time")
+    if results.resident_bytes is not None:
+        facts.append(f"{megabytes(results.resident_bytes)} resident")
+    return ", ".join(facts)

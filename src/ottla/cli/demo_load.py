@@ -1,0 +1,109 @@
+"""The load of ``ottla demo``: numbered records from several producers, and a consumer that checks every one.
+
+A record says which producer wrote it, its number among that producer's records in its partition, and when. So
+the consumer sees at once what is lost, doubled or out of order, and how long it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from ottla.clients.fetch import Fetcher
+from ottla.clients.producer import PlainProducer
+from ottla.clients.wire import WireClient
+from ottla.records import Record
+from ottla.types import TopicPartition
+
+CHUNK = 100
+BUFFER_BYTES = 4 * 1024 * 1024
+_STAMP = struct.Struct(">HIQ")
+
+
+class Ledger:
+    """What was produced and what arrived."""
+
+    def __init__(self, record_bytes: int) -> None:
+        self.record_bytes = record_bytes
+        self.produced = 0
+        self.consumed = 0
+        self.problems: Counter[str] = Counter()
+        self.latencies: list[int] | None = None
+        self._next: dict[tuple[int, int], int] = {}
+
+    @property
+    def lag(self) -> int:
+        return self.produced - self.consumed
+
+    def received(self, partition: int, records: Iterable[Record], now_ns: int) -> None:
+        expected, latencies = self._next, self.latencies
+        for record in records:
+            producer, number, sent_ns = _STAMP.unpack_from(record.value or b"")
+            due = expected.get((partition, producer), 0)
+            if number != due:
+                self.problems["lost or late" if number > due else "doubled or out of order"] += 1
+            expected[partition, producer] = number + 1
+            self.consumed += 1
+            if latencies is not None:
+                latencies.append(now_ns - sent_ns)
+
+
+class NumberedProducer:
+    """Writes chunks of numbered records to the partitions in turn."""
+
+    def __init__(self, number: int, producer: PlainProducer, partitions: int, ledger: Ledger) -> None:
+        self._number = number
+        self._producer = producer
+        self._partitions = partitions
+        self._ledger = ledger
+        self._chunks = number
+        self._sent = [0] * partitions
+        self._filler = os.urandom(max(0, ledger.record_bytes - _STAMP.size))
+
+    async def chunk(self, records: int) -> None:
+        partition = self._chunks % self._partitions
+        self._chunks += 1
+        now_ns = time.time_ns()
+        first = self._sent[partition]
+        for number in range(first, first + records):
+            value = _STAMP.pack(self._number, number, now_ns) + self._filler
+            self._producer.add(None, value, timestamp=now_ns // 1_000_000, partition=partition)
+        self._sent[partition] = first + records
+        self._ledger.produced += records
+        await self._producer.ready()
+
+    async def flush(self) -> None:
+        await self._producer.flush()
+
+
+async def full_speed(producer: NumberedProducer, keep_going: Callable[[], bool]) -> None:
+    """As fast as the broker takes it."""
+    while keep_going():
+        await producer.chunk(CHUNK)
+    await producer.flush()
+
+
+async def steady(producer: NumberedProducer, per_second: int, seconds: float) -> None:
+    """One record at a time, evenly; whoever falls behind catches up."""
+    begin = time.monotonic()
+    for number in range(int(per_second * seconds)):
+        await asyncio.sleep(max(0.0, begin + number / per_second - time.monotonic()))
+        await producer.chunk(1)
+    await producer.flush()
+
+
+async def consume(client: WireClient, topic: str, ledger: Ledger) -> None:
+    """Read everything until cancelled."""
+    partitions: list[TopicPartition] = (await client.topic(topic)).topic_partitions
+    fetcher: Fetcher = client.fetcher(await client.beginning_offsets(partitions))
+    try:
+        while True:
+            for fetched in await fetcher.poll(timeout_ms=1_000):
+                ledger.received(fetched.topic_partition.partition, fetched.records, time.time_ns())
+                await asyncio.sleep(0)
+    finally:
+        await fetcher.close()
