@@ -99,8 +99,7 @@ class Metadata:
             raise errors.InvalidPartitions(f"Topic already has {partitions} partition(s).")
         if partitions < topic.partitions:
             raise errors.InvalidPartitions(
-                f"The topic {name} currently has {topic.partitions} partition(s); {partitions} would not be an
-                increase."
+                f"The topic {name} has {topic.partitions} partition(s) now; {partitions} would not be an increase."
             )
         if partitions - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
             raise errors.InvalidPartitions(f"At most {MAX_PARTITIONS_PER_REQUEST} partitions can be added at once.")
