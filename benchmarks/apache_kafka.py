@@ -146,9 +146,7 @@ def find_java() -> str:
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if java is None:
         where = f"in JAVA_HOME ({home})" if home else "on the PATH"
-        raise Unavailable(
-            f"Apache Kafka {KAFKA_VERSION} needs Java {NEEDED_JAVA} or newer; no java found {where}"
-        )
+        raise Unavailable(f"Apache Kafka {KAFKA_VERSION} needs Java {NEEDED_JAVA} or newer; no java found {where}")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version[1]) < NEEDED_JAVA:
@@ -181,9 +179,7 @@ def _fetch_jars(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         pom, jars = Path(scratch, "pom.xml"), Path(scratch, "jars")
         pom.write_text(_POM)
-        _run_maven(
-            [mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
-        )
+        _run_maven([mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"])
         try:
             jars.rename(target)
         except OSError:
@@ -204,12 +200,8 @@ def _leave(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=f"Run Apache Kafka {KAFKA_VERSION} on one node until Ctrl-C."
-    )
-    parser.add_argument(
-        "--port", type=int, default=9092, help="port on the loopback address (0 picks a free one)"
-    )
+    parser = argparse.ArgumentParser(description=f"Run Apache Kafka {KAFKA_VERSION} on one node until Ctrl-C.")
+    parser.add_argument("--port", type=int, default=9092, help="port on the loopback address (0 picks a free one)")
     parser.add_argument("--data-dir", type=Path, help="keep the data here (a temporary directory otherwise)")
     parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config")
     options = parser.parse_args()

@@ -40,13 +40,9 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the broker beside Apache Kafka on this machine.")
     extent = parser.add_mutually_exclusive_group()
-    extent.add_argument(
-        "--quick", action="store_true", help="few and short repetitions: a look, not a verdict"
-    )
+    extent.add_argument("--quick", action="store_true", help="few and short repetitions: a look, not a verdict")
     extent.add_argument("--full", action="store_true", help="more sizes and codecs, longer repetitions")
-    parser.add_argument(
-        "--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)"
-    )
+    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)")
     parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
     parser.add_argument("--without-ottla", action="store_true", help="measure Apache Kafka alone")
     options = parser.parse_args()
@@ -115,9 +111,7 @@ def run_alone(make_peers: Sequence[MakePeer], report: Report, options: argparse.
         lifecycle.start(makers, report, 3 if options.quick else 7)
     if "memory" in options.only:
         say("memory")
-        lifecycle.memory(
-            makers, report, partitions=1000, load_records=300_000 if options.quick else 1_000_000
-        )
+        lifecycle.memory(makers, report, partitions=1000, load_records=300_000 if options.quick else 1_000_000)
     if "recovery" in options.only:
         say("recovery")
         lifecycle.recovery(makers, report, repetitions=options.repetitions)

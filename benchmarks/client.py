@@ -7,6 +7,7 @@ Times are CLOCK_MONOTONIC, which all processes of a machine share.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -23,9 +24,7 @@ from benchmarks import wire
 from benchmarks.values import values
 
 CHUNK = 1000  # messages handed to librdkafka in one call
-QUEUED_BYTES = (
-    64_000_000  # what a producer keeps queued at most: enough to never run dry, little for the caches
-)
+QUEUED_BYTES = 64_000_000  # what a producer keeps queued at most: enough to never run dry, little for the caches
 STAMP = struct.Struct(">q")
 
 Job = dict[str, Any]
@@ -176,8 +175,9 @@ def thread_seconds() -> dict[str, float]:
     """CPU seconds of every thread of this process; a thread near one second a second is the bottleneck."""
     seconds = {}
     for task in Path("/proc/self/task").iterdir():
-        fields = (task / "stat").read_text().rpartition(")")[2].split()
-        seconds[task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        with contextlib.suppress(OSError):  # it may just have ended
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            seconds[task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return seconds
 
 

@@ -117,9 +117,7 @@ def _peak_memory(peer: Peer) -> Iterator[list[int]]:
         watcher.join()
 
 
-def recovery(
-    make_peers: list[MakePeer], report: Report, *, repetitions: int, size: int = RECOVERY_BYTES
-) -> None:
+def recovery(make_peers: list[MakePeer], report: Report, *, repetitions: int, size: int = RECOVERY_BYTES) -> None:
     """kill -9 with an unflushed log, then from the start of the process to a fetch of the last record."""
     label = f"of {size / 1e9:g} GB after kill -9"
     measure = report.measure("Recovery", label, "s")

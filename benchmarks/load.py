@@ -110,9 +110,7 @@ class Client:
             raise self._failure()
         result: dict[str, Any] = json.loads(line)
         if result.get("unsent"):
-            raise RuntimeError(
-                f"the {self._role} had {result['unsent']} records that were never acknowledged"
-            )
+            raise RuntimeError(f"the {self._role} had {result['unsent']} records that were never acknowledged")
         return result
 
     def _failure(self) -> RuntimeError:
@@ -141,9 +139,7 @@ def run_same(peer: Peer, job: Mapping[str, Any], config: Mapping[str, Any] | Non
         return run_together(peer, running)
 
 
-def produce(
-    peer: Peer, topic: str, *, size: int, records: int, config: Mapping[str, Any] | None = None
-) -> Totals:
+def produce(peer: Peer, topic: str, *, size: int, records: int, config: Mapping[str, Any] | None = None) -> Totals:
     """Fill the topic from several processes."""
     job = {"role": "produce", "topic": topic, "size": size, "records": records // CLIENTS}
     return run_same(peer, job, {**PRODUCER, **(config or {})})
@@ -169,9 +165,7 @@ def delete_topic(peer: Peer, topic: str) -> None:
 
 def records_in(peer: Peer, topic: str) -> int:
     """How many records the topic holds, from its offsets."""
-    consumer = Consumer(
-        {"bootstrap.servers": peer.bootstrap_servers, "group.id": "benchmark", "log_level": 2}
-    )
+    consumer = Consumer({"bootstrap.servers": peer.bootstrap_servers, "group.id": "benchmark", "log_level": 2})
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         bounds = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10) for p in partitions]

@@ -128,13 +128,9 @@ class Peer:
         deadline = time.monotonic() + self.start_timeout
         while not answers(self.port):
             if self._running().poll() is not None:
-                raise RuntimeError(
-                    f"{self.name} ended with code {self._running().returncode}\n{self._last_output()}"
-                )
+                raise RuntimeError(f"{self.name} ended with code {self._running().returncode}\n{self._last_output()}")
             if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"{self.name} did not answer in {self.start_timeout:g} s\n{self._last_output()}"
-                )
+                raise RuntimeError(f"{self.name} did not answer in {self.start_timeout:g} s\n{self._last_output()}")
             time.sleep(0.02)
 
     def stop(self, timeout: float = 60.0) -> None:

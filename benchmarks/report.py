@@ -70,9 +70,7 @@ class Measure:
 
     def as_json(self) -> dict[str, Any]:
         peers = {
-            peer: {"value": self.of(peer), "repetitions": values}
-            for peer, values in self.values.items()
-            if values
+            peer: {"value": self.of(peer), "repetitions": values} for peer, values in self.values.items() if values
         }
         target = {"target": f"{self.target.relation} {self.target.ratio}"} if self.target else {}
         head = {"section": self.section, "name": self.name, "unit": self.unit}
@@ -88,9 +86,7 @@ class Report:
     def heading(self) -> str:
         about = self.about
         clients = f"librdkafka {about['librdkafka']}, Apache Kafka {about['kafka']}, Python {about['python']}"
-        return (
-            f"{about['cpus']} x {about['cpu_model']}, {about['memory_gb']} GB, {about['system']}; {clients}"
-        )
+        return f"{about['cpus']} x {about['cpu_model']}, {about['memory_gb']} GB, {about['system']}; {clients}"
 
     def measure(
         self,

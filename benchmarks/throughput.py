@@ -76,9 +76,7 @@ def one_round(peer: Peer, case: Case, topic: str) -> tuple[load.Totals, load.Tot
     return going_in, going_out
 
 
-def _note(
-    report: Report, section: str, cpu_section: str, case: Case, peer: Peer, totals: load.Totals
-) -> None:
+def _note(report: Report, section: str, cpu_section: str, case: Case, peer: Peer, totals: load.Totals) -> None:
     payload = totals.records * case.size
     rate = report.measure(section, case.label, "records/s", THROUGHPUT)
     rate.add(peer.name, totals.records / totals.seconds)

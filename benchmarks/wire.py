@@ -55,17 +55,13 @@ def _in_and_out(peer: Peer, report: Report, case: Case, topic: str, divisor: int
     load.create_topic(peer, topic)
     payload = case.payload // divisor
     going_in = _send(peer, topic, case, case.requests // divisor)
-    going_out = load.run_same(
-        peer, {"role": "drain", "topic": topic, "records": load.records_in(peer, topic)}
-    )
+    going_out = load.run_same(peer, {"role": "drain", "topic": topic, "records": load.records_in(peer, topic)})
     for label, totals, times in (
         (f"in, {case.label}", going_in, 1),
         (f"out, {case.label}", going_out, load.CLIENTS),
     ):
         report.measure(SECTION, label, "MB/s").add(peer.name, times * payload / totals.seconds / 1e6)
-        report.measure(SECTION, f"{label}, CPU", "s/GB").add(
-            peer.name, totals.broker_cpu / (times * payload / 1e9)
-        )
+        report.measure(SECTION, f"{label}, CPU", "s/GB").add(peer.name, totals.broker_cpu / (times * payload / 1e9))
         report.other_cores.append(totals.other_cores)
     load.delete_topic(peer, topic)
 
@@ -187,12 +183,8 @@ def _fetch_request(topic: str, offsets: dict[int, int]) -> bytes:
     """replica, max wait, min bytes, max bytes, isolation, session id and epoch, topics [name, partitions
     [index, leader epoch, offset, log start offset, max bytes]], forgotten topics, rack"""
     head = struct.pack(">iiiibiii", -1, 500, 1, 50 << 20, 0, 0, -1, 1) + _string(topic)
-    wanted = [
-        struct.pack(">iiqqi", p, -1, offset, -1, FETCH_PARTITION_BYTES) for p, offset in offsets.items()
-    ]
-    return _request(
-        FETCH, head + struct.pack(">i", len(wanted)) + b"".join(wanted) + struct.pack(">ih", 0, 0)
-    )
+    wanted = [struct.pack(">iiqqi", p, -1, offset, -1, FETCH_PARTITION_BYTES) for p, offset in offsets.items()]
+    return _request(FETCH, head + struct.pack(">i", len(wanted)) + b"".join(wanted) + struct.pack(">ih", 0, 0))
 
 
 def _next_offsets(answer: memoryview, topic: str, offsets: dict[int, int]) -> dict[int, int]:
