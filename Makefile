@@ -1,0 +1,67 @@
+# `make run` and `make test` need Python 3.11 or newer and a network, nothing else. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format bench crash fuzz compat-java compat-go compat-kafka compat-dump reference clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+setup: $(STAMP) ## install ottla and what its tests need into .venv
+
+$(STAMP): pyproject.toml setup.py src/ottla/records/_speedups.pyx
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m compileall -q src
+	@touch $@
+
+run: setup ## the main job: a broker, producers and a consumer, with progress and a summary
+	$(BIN)/ottla demo
+
+test: setup ## all tests
+	$(BIN)/python -m pytest -n $(JOBS) tests
+
+check: setup ## ruff, mypy strict, import-linter
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## format the code
+	$(BIN)/ruff check --fix src tests benchmarks tools
+	$(BIN)/ruff format src tests benchmarks tools
+
+bench: setup ## the broker under librdkafka, beside Apache Kafka where Java 17+ and Maven are installed
+	$(BIN)/python -m benchmarks.broker $(ARGS)
+
+crash: setup ## kill -9 under load, many rounds: make crash ROUNDS=25
+	$(BIN)/python -m tests.crash.torture --rounds $(or $(ROUNDS),25) $(ARGS)
+
+fuzz: setup ## hostile bytes against a running broker: make fuzz INPUTS=100000
+	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)
+
+compat-java: setup ## the Java client against ottla (needs Java 17+ and Maven)
+	tests/compat/with_broker.sh tests/compat/run_java.sh
+
+compat-go: setup ## a Go client against ottla (needs Go)
+	tests/compat/with_broker.sh tests/compat/run_go.sh
+
+compat-dump: setup ## Kafka's own dump tool over ottla's files (needs Java 17+ and Maven)
+	tests/compat/with_broker.sh tests/compat/run_dump.sh
+
+compat-kafka: setup ## the compat tests against Apache Kafka itself (needs Java 17+ and Maven)
+	$(BIN)/python -m benchmarks.apache_kafka --exec $(BIN)/python -m pytest tests/compat
+
+reference: setup ## write docs/reference again
+	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) build dist src/*.egg-info run-output benchmarks/results .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	rm -f src/ottla/records/_speedups.c src/ottla/records/_speedups*.so
