@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ottla.storage import retention
+from ottla.storage.cleaner import Cleaner
 from ottla.types import Millis
 
 if TYPE_CHECKING:
@@ -29,9 +30,7 @@ class _Chore:
 
     __slots__ = ("due", "interval", "run")
 
-    def __init__(
-        self, interval: Callable[[], Millis], run: Callable[[Millis], Awaitable[None]], first: Millis
-    ) -> None:
+    def __init__(self, interval: Callable[[], Millis], run: Callable[[Millis], Awaitable[None]], first: Millis) -> None:
         self.interval = interval
         self.run = run
         self.due = first
@@ -43,8 +42,8 @@ class Background:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cleaner = Cleaner(manager)
+        self._tasks: list[asyncio.Task[None]] = []
         config = manager.broker_config
         now = manager.clock.now()
         first = now + config.log_initial_task_delay_ms
@@ -55,20 +54,18 @@ class Background:
                 self._checkpoints,
                 first,
             ),
-            _Chore(
-                lambda: manager.broker_config.producer_id_expiration_check_interval_ms, self._producers, first
-            ),
+            _Chore(lambda: manager.broker_config.producer_id_expiration_check_interval_ms, self._producers, first),
         ]
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._task = loop.create_task(self._run(), name="ottla-storage")
+        self._tasks.append(loop.create_task(self._run(), name="ottla-storage"))
+        self._tasks.append(loop.create_task(self._compact(), name="ottla-compaction"))
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
 
     def wake(self) -> None:
         self._woken.set()
@@ -80,6 +77,16 @@ class Background:
             except Exception:
                 _LOGGER.exception("background work on the logs failed; it is tried again")
             await self._wait()
+
+    async def _compact(self) -> None:
+        while True:
+            config = self._manager.broker_config
+            await asyncio.sleep(config.log_cleaner_backoff_ms / 1000)
+            if config.log_cleaner_enable:
+                try:
+                    await self._cleaner.run()
+                except Exception:
+                    _LOGGER.exception("compaction failed; it is tried again")
 
     async def _turn(self) -> None:
         now = self._manager.clock.now()

@@ -67,12 +67,7 @@ def _finish_swap(directory: str, base_offset: int, names: list[str], note: Calla
         end_offset = _end_offset(swap, base_offset)
         for name in names:
             parsed = parse_file_name(name)
-            if (
-                parsed
-                and not parsed[2]
-                and parsed[1] in SEGMENT_SUFFIXES
-                and base_offset <= parsed[0] < end_offset
-            ):
+            if parsed and not parsed[2] and parsed[1] in SEGMENT_SUFFIXES and base_offset <= parsed[0] < end_offset:
                 remove_files([os.path.join(directory, name)])
         note(f"finished the compaction of offsets {base_offset} to {end_offset - 1} that was interrupted")
     for suffix in SEGMENT_SUFFIXES:

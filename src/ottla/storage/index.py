@@ -123,9 +123,7 @@ class _Index:
         entry, size = self.entry, self.entry.size
         in_tail = len(self._tail) // size
         if in_tail:
-            number = bisect(
-                range(in_tail), target, key=lambda n: entry.unpack_from(self._tail, n * size)[field]
-            )
+            number = bisect(range(in_tail), target, key=lambda n: entry.unpack_from(self._tail, n * size)[field])
             if number or not self._stored:
                 return self._stored + number
         if not self._stored:

@@ -181,9 +181,7 @@ class Log:
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(
-        self, records: memoryview, *, leader_epoch: int, now: Millis, from_client: bool = True
-    ) -> AppendInfo:
+    def append(self, records: memoryview, *, leader_epoch: int, now: Millis, from_client: bool = True) -> AppendInfo:
         """Check batches, give them offsets and write them. A KafkaError means that nothing was written."""
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
@@ -321,12 +319,14 @@ class Log:
             write_snapshot(self._directory, self.log_end_offset, self.producers)
             segment = Segment.create(self._directory, self.log_end_offset, self._cache, created=now)
         except OSError as error:
-            raise KafkaStorageError(
-                f"cannot begin a new segment in {self._directory}: {error.strerror}"
-            ) from error
+            raise KafkaStorageError(f"cannot begin a new segment in {self._directory}: {error.strerror}") from error
         self.segments.append(segment)
         self._host.rolled(self)
         return segment
+
+    def new_segment(self, base_offset: int, size: int) -> Segment:
+        """A segment of files that are there already, for `replace_segments`."""
+        return Segment(self._directory, base_offset, self._cache, created=0, size=size)
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────
 

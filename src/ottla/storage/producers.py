@@ -157,9 +157,7 @@ class ProducerState:
         """A data batch of a producer was written."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
-            entry = self.entries[header.producer_id] = ProducerEntry(
-                header.producer_id, header.producer_epoch
-            )
+            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
         elif entry.producer_epoch != header.producer_epoch:
             entry.take_epoch(header.producer_epoch)
         entry.batches.append(
@@ -174,9 +172,7 @@ class ProducerState:
         """A marker was written: the transaction that it ended, or None if the producer had none open here."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
-            entry = self.entries[header.producer_id] = ProducerEntry(
-                header.producer_id, header.producer_epoch
-            )
+            entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
         entry.take_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = marker.timestamp

@@ -175,9 +175,7 @@ def _search(log: Log, segment: Segment, position: int, timestamp: Millis) -> Off
             for at, header in piece.batches:
                 if header.max_timestamp < timestamp or header.last_offset < log.log_start_offset:
                     continue
-                found = find_timestamp(
-                    piece.buffer, at - piece.start, timestamp, min_offset=log.log_start_offset
-                )
+                found = find_timestamp(piece.buffer, at - piece.start, timestamp, min_offset=log.log_start_offset)
                 if found is not None:
                     return OffsetAndTimestamp(*found, header.partition_leader_epoch)
             position = piece.end

@@ -132,9 +132,7 @@ class _Loader:
             segment.verification = Verification(segment.size, following.base_offset)
 
     def _open_segment(self, base_offset: int, files: dict[str, str]) -> Segment:
-        sizes = {
-            suffix: os.stat(os.path.join(self._directory, name)).st_size for suffix, name in files.items()
-        }
+        sizes = {suffix: os.stat(os.path.join(self._directory, name)).st_size for suffix, name in files.items()}
         segment = Segment(self._directory, base_offset, self._cache, created=self._now, size=sizes[LOG])
         for suffix, index in ((OFFSET_INDEX, segment.offset_index), (TIME_INDEX, segment.time_index)):
             if suffix not in sizes or sizes[suffix] % index.entry.size:
@@ -270,9 +268,7 @@ class _Loader:
         remove_files(snapshot_path(self._directory, offset) for offset in stray)
         self._epochs.truncate_from_end(end_offset)
         self._epochs.truncate_from_start(start_offset)
-        return LoadedLog(
-            self._segments, self._producers, self._epochs, start_offset, end_offset, flushed, self._report
-        )
+        return LoadedLog(self._segments, self._producers, self._epochs, start_offset, end_offset, flushed, self._report)
 
 
 class SegmentScan:

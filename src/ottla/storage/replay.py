@@ -42,9 +42,7 @@ def load_producers(
     replay_segments(producers, segments, start, end_offset)
 
 
-def replay_segments(
-    producers: ProducerState, segments: Sequence[Segment], start: int, end_offset: int
-) -> None:
+def replay_segments(producers: ProducerState, segments: Sequence[Segment], start: int, end_offset: int) -> None:
     """Take the batches with offsets from `start` up to `end_offset` into the producer state."""
     if start >= end_offset:
         return
@@ -70,9 +68,7 @@ def replay_piece(producers: ProducerState, piece: Piece, segment: Segment | None
         try:
             marker = read_marker(piece.buffer, position - piece.start, header)
         except CorruptBatch as error:
-            _LOGGER.warning(
-                "a control batch of %s is not readable: %s", producers.topic_partition, error.reason
-            )
+            _LOGGER.warning("a control batch of %s is not readable: %s", producers.topic_partition, error.reason)
             continue
         if marker is not None:
             completed = producers.complete(header, marker, header.base_offset)

@@ -27,9 +27,7 @@ def apply(log: Log, high_watermark: int, *, now: Millis) -> int:
     removed = _remove(log, _before_start(log), high_watermark, "they lie before the log start offset", now)
     if log.config.is_deleted_by_retention:
         removed += _remove(log, _expired(log, now), high_watermark, "retention.ms is over", now)
-        removed += _remove(
-            log, _in_excess(log), high_watermark, "the log is larger than retention.bytes", now
-        )
+        removed += _remove(log, _in_excess(log), high_watermark, "the log is larger than retention.bytes", now)
     return removed
 
 

@@ -27,9 +27,7 @@ class Piece(NamedTuple):
     """Why there is no valid batch at `end`; None while all is well."""
 
 
-def walk(
-    fd: int, position: int, end: int, *, check_crc: bool = True, window: int = WINDOW
-) -> Iterator[Piece]:
+def walk(fd: int, position: int, end: int, *, check_crc: bool = True, window: int = WINDOW) -> Iterator[Piece]:
     """The batches from `position` up to `end`, which must both be boundaries of batches if nothing is damaged."""
     buffer = bytearray(window)
     while position < end:

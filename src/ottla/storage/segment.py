@@ -63,9 +63,7 @@ class Segment:
         "verification",
     )
 
-    def __init__(
-        self, directory: str, base_offset: int, cache: FileCache, *, created: Millis, size: int = 0
-    ) -> None:
+    def __init__(self, directory: str, base_offset: int, cache: FileCache, *, created: Millis, size: int = 0) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
@@ -151,9 +149,7 @@ class Segment:
         except OSError:
             return
 
-    def note(
-        self, header: BatchHeader, last_offset: int, timestamp: Millis, position: int, interval: int
-    ) -> None:
+    def note(self, header: BatchHeader, last_offset: int, timestamp: Millis, position: int, interval: int) -> None:
         """Account for a batch that was written at `position`: timestamps and, every `interval` bytes, the indexes."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp

@@ -71,9 +71,7 @@ def _pack(entry: ProducerEntry) -> bytes:
 
 
 def _unpack(data: bytes, position: int) -> ProducerEntry:
-    producer_id, epoch, sequence, offset, delta, timestamp, coordinator, txn = _ENTRY.unpack_from(
-        data, position
-    )
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator, txn = _ENTRY.unpack_from(data, position)
     entry = ProducerEntry(producer_id, epoch)
     entry.last_timestamp = timestamp
     entry.coordinator_epoch = coordinator

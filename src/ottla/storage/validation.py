@@ -171,20 +171,18 @@ def _check_header(header: BatchHeader, topic_partition: TopicPartition) -> None:
     elif header.attributes & _CONTROL:
         problem = "is a control batch, which clients must not write"
     elif header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        problem = (
-            f"claims {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
-        )
+        problem = f"claims {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
     elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        problem = f"has sequence {header.base_sequence} and epoch {header.producer_epoch} of producer {header.producer_id}"
+        problem = (
+            f"has sequence {header.base_sequence} and epoch {header.producer_epoch} of producer {header.producer_id}"
+        )
     elif header.attributes & _COMPRESSION_MASK >= _UNKNOWN_CODEC:
         problem = f"has the unknown compression {header.attributes & _COMPRESSION_MASK}"
     if problem is not None:
         raise InvalidRecord(f"the batch in an append to {topic_partition} {problem}")
 
 
-def _check_timestamps(
-    header: BatchHeader, rules: AppendRules, topic_partition: TopicPartition, now: Millis
-) -> None:
+def _check_timestamps(header: BatchHeader, rules: AppendRules, topic_partition: TopicPartition, now: Millis) -> None:
     if header.attributes & _LOG_APPEND_TIME:
         raise InvalidTimestamp(
             f"the batch in an append to {topic_partition} has timestamps of type LogAppendTime, which only the broker "

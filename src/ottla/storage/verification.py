@@ -181,13 +181,9 @@ class Verification:
         offsets, times = self._rebuilt
         self._rebuilt = None
         base = segment.base_offset
-        later = b"".join(
-            OffsetIndex.entry.pack(o, p) for o, p in segment.offset_index.entries() if p >= self.end
-        )
+        later = b"".join(OffsetIndex.entry.pack(o, p) for o, p in segment.offset_index.entries() if p >= self.end)
         since = b"".join(
-            TimeIndex.entry.pack(t, o)
-            for t, o in segment.time_index.entries()
-            if base + o >= self.next_offset
+            TimeIndex.entry.pack(t, o) for t, o in segment.time_index.entries() if base + o >= self.next_offset
         )
         segment.offset_index.replace(offsets + later)
         segment.time_index.replace(times + since)
@@ -218,9 +214,7 @@ def _entries(index: OffsetIndex, end: int) -> dict[int, int]:
 class _Check:
     """One run over a stretch of a file: the damage in it, whether the index fits, and the index that would."""
 
-    def __init__(
-        self, fd: int, base_offset: int, end: int, next_offset: int, entries: dict[int, int]
-    ) -> None:
+    def __init__(self, fd: int, base_offset: int, end: int, next_offset: int, entries: dict[int, int]) -> None:
         self.damages: list[Damage] = []
         self.index_is_wrong = False
         self.position = 0
