@@ -99,6 +99,7 @@ class Log:
         "closed",
         "dirty_since",
         "epochs",
+        "latest_epoch",
         "log_end_offset",
         "log_start_offset",
         "places",
@@ -126,6 +127,7 @@ class Log:
         self.segments = Segments(loaded.segments)
         self.producers = loaded.producers
         self.epochs = loaded.epochs
+        self.latest_epoch = loaded.epochs.latest
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
@@ -162,10 +164,6 @@ class Log:
         return self.segments.size
 
     @property
-    def latest_epoch(self) -> int:
-        return self.epochs.latest
-
-    @property
     def segment_ms(self) -> Millis:
         """segment.ms as it holds for this log, with its jitter."""
         return self._rules.segment_ms
@@ -187,14 +185,24 @@ class Log:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
         if not from_client:
             return self._append_own(records, leader_epoch, now)
-        rules = self._rules
+        rules, base_offset = self._rules, self.log_end_offset
         records, header = checked_batch(records, rules, self.topic_partition, now=now)
         if header.producer_id >= 0:
             duplicate = self._duplicate(header)
             if duplicate is not None:
                 return self._duplicate_info(duplicate)
-            self.producers.check(header, self.log_end_offset)
-        return self._write(records, ((0, header),), (None,), leader_epoch, now)
+            self.producers.check(header, base_offset)
+        if records.readonly:
+            records = memoryview(bytearray(records))
+        last_offset = base_offset + header.last_offset_delta
+        time = now if rules.log_append_time else header.max_timestamp
+        segment = self._segment_for(len(records), time, last_offset, now)
+        stamp(records, 0, base_offset=base_offset, leader_epoch=leader_epoch)
+        if rules.log_append_time:
+            stamp_log_append_time(records, 0, now)
+        position = segment.write(records)
+        self._note(segment, header, None, base_offset, time, position)
+        return self._written(base_offset, leader_epoch, now)
 
     def _append_own(self, records: memoryview, leader_epoch: int, now: Millis) -> AppendInfo:
         """An append by the broker: any number of batches, transaction markers among them, without sequence checks."""
@@ -205,7 +213,19 @@ class Log:
             if marker is not None and header.producer_id >= 0:
                 self.producers.check_marker(header, marker, self.log_end_offset)
             markers.append(marker)
-        return self._write(records, batches, markers, leader_epoch, now)
+        base_offset = offset = self.log_end_offset
+        if records.readonly:
+            records = memoryview(bytearray(records))
+        for position, header in batches:
+            stamp(records, position, base_offset=offset, leader_epoch=leader_epoch)
+            offset += header.last_offset_delta + 1
+        newest = max(header.max_timestamp for _, header in batches)
+        segment = self._segment_for(len(records), newest, offset - 1, now)
+        start, offset = segment.write(records), base_offset
+        for (position, header), marker in zip(batches, markers, strict=True):
+            self._note(segment, header, marker, offset, header.max_timestamp, start + position)
+            offset += header.last_offset_delta + 1
+        return self._written(base_offset, leader_epoch, now)
 
     def _duplicate(self, header: BatchHeader) -> BatchRecord | None:
         entry = self.producers.entries.get(header.producer_id)
@@ -219,47 +239,32 @@ class Log:
 
     def _duplicate_info(self, batch: BatchRecord) -> AppendInfo:
         time = batch.timestamp if self._rules.log_append_time else -1
-        due = batch.last_offset >= self.recovery_point and self._flush_is_due()
+        rules = self._rules
+        unflushed = self.log_end_offset - self.recovery_point
+        due = batch.last_offset >= self.recovery_point and (rules.flush_always or unflushed >= rules.flush_messages)
         return AppendInfo(batch.first_offset, batch.last_offset, time, self.log_start_offset, True, due)
 
-    def _write(
-        self,
-        records: memoryview,
-        batches: Sequence[tuple[int, BatchHeader]],
-        markers: Sequence[Marker | None],
-        leader_epoch: int,
-        now: Millis,
-    ) -> AppendInfo:
-        rules, base_offset = self._rules, self.log_end_offset
-        if records.readonly:
-            records = memoryview(bytearray(records))
-        offset, newest = base_offset, -1
-        for position, header in batches:
-            stamp(records, position, base_offset=offset, leader_epoch=leader_epoch)
-            if rules.log_append_time:
-                stamp_log_append_time(records, position, now)
-            if header.max_timestamp > newest:
-                newest = header.max_timestamp
-            offset += header.last_offset_delta + 1
-        if rules.log_append_time:
-            newest = now
-        segment = self._segment_for(len(records), newest, offset - 1, now)
-        start = segment.write(records)
-        if leader_epoch > self.epochs.latest:
+    def _note(
+        self, segment: Segment, header: BatchHeader, marker: Marker | None, offset: int, time: Millis, position: int
+    ) -> None:
+        """A batch was written: take it into the indexes and the producer state."""
+        last_offset = offset + header.last_offset_delta
+        segment.note(header, last_offset, time, position, self._rules.index_interval)
+        if header.producer_id >= 0:
+            self._note_producer(header, marker, offset, last_offset, time)
+        self.log_end_offset = last_offset + 1
+
+    def _written(self, base_offset: int, leader_epoch: int, now: Millis) -> AppendInfo:
+        """Everything since `base_offset` was written."""
+        rules, end_offset = self._rules, self.log_end_offset
+        if leader_epoch > self.latest_epoch:
             self.epochs.assign(leader_epoch, base_offset)
-        offset = base_offset
-        for (position, header), marker in zip(batches, markers, strict=True):
-            last_offset = offset + header.last_offset_delta
-            timestamp = now if rules.log_append_time else header.max_timestamp
-            segment.note(header, last_offset, timestamp, start + position, rules.index_interval)
-            if header.producer_id >= 0:
-                self._note_producer(header, marker, offset, last_offset, timestamp)
-            offset = last_offset + 1
-        self.log_end_offset = offset
+            self.latest_epoch = leader_epoch
         if self.dirty_since < 0:
             self.dirty_since = now
+        due = rules.flush_always or end_offset - self.recovery_point >= rules.flush_messages
         time = now if rules.log_append_time else -1
-        return AppendInfo(base_offset, offset - 1, time, self.log_start_offset, False, self._flush_is_due())
+        return AppendInfo(base_offset, end_offset - 1, time, self.log_start_offset, False, due)
 
     def _note_producer(
         self, header: BatchHeader, marker: Marker | None, offset: int, last_offset: int, timestamp: Millis
@@ -279,10 +284,6 @@ class Log:
                     )
                 )
 
-    def _flush_is_due(self) -> bool:
-        rules = self._rules
-        return rules.flush_always or self.log_end_offset - self.recovery_point >= rules.flush_messages
-
     def _segment_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
         """The segment that takes the next `size` bytes: the active one, or a new one if that is full or old."""
         rules, active = self._rules, self.segments.active
@@ -291,9 +292,12 @@ class Log:
                 f"an append of {size} bytes to {self.topic_partition} is larger than segment.bytes "
                 f"({rules.segment_bytes})"
             )
-        if active.size + size > rules.segment_bytes or (active.size and self._is_old(active, timestamp, now)):
-            return self.roll(now=now)
-        if last_offset - active.base_offset > MAX_RELATIVE_OFFSET or self._indexes_are_full(active):
+        if (
+            active.size + size > rules.segment_bytes
+            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            or (active.size and self._is_old(active, timestamp, now))
+            or (active.bytes_since_index_entry > rules.index_interval and self._indexes_are_full(active))
+        ):
             return self.roll(now=now)
         return active
 
@@ -435,6 +439,7 @@ class Log:
         self.log_end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
+        self.latest_epoch = self.epochs.latest
         self._reload_producers(offset)
 
     def _reload_producers(self, end_offset: int) -> None:

@@ -75,6 +75,7 @@ class AppendRules:
         "log_append_time",
         "max_index_size",
         "max_message_bytes",
+        "needs_records",
         "segment_bytes",
         "segment_ms",
     )
@@ -89,6 +90,8 @@ class AppendRules:
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
+        self.needs_records = self.compacted or (self.before_max_ms != _NO_LIMIT and not self.log_append_time)
+        """Whether the records themselves have to be looked at."""
         self.codec = _CODECS[config.compression_type]
         self.level = _level(config)
         self.flush_messages = config.flush_messages
@@ -137,8 +140,12 @@ def checked_batch(
     except CorruptBatch as problem:
         _refuse_bytes(records, problem, topic_partition)
     _check_header(header, topic_partition)
-    _check_timestamps(header, rules, topic_partition, now)
-    if rules.compacted or (rules.before_max_ms != _NO_LIMIT and not rules.log_append_time):
+    if header.max_timestamp > now + rules.after_max_ms and not rules.log_append_time:
+        raise InvalidTimestamp(
+            f"timestamp {header.max_timestamp} in an append to {topic_partition} is more than "
+            f"message.timestamp.after.max.ms ({rules.after_max_ms}) after the broker's time {now}"
+        )
+    if rules.needs_records:
         _check_records(records, header, rules, topic_partition, now)
     if rules.codec is not None and rules.codec != header.attributes & _COMPRESSION_MASK:
         return _recompressed(records, header, rules, topic_partition)
@@ -165,34 +172,25 @@ def _too_large(size: int, rules: AppendRules, topic_partition: TopicPartition) -
 
 
 def _check_header(header: BatchHeader, topic_partition: TopicPartition) -> None:
-    problem = None
+    attributes, count = header.attributes, header.record_count
     if header.base_offset:
         problem = f"has base offset {header.base_offset}, but a producer has to send 0"
-    elif header.attributes & _CONTROL:
+    elif attributes & _CONTROL:
         problem = "is a control batch, which clients must not write"
-    elif header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        problem = f"claims {header.record_count} records, but its last offset delta is {header.last_offset_delta}"
+    elif count <= 0 or count != header.last_offset_delta + 1:
+        problem = f"claims {count} records, but its last offset delta is {header.last_offset_delta}"
+    elif attributes & _COMPRESSION_MASK >= _UNKNOWN_CODEC:
+        problem = f"has the unknown compression {attributes & _COMPRESSION_MASK}"
+    elif attributes & _LOG_APPEND_TIME:
+        raise InvalidTimestamp(
+            f"the batch in an append to {topic_partition} has the timestamp type LogAppendTime, which only the "
+            "broker may set"
+        )
     elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        problem = (
-            f"has sequence {header.base_sequence} and epoch {header.producer_epoch} of producer {header.producer_id}"
-        )
-    elif header.attributes & _COMPRESSION_MASK >= _UNKNOWN_CODEC:
-        problem = f"has the unknown compression {header.attributes & _COMPRESSION_MASK}"
-    if problem is not None:
-        raise InvalidRecord(f"the batch in an append to {topic_partition} {problem}")
-
-
-def _check_timestamps(header: BatchHeader, rules: AppendRules, topic_partition: TopicPartition, now: Millis) -> None:
-    if header.attributes & _LOG_APPEND_TIME:
-        raise InvalidTimestamp(
-            f"the batch in an append to {topic_partition} has timestamps of type LogAppendTime, which only the broker "
-            "may set"
-        )
-    if header.max_timestamp > now + rules.after_max_ms and not rules.log_append_time:
-        raise InvalidTimestamp(
-            f"timestamp {header.max_timestamp} in an append to {topic_partition} is more than "
-            f"message.timestamp.after.max.ms ({rules.after_max_ms}) after the broker's time {now}"
-        )
+        problem = f"of producer {header.producer_id} has no sequence number or no epoch"
+    else:
+        return
+    raise InvalidRecord(f"the batch in an append to {topic_partition} {problem}")
 
 
 def _check_records(
