@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import Awaitable
 from pathlib import Path
+from uuid import UUID
 
 from ottla.broker.configs import use_dynamic_configs
 from ottla.broker.dispatch import Dispatcher
@@ -20,13 +21,14 @@ from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener, parse_address
 from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
-from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, from_json, to_json
+from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, TopicDeleted, from_json, to_json
 from ottla.net.connection import Answer, Connection
 from ottla.net.server import Limits, Server
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.journal import FileJournal
 from ottla.runtime.limits import raise_open_files_limit
 from ottla.runtime.runner import Runner
+from ottla.storage.log import Log
 from ottla.storage.manager import LogManager
 
 logger = logging.getLogger("ottla.broker")
@@ -49,6 +51,8 @@ class BrokerServer:
         self._journal: FileJournal[MetadataRecord] | None = None
         self._servers: list[Server] = []
         self._metrics_server: MetricsServer | None = None
+        self._deleted: set[UUID] = set()
+        """Topics whose deletion the journal tells of; a crash may have left their files."""
 
     @property
     def node(self) -> Node:
@@ -131,6 +135,8 @@ class BrokerServer:
         metadata = Metadata()
         records = journal.open()
         for record in records:
+            if isinstance(record, TopicDeleted):
+                self._deleted.add(metadata.topics[record.name].topic_id)
             metadata.replay(record)
         if not records:
             metadata.replay(ClusterCreated(secrets.token_urlsafe(16)))
@@ -152,14 +158,24 @@ class BrokerServer:
         return mine._replace(host="" if mine.is_any_host else mine.host, port=self.port)
 
     async def _open_topics(self, node: Node) -> None:
+        for log in list(node.logs.logs.values()):
+            self._adopt(node, log)
         for topic in node.metadata.topics.values():
             await open_partitions(node, topic)
-        for log in list(node.logs.logs.values()):
-            topic_partition = log.topic_partition
-            known = node.metadata.topics.get(topic_partition.topic)
-            if known is None or known.topic_id != log.topic_id or topic_partition.partition >= known.partitions:
-                logger.warning("%s belongs to no topic of the metadata; it is set aside", log.directory.name)
-                node.logs.set_aside(topic_partition)
+
+    def _adopt(self, node: Node, log: Log) -> None:
+        """Keep a log that was found on disk if its topic is known, else take it out of service."""
+        topic_partition = log.topic_partition
+        topic = node.metadata.topics.get(topic_partition.topic)
+        fits = topic is not None and topic_partition.partition < topic.partitions
+        # A crash while the directory was being made leaves it without an id, and empty.
+        if fits and topic is not None and log.topic_id in (topic.topic_id, UUID(int=0)):
+            log.topic_id = topic.topic_id
+        elif log.topic_id in self._deleted:
+            node.logs.delete(topic_partition)
+        else:
+            logger.warning("%s belongs to no topic of the metadata; it is set aside", log.directory.name)
+            node.logs.set_aside(topic_partition)
 
     def _use_limits(self) -> None:
         for server in self._servers:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SIZE = Layout(">i")
 #: A frame is received into at most this much more than has arrived, until it has proved to be that long.
 FIRST_ALLOCATION = 1 << 16
+#: Answers to requests that came together are sent together, until they are this long.
+ANSWERS_TOGETHER = 1 << 16
 
 Answer: TypeAlias = Buffer | None
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], Answer | Awaitable[Answer]]"
@@ -36,7 +38,7 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the answers."""
 
     __slots__ = (
-        "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "buffer", "client_host",
+        "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "_writing", "buffer", "client_host",
         "client_port", "client_software", "filled", "frame_hint", "last_active", "on_close", "receiving_since",
         "session",
     )  # fmt: skip
@@ -48,6 +50,7 @@ class Connection:
         self._loop = server.loop
         self._outgoing = Outgoing(sock)
         self._busy = False
+        self._writing = False
         self._closed = False
         self._task: asyncio.Future[Answer] | None = None
         self.client_host = host
@@ -115,6 +118,8 @@ class Connection:
             end = position + 4 + size
             if end > self.filled:
                 self._make_room(position, 4 + size)
+                if self._outgoing:
+                    self._flush()
                 return
             self.frame_hint = size + 4
             if not self._handle(memoryview(buffer)[position + 4 : end]):
@@ -123,6 +128,9 @@ class Connection:
                 return
             position = end
         self._keep_rest(position)
+        # The answers to all requests that came together leave together.
+        if self._outgoing:
+            self._flush()
 
     def _size_is_sane(self, size: int) -> bool:
         if 8 <= size <= self._server.max_request_size:
@@ -176,6 +184,9 @@ class Connection:
             return not self._closed
         if isinstance(answer, Buffer):
             return self._send(answer)
+        # Earlier answers do not wait for this one; what the socket does not take goes before it later.
+        if self._outgoing and not self._flush() and self._closed:
+            return False
         self._busy = True
         self._pause()
         self._task = asyncio.ensure_future(answer, loop=self._loop)
@@ -197,7 +208,10 @@ class Connection:
             self._server.report_failure(self, error)
             self.close("a request could not be handled")
             return
-        if answer is None or self._send(answer):
+        if answer is not None and not self._put(answer):
+            return
+        # Where earlier answers still wait for the socket, `_writable` sends this one after them and goes on.
+        if not self._writing and (not self._outgoing or self._flush()):
             self._go_on()
 
     def _pause(self) -> None:
@@ -215,9 +229,22 @@ class Connection:
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, frame: Buffer) -> bool:
-        """Send a response; return whether all of it is on its way."""
+        """Queue a response; return whether the next request may be handled at once."""
+        if not self._put(frame):
+            return False
+        return self._outgoing.size < ANSWERS_TOGETHER or self._flush()
+
+    def _put(self, frame: Buffer) -> bool:
         try:
             self._server.bytes_out += self._outgoing.put(frame)
+        except OSError as error:
+            self.close(f"a response could not be read from its file: {error}")
+            return False
+        return True
+
+    def _flush(self) -> bool:
+        """Send what is queued; return whether all of it is on its way. If not, nothing more is read until it is."""
+        try:
             done = self._outgoing.flush()
         except OSError as error:
             self.close(f"sending failed: {error}", expected=True)
@@ -226,6 +253,7 @@ class Connection:
             if not self._busy:
                 self._busy = True
                 self._pause()
+            self._writing = True
             self._loop.add_writer(self._fd, self._writable)
         return done
 
@@ -238,8 +266,10 @@ class Connection:
             return
         self.last_active = before
         if done:
+            self._writing = False
             self._loop.remove_writer(self._fd)
-            self._go_on()
+            if self._task is None:
+                self._go_on()
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 

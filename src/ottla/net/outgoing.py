@@ -12,6 +12,8 @@ from ottla.protocol.codec import Buffer
 
 #: A slice this small is cheaper to read and send with the bytes around it than by a system call of its own.
 SMALL_SLICE = 16 * 1024
+#: How many buffers one system call is given; the least that systems promise is 16.
+MOST_PARTS = 16
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _HAS_SENDFILE = hasattr(os, "sendfile")
 
@@ -50,17 +52,24 @@ class _SliceToSend:
 class Outgoing:
     """What a connection still has to send."""
 
-    __slots__ = ("_parts", "_socket")
+    __slots__ = ("_parts", "_socket", "size")
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._parts: deque[memoryview | _SliceToSend] = deque()
+        self.size = 0
+        """How many bytes were queued since all was sent."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def put(self, frame: Buffer) -> int:
         """Queue a frame and return its size."""
+        size = self._queue(frame)
+        self.size += size
+        return size
+
+    def _queue(self, frame: Buffer) -> int:
         if not frame.splices:
             self._parts.append(memoryview(frame))
             return len(frame)
@@ -86,17 +95,37 @@ class Outgoing:
         try:
             while parts:
                 part = parts[0]
-                if isinstance(part, memoryview):
-                    sent = self._socket.send(part, MSG_MORE if len(parts) > 1 else 0)
-                    if sent < len(part):
-                        parts[0] = part[sent:]
-                        continue
-                elif not self._send_slice(part):
-                    continue
-                parts.popleft()
+                if isinstance(part, _SliceToSend):
+                    if self._send_slice(part):
+                        parts.popleft()
+                elif len(parts) == 1:
+                    self._sent(self._socket.send(part))
+                else:
+                    self._send_run()
         except (BlockingIOError, InterruptedError):
             return False
+        self.size = 0
         return True
+
+    def _send_run(self) -> None:
+        """Send the bytes that lie before the next slice, or the end, with one call."""
+        run: list[memoryview] = []
+        for part in self._parts:
+            if isinstance(part, _SliceToSend) or len(run) == MOST_PARTS:
+                break
+            run.append(part)
+        self._sent(self._socket.sendmsg(run, (), MSG_MORE if len(run) < len(self._parts) else 0))
+
+    def _sent(self, count: int) -> None:
+        parts = self._parts
+        while count:
+            part = parts[0]
+            assert isinstance(part, memoryview)
+            if count < len(part):
+                parts[0] = part[count:]
+                return
+            count -= len(part)
+            parts.popleft()
 
     def _send_slice(self, part: _SliceToSend) -> bool:
         if _HAS_SENDFILE:

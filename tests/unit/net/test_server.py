@@ -334,3 +334,30 @@ def test_idle_and_half_sent_connections_are_closed() -> None:
             idle_writer.close()
 
     run(scenario)
+
+
+def test_an_awaited_answer_follows_earlier_ones_that_the_client_has_not_read() -> None:
+    answers = asyncio.Queue[Buffer]()
+
+    async def later() -> Buffer:
+        return await answers.get()
+
+    def handler(connection: Connection, frame: memoryview) -> Any:
+        return Buffer(framed(bytes(8 << 20))) if bytes(frame[:3]) == b"big" else later()
+
+    async def scenario() -> None:
+        async with serving(handler) as server:
+            reader, writer = await connect(server)
+            writer.write(framed(b"big.....") + framed(b"later..1") + framed(b"later..2"))
+            while not any(connection.is_stuck for connection in server.connections):
+                await asyncio.sleep(0)
+            answers.put_nowait(Buffer(framed(b"one")))
+            answers.put_nowait(Buffer(framed(b"two")))
+            assert [len(await receive(reader)), await receive(reader), await receive(reader)] == [
+                8 << 20,
+                b"one",
+                b"two",
+            ]
+            writer.close()
+
+    run(scenario)

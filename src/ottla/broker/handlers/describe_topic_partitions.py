@@ -12,7 +12,6 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.DESCRIBE_TOPIC_PARTITIONS
-MAX_PARTITIONS = 2000
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -22,7 +21,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first = max(0, request.cursor.partition_index)
-    room = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    room = max(1, min(request.response_partition_limit, node.config.max_request_partition_size_limit))
     topics: list[Message] = []
     for name in names:
         if room == 0:
