@@ -19,6 +19,7 @@ from ottla.broker.logs import configure_logging, log_event
 from ottla.broker.server import BrokerServer
 from ottla.cli.options import UsageError, parse_setting, settings
 from ottla.cli.session import run as run_on_loop
+from ottla.cli.session import stop_on_signals
 from ottla.config import BrokerConfig, parse_address, parse_broker_properties
 from ottla.errors import OttlaError
 from ottla.records import KERNELS
@@ -118,9 +119,7 @@ def _read(path: Path) -> str:
 
 async def _serve(config: BrokerConfig) -> None:
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stop_on_signals((signal.SIGTERM, signal.SIGINT), stopped.set)
     server = BrokerServer(config)
     await server.start()
     try:
@@ -128,9 +127,6 @@ async def _serve(config: BrokerConfig) -> None:
         await stopped.wait()
         log_event(logger, logging.INFO, "stopping")
     finally:
-        # A second signal does not wait for the clean end.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
         await server.stop()
     log_event(logger, logging.INFO, "stopped")
 

@@ -40,14 +40,15 @@ from ottla.runtime.loops import LOOP_NAME
 TOPIC = "demo"
 MAX_BYTES = 1_000_000_000
 STEADY_RECORDS = 1_000
-STEADY_SECONDS = 4.0
 DRAIN_SECONDS = 60.0
 SEGMENT_BYTES = 64 * 1024 * 1024
 _MARKER = "ottla-demo"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=positive, default=8, help="of full speed, 1 GB at most (default: 8)")
+    parser.add_argument(
+        "--seconds", type=positive, default=8, help="of full speed, 1 GB at most; then half as long slowly (default: 8)"
+    )
     parser.add_argument("--producers", type=positive, default=3, help="default: 3")
     parser.add_argument("--partitions", type=positive, default=6, help="default: 6")
     parser.add_argument("--record-size", type=positive, default=1_000, metavar="BYTES", help="default: 1000")
@@ -130,7 +131,7 @@ async def _load(broker: ChildBroker, args: Namespace) -> _Results:
             f"records of {args.record_size:,} bytes"
         )
         await _full_speed_phase(producers, consumer, results, args.seconds)
-        await _steady_phase(producers[0], consumer, results)
+        await _steady_phase(producers[0], consumer, results, args.seconds / 2)
     return results
 
 
@@ -186,10 +187,12 @@ async def _full_speed_phase(
     results.full_records = ledger.produced
 
 
-async def _steady_phase(producer: NumberedProducer, consumer: asyncio.Task[None], results: _Results) -> None:
-    print(f"now {STEADY_RECORDS:,} records a second for {STEADY_SECONDS:g} s, for the latency", flush=True)
+async def _steady_phase(
+    producer: NumberedProducer, consumer: asyncio.Task[None], results: _Results, seconds: float
+) -> None:
+    print(f"now {STEADY_RECORDS:,} records a second for {seconds:g} s, for the latency", flush=True)
     latencies = results.ledger.latencies = []
-    await steady(producer, STEADY_RECORDS, STEADY_SECONDS)
+    await steady(producer, STEADY_RECORDS, seconds)
     await _drain(results.ledger, consumer)
     results.latencies_ns = sorted(latencies)
 

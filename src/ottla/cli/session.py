@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from ottla.cli.options import did_you_mean
@@ -14,12 +17,39 @@ from ottla.errors import UnknownTopicOrPartition
 from ottla.runtime.loops import new_event_loop
 
 T = TypeVar("T")
+PATIENCE_SECONDS = 1.0
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; Ctrl-C cancels it and raises KeyboardInterrupt."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(main)
+        return runner.run(_interruptible(main))
+
+
+async def _interruptible(main: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.ensure_future(main)
+    stop_on_signals((signal.SIGINT,), task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def stop_on_signals(numbers: Iterable[signal.Signals], stop: Callable[[], object]) -> None:
+    """Let signals end things in order; one that comes again after a second ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+    impatient: list[float] = []
+
+    def received(number: signal.Signals) -> None:
+        if impatient and loop.time() > impatient[0]:
+            os._exit(128 + number)
+        impatient.append(loop.time() + PATIENCE_SECONDS)
+        stop()
+
+    for number in numbers:
+        loop.add_signal_handler(number, received, number)
 
 
 def run_with_client(args: Namespace, command: Callable[[WireClient, Namespace], Awaitable[int]]) -> int:

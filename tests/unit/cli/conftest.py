@@ -1,0 +1,109 @@
+"""A broker for the command line to talk to, and the command itself, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from ottla.broker.broker import Broker
+from ottla.cli.main import main
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+Ottla = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    """An embedded broker, or the one that OTTLA_COMPAT_BOOTSTRAP names."""
+    outside = os.environ.get("OTTLA_COMPAT_BOOTSTRAP")
+    if outside:
+        yield outside
+        return
+    with Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def ottla(
+    bootstrap: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> Ottla:
+    """The command in this process: ``ottla("produce", "t", stdin=b"x")``."""
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", bootstrap)
+
+    def call(*args: str, stdin: bytes = b"") -> Result:
+        source = tmp_path / "stdin"
+        source.write_bytes(stdin)
+        with source.open() as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            handlers = logging.root.handlers[:]
+            try:
+                code = main(args)
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+            finally:
+                # `ottla broker` sends log lines to the stderr of this one call.
+                logging.root.handlers[:] = handlers
+        captured = capfdbinary.readouterr()
+        return Result(code, captured.out, captured.err.decode())
+
+    return call
+
+
+@pytest.fixture
+def start(bootstrap: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """The command as a process, which ends with the test at the latest."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def call(*args: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "OTTLA_BOOTSTRAP_SERVERS": bootstrap},
+        )
+        processes.append(process)
+        return process
+
+    yield call
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture
+def topic(ottla: Ottla) -> str:
+    """A topic of three partitions with a name of its own."""
+    name = f"cli-{uuid4().hex[:8]}"
+    assert ottla("topics", "create", name, "--partitions", "3").code == 0
+    return name
