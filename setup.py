@@ -21,15 +21,18 @@ class OptionalBuildExt(build_ext):
         try:
             super().run()
         except (BaseError, CCompilerError, SubprocessError, OSError) as error:
-            self.warn(
-                f"{error}\nThe compiled kernels were not built: ottla will use the slower ones in Python."
-            )
+            self.warn(f"{error}\nThe compiled kernels were not built: ottla will use the slower ones in Python.")
             self.extensions = []
 
 
+SOURCES = "src/ottla/records"
+SPEEDUPS = Extension(
+    "ottla.records._speedups",
+    [f"{SOURCES}/_speedups.pyx"],
+    depends=[f"{SOURCES}/_walk.pxi", f"{SOURCES}/_encode.pxi"],
+)
+
 setup(
-    ext_modules=cythonize(
-        [Extension("ottla.records._speedups", ["src/ottla/records/_speedups.pyx"])], language_level=3
-    ),
+    ext_modules=cythonize([SPEEDUPS], language_level=3),
     cmdclass={"build_ext": OptionalBuildExt},
 )

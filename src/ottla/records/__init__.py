@@ -8,6 +8,7 @@ _kernels.py     which twin of the hot loops is in use: `_speedups` (Cython) or `
 """
 
 from ottla.records._kernels import KERNELS
+from ottla.records.buffers import Buffer
 from ottla.records.codec import decode_batch, decode_keys, encode_batch, find_timestamp, scan, summarize
 from ottla.records.compression import LEVELS, MAX_DECOMPRESSED, Compression, compress, decompress
 from ottla.records.errors import CorruptBatch, DecompressionError
@@ -21,7 +22,7 @@ from ottla.records.header import (
     stamp,
     stamp_log_append_time,
 )
-from ottla.records.values import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, Headers, KeyEntry, Record, Scan
 
 __all__ = [
     "BATCH_OVERHEAD",

@@ -10,8 +10,9 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
+from ottla.records.buffers import Buffer
 from ottla.records.header import BatchHeader
-from ottla.records.values import BatchSummary, Buffer, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, KeyEntry, Record, Scan
 
 
 class Kernels(Protocol):
@@ -32,9 +33,7 @@ class Kernels(Protocol):
     ) -> tuple[int, int] | None:
         """Offset and timestamp of the first record at or above `min_offset` with at least this timestamp."""
 
-    def encode_records(
-        self, records: Sequence[Record], base_offset: int, base_timestamp: int
-    ) -> tuple[bytearray, int]:
+    def encode_records(self, records: Sequence[Record], base_offset: int, base_timestamp: int) -> tuple[bytearray, int]:
         """61 bytes of room for a header with the records behind it, and the largest timestamp (or -1)."""
 
     def scan(self, buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan: ...

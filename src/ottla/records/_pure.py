@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
 from ottla.records import _problems
+from ottla.records.buffers import Buffer
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import (
     BATCH_OVERHEAD,
@@ -37,7 +38,7 @@ from ottla.records.header import (
     magic_problem,
     shape_problem,
 )
-from ottla.records.values import BatchSummary, Buffer, Headers, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, Headers, KeyEntry, Record, Scan
 
 _MIN_RECORD = 7
 _MIN_HEADER = 2
@@ -293,9 +294,7 @@ def scan(buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan:
     return Scan(batches, position, None, False)
 
 
-def _scan_one(
-    buffer: Buffer, position: int, end: int, check_crc: bool
-) -> tuple[BatchHeader | None, str | None]:
+def _scan_one(buffer: Buffer, position: int, end: int, check_crc: bool) -> tuple[BatchHeader | None, str | None]:
     """The valid batch at `position`, or what is wrong with it; neither when the bytes just end inside."""
     there = end - position
     if there < BATCH_OVERHEAD:

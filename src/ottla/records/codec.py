@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 
 from ottla.records._kernels import kernels
+from ottla.records.buffers import Buffer
 from ottla.records.compression import Compression, compress, decompress
 from ottla.records.errors import CorruptBatch, DecompressionError
 from ottla.records.header import (
@@ -30,7 +31,7 @@ from ottla.records.header import (
     read_header,
     shape_problem,
 )
-from ottla.records.values import BatchSummary, Buffer, KeyEntry, Record, Scan
+from ottla.records.values import BatchSummary, KeyEntry, Record, Scan
 from ottla.types import NO_TIMESTAMP
 
 _MAX_DELTA = 2**31 - 2  # the record count is an int32 as well
@@ -140,14 +141,10 @@ def _payload(buffer: Buffer, position: int, max_size: int | None) -> tuple[Batch
     except DecompressionError as error:
         raise CorruptBatch(position, str(error)) from error
     except ValueError:
-        raise CorruptBatch(
-            position, f"compression {header.attributes & COMPRESSION_MASK} is unknown"
-        ) from None
+        raise CorruptBatch(position, f"compression {header.attributes & COMPRESSION_MASK} is unknown") from None
 
 
-def _offset_range(
-    records: Sequence[Record], base_offset: int | None, last_offset: int | None
-) -> tuple[int, int]:
+def _offset_range(records: Sequence[Record], base_offset: int | None, last_offset: int | None) -> tuple[int, int]:
     if not records and (base_offset is None or last_offset is None):
         raise ValueError("a batch without records needs base_offset and last_offset")
     base = records[0].offset if base_offset is None else base_offset

@@ -19,14 +19,13 @@ import struct
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import cramjam
 
 from ottla.records._frames import lz4_bound, zstd_bound
+from ottla.records.buffers import Buffer
 from ottla.records.errors import DecompressionError
-
-Data: TypeAlias = bytes | bytearray | memoryview
 
 MAX_DECOMPRESSED = 128 * 1024 * 1024
 """The default limit of what one batch may unpack to; by default a broker takes no larger request either."""
@@ -37,9 +36,7 @@ _XERIAL_BLOCK = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">I")
 
 _LZ4_BLOCK = 64 * 1024
-_LZ4_FRAME_HEADER = bytes.fromhex(
-    "04224d18 60 40 82"
-)  # version 1, independent blocks, 64 KiB, checksum of these
+_LZ4_FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")  # version 1, independent blocks, 64 KiB, checksum of these
 _LZ4_LENGTH = struct.Struct("<I")
 _LZ4_STORED = 0x8000_0000
 _LZ4_END = bytes(4)
@@ -68,11 +65,11 @@ LEVELS = {
 
 
 class _Codec(Protocol):
-    def decompress(self, data: Data) -> cramjam.Buffer: ...
-    def decompress_into(self, data: Data, output: bytearray) -> int: ...
+    def decompress(self, data: Buffer) -> cramjam.Buffer: ...
+    def decompress_into(self, data: Buffer, output: bytearray) -> int: ...
 
 
-def compress(codec: Compression, data: Data, level: int | None = None) -> bytes:
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
     """`data` in `codec`'s format. `level` is Kafka's; ValueError when it is out of the codec's range."""
     if codec is Compression.NONE:
         return bytes(data)
@@ -81,7 +78,7 @@ def compress(codec: Compression, data: Data, level: int | None = None) -> bytes:
     return _COMPRESSORS[codec](data, _level(codec, level))
 
 
-def decompress(codec: Compression, data: Data, max_size: int | None = None) -> bytes:
+def decompress(codec: Compression, data: Buffer, max_size: int | None = None) -> bytes:
     """What `data` unpacks to; DecompressionError if it is damaged or that is more than `max_size` bytes."""
     limit = MAX_DECOMPRESSED if max_size is None else max_size
     if codec is Compression.NONE:
@@ -107,11 +104,11 @@ def _level(codec: Compression, level: int | None) -> int:
     return level
 
 
-def _compress_gzip(data: Data, level: int) -> bytes:
+def _compress_gzip(data: Buffer, level: int) -> bytes:
     return zlib.compress(data, level, wbits=31)
 
 
-def _compress_zstd(data: Data, level: int) -> bytes:
+def _compress_zstd(data: Buffer, level: int) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=level))
 
 
@@ -123,7 +120,7 @@ def _compress_snappy(data: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _compress_lz4(data: Data, level: int) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytes:
     """As in Kafka, the default level stands for the fast compressor and any other for the high one."""
     if level != _LZ4_KAFKA_DEFAULT:
         high = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
@@ -144,7 +141,7 @@ def _lz4_block(data: memoryview) -> tuple[bytes, bytes]:
     return _LZ4_LENGTH.pack(len(data) | _LZ4_STORED), bytes(data)
 
 
-def _decompress_gzip(data: Data, limit: int) -> bytes:
+def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     parts: list[bytes] = []
     room = limit
     rest = bytes(data)
@@ -162,7 +159,7 @@ def _decompress_gzip(data: Data, limit: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _decompress_snappy(data: Data, limit: int) -> bytes:
+def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _snappy_block(view, limit, limit)
@@ -189,15 +186,15 @@ def _snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _decompress_lz4(data: Data, limit: int) -> bytes:
+def _decompress_lz4(data: Buffer, limit: int) -> bytes:
     return _bounded(cramjam.lz4, data, lz4_bound(memoryview(data)), limit)
 
 
-def _decompress_zstd(data: Data, limit: int) -> bytes:
+def _decompress_zstd(data: Buffer, limit: int) -> bytes:
     return _bounded(cramjam.zstd, data, zstd_bound(memoryview(data)), limit)
 
 
-def _bounded(codec: _Codec, data: Data, bound: int, limit: int) -> bytes:
+def _bounded(codec: _Codec, data: Buffer, bound: int, limit: int) -> bytes:
     """Unpack freely when the bound from the headers is within the limit, else into a buffer of the limit."""
     if bound <= limit:
         return bytes(codec.decompress(data))
@@ -209,12 +206,12 @@ def _bounded(codec: _Codec, data: Data, bound: int, limit: int) -> bytes:
     return bytes(memoryview(output)[:size])
 
 
-_COMPRESSORS: dict[Compression, Callable[[Data, int], bytes]] = {
+_COMPRESSORS: dict[Compression, Callable[[Buffer, int], bytes]] = {
     Compression.GZIP: _compress_gzip,
     Compression.LZ4: _compress_lz4,
     Compression.ZSTD: _compress_zstd,
 }
-_DECOMPRESSORS: dict[Compression, Callable[[Data, int], bytes]] = {
+_DECOMPRESSORS: dict[Compression, Callable[[Buffer, int], bytes]] = {
     Compression.GZIP: _decompress_gzip,
     Compression.SNAPPY: _decompress_snappy,
     Compression.LZ4: _decompress_lz4,

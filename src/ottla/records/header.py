@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from ottla.records.buffers import Buffer
 from ottla.records.compression import Compression
 from ottla.records.errors import CorruptBatch
 
@@ -115,7 +116,7 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
 
 
-def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, unchecked; CorruptBatch when fewer than 61 bytes are there."""
     if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
         there = max(0, len(buffer) - max(position, 0))
@@ -138,7 +139,7 @@ def shape_problem(header: BatchHeader) -> str | None:
     return None
 
 
-def crc_of(buffer: bytes | bytearray | memoryview, position: int, size: int) -> int:
+def crc_of(buffer: Buffer, position: int, size: int) -> int:
     """The CRC32C that a batch of `size` bytes at `position` should carry."""
     return crc32c(memoryview(buffer)[position + CRC_START : position + size])
 
@@ -159,7 +160,7 @@ def crc_problem(expected: int, actual: int) -> str:
     return f"crc is {actual:#010x}, the header says {expected:#010x}"
 
 
-def check_batch(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> None:
+def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """CorruptBatch unless the batch is whole, of magic 2, of a possible shape, and its CRC is right."""
     problem = shape_problem(header)
     if problem is None and len(buffer) - position < header.size:

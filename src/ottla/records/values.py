@@ -5,14 +5,10 @@ Everything here is immutable. A field may be added to a summary; the fields of `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from ottla.records.header import BatchHeader
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-"""What is read from: anything with bytes in it. A ``memoryview`` must be of plain, contiguous bytes."""
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -52,7 +48,7 @@ class BatchSummary(NamedTuple):
 class Scan(NamedTuple):
     """The whole, valid batches at the start of a range of bytes."""
 
-    batches: Sequence[tuple[int, BatchHeader]]
+    batches: list[tuple[int, BatchHeader]]
     end: int
     """The first byte after the last valid batch."""
     problem: str | None
