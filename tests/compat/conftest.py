@@ -22,6 +22,9 @@ class MakeTopic(Protocol):
     def __call__(self, partitions: int = 1, **configs: str) -> str: ...
 
 
+Connect = Callable[[str, str], Client]
+
+
 class StartBroker(Protocol):
     def __call__(self, **configs: str) -> RunningBroker: ...
 
@@ -38,12 +41,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A scenario that takes `client` runs over every library; `producing` and `consuming` make the matrix."""
+    """A scenario that takes `client` runs over every library; `producing` and `consuming` make the matrix.
+
+    One with a broker of its own takes the name of the `library`, to `connect` it there.
+    """
     features = {f for mark in metafunc.definition.iter_markers("needs") for f in mark.args}
     names = [name for name, kind in CLIENTS.items() if not features & kind.lacks]
     for fixture in ("client", "producing", "consuming"):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, names, indirect=True)
+    if "library" in metafunc.fixturenames:
+        metafunc.parametrize("library", names)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -81,7 +89,7 @@ def start_own_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[[str, str], Client]]:
+def connect() -> Iterator[Connect]:
     """Makes clients of any library for any broker, and closes them."""
     made: list[Client] = []
 
@@ -94,22 +102,22 @@ def connect() -> Iterator[Callable[[str, str], Client]]:
         client.close()
 
 
-def _client(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+def _client(request: pytest.FixtureRequest, connect: Connect) -> Client:
     return connect(request.param, request.getfixturevalue("bootstrap_servers"))
 
 
 @pytest.fixture
-def client(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+def client(request: pytest.FixtureRequest, connect: Connect) -> Client:
     return _client(request, connect)
 
 
 @pytest.fixture
-def producing(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+def producing(request: pytest.FixtureRequest, connect: Connect) -> Client:
     return _client(request, connect)
 
 
 @pytest.fixture
-def consuming(request: pytest.FixtureRequest, connect: Callable[[str, str], Client]) -> Client:
+def consuming(request: pytest.FixtureRequest, connect: Connect) -> Client:
     return _client(request, connect)
 
 

@@ -32,9 +32,7 @@ def test_idempotent_producers_one_after_the_other(client: Client, make_topic: Ma
             assert producer.send(topic, b"%d" % turn).result().offset == turn
 
 
-def test_an_idempotent_producer_goes_on_after_its_records_were_deleted(
-    client: Client, make_topic: MakeTopic
-) -> None:
+def test_an_idempotent_producer_goes_on_after_its_records_were_deleted(client: Client, make_topic: MakeTopic) -> None:
     topic, admin = make_topic(), client.admin()
     producer = client.producer(idempotent=True)
     producer.send_all(topic, [b"old"] * 5)

@@ -46,10 +46,14 @@ def test_a_waiting_consumer_gets_a_record_at_once(client: Client, make_topic: Ma
 
 def test_a_record_in_one_of_many_waiting_partitions(client: Client, make_topic: MakeTopic) -> None:
     topic = make_topic(20)
+    producer = client.producer()
+    for partition in range(20):
+        producer.send(topic, b"first", partition=partition)
+    producer.flush()
     consumer = client.consumer(fetch_max_wait_ms=LONG)
     consumer.assign({TP(topic, partition): 0 for partition in range(20)})
-    assert consumer.poll(0.3) == []
-    producer = client.producer()
+    assert len(take(consumer, 20)) == 20
+    assert consumer.poll(0.3) == []  # now one fetch waits for all of them
     for partition in (13, 2, 13):
         waiting = Waiting(consumer)
         started = time.monotonic()

@@ -79,9 +79,7 @@ def test_acknowledgements(client: Client, make_topic: MakeTopic, acks: object) -
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_a_stream_over_partitions_keeps_order_in_each(
-    client: Client, make_topic: MakeTopic, compression: str
-) -> None:
+def test_a_stream_over_partitions_keeps_order_in_each(client: Client, make_topic: MakeTopic, compression: str) -> None:
     topic, partitions, each = make_topic(4), 4, 1_500
     producer = client.producer(compression=given(compression), linger_ms=10, idempotent=True)
     deliveries = [
@@ -103,9 +101,7 @@ def test_a_stream_over_partitions_keeps_order_in_each(
 def test_keys_choose_partitions_that_exist(client: Client, make_topic: MakeTopic) -> None:
     topic = make_topic(6)
     producer = client.producer()
-    deliveries = {
-        b"%d" % number: producer.send(topic, b"", b"%d" % number, partition=None) for number in range(60)
-    }
+    deliveries = {b"%d" % number: producer.send(topic, b"", b"%d" % number, partition=None) for number in range(60)}
     producer.flush()
     chosen = {key: delivery.result().partition for key, delivery in deliveries.items()}
     assert set(chosen.values()) == set(range(6))

@@ -113,9 +113,7 @@ def test_the_record_with_the_maximum_timestamp(client: Client, make_topic: MakeT
 
 
 @pytest.mark.parametrize("compression", [None, "snappy"])
-def test_reading_from_the_middle_of_a_batch(
-    client: Client, make_topic: MakeTopic, compression: str | None
-) -> None:
+def test_reading_from_the_middle_of_a_batch(client: Client, make_topic: MakeTopic, compression: str | None) -> None:
     topic = make_topic()
     client.producer(compression=compression, linger_ms=100).send_all(topic, [b"%d" % n for n in range(100)])
     consumer = client.consumer()
@@ -168,7 +166,7 @@ def test_the_latest_offset_sees_only_what_comes_after(client: Client, make_topic
 @pytest.mark.parametrize("offset", [2, 1_000])
 def test_an_offset_out_of_range(client: Client, make_topic: MakeTopic, reset: str, offset: int) -> None:
     """Offset 2 was deleted, offset 1,000 was never there; `auto.offset.reset` says what happens."""
-    topic, tp = make_topic(), None
+    topic = make_topic()
     tp = TP(topic, 0)
     producer = client.producer()
     producer.send_all(topic, [b"%d" % n for n in range(10)])

@@ -279,9 +279,7 @@ class Admin(base.Admin):
         brokers = {b["node_id"]: f"{b['host']}:{b['port']}" for b in found["brokers"]}
         return base.ClusterInfo(found["cluster_id"], found["controller_id"], brokers)
 
-    def list_offset(
-        self, partition: TP, spec: Literal["earliest", "latest", "max_timestamp"]
-    ) -> tuple[int, int]:
+    def list_offset(self, partition: TP, spec: Literal["earliest", "latest", "max_timestamp"]) -> tuple[int, int]:
         raise TypeError("aiokafka's admin client does not speak ListOffsets")
 
     def shut(self) -> None:

@@ -43,6 +43,7 @@ class Code(IntEnum):
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
     INVALID_RECORD = 87
+    UNKNOWN_TOPIC_ID = 100
 
 
 class ClientError(Exception):

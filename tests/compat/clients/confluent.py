@@ -297,9 +297,7 @@ class Admin(base.Admin):
         brokers = {node.id: f"{node.host}:{node.port}" for node in found.nodes}
         return base.ClusterInfo(found.cluster_id, found.controller.id, brokers)
 
-    def list_offset(
-        self, partition: TP, spec: Literal["earliest", "latest", "max_timestamp"]
-    ) -> tuple[int, int]:
+    def list_offset(self, partition: TP, spec: Literal["earliest", "latest", "max_timestamp"]) -> tuple[int, int]:
         found = _one(self._admin.list_offsets({TopicPartition(*partition): SPECS[spec]()}))
         return found.offset, found.timestamp
 

@@ -203,9 +203,7 @@ class Admin(base.Admin):
             (topic,) = self._admin.describe_topics([name])
         raise_for(topic["error_code"], None)
         return [
-            base.PartitionInfo(
-                p["partition_index"], p["leader_id"], tuple(p["replica_nodes"]), tuple(p["isr_nodes"])
-            )
+            base.PartitionInfo(p["partition_index"], p["leader_id"], tuple(p["replica_nodes"]), tuple(p["isr_nodes"]))
             for p in sorted(topic["partitions"], key=lambda p: p["partition_index"])
         ]
 
@@ -257,9 +255,7 @@ class Admin(base.Admin):
         brokers = {b["broker_id"]: f"{b['host']}:{b['port']}" for b in found["brokers"]}
         return base.ClusterInfo(found["cluster_id"], found["controller_id"], brokers)
 
-    def list_offset(
-        self, partition: TP, spec: Literal["earliest", "latest", "max_timestamp"]
-    ) -> tuple[int, int]:
+    def list_offset(self, partition: TP, spec: Literal["earliest", "latest", "max_timestamp"]) -> tuple[int, int]:
         tp = TopicPartition(*partition)
         with translated():
             found = self._admin.list_partition_offsets({tp: SPECS[spec]})[tp]
