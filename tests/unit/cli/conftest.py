@@ -7,32 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from cli_results import Ottla, Result
 
 from ottla.broker.broker import Broker
 from ottla.cli.main import main
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def text(self) -> str:
-        return self.out.decode()
-
-    @property
-    def lines(self) -> list[str]:
-        return self.text.splitlines()
-
-
-Ottla = Callable[..., Result]
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_results import Ottla
 
-from conftest import Ottla
 from ottla import __version__
 from ottla.cli import main as cli_main
 from ottla.records import KERNELS

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
-from conftest import Ottla
+from cli_results import Ottla
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 ALL = ("--from-beginning", "--exit-at-end")

@@ -7,8 +7,7 @@ import re
 from uuid import uuid4
 
 import pytest
-
-from conftest import Ottla
+from cli_results import Ottla
 
 
 def fresh() -> str:
