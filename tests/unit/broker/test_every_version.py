@@ -1,0 +1,127 @@
+"""Every API in every version that is advertised answers a sensible request with what the schema of that version says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+import ottla
+from ottla.broker.handlers import HANDLERS
+from ottla.protocol.apis import ApiKey
+from ottla.records import decode_batch
+from unit.broker.wire import Wire, batch, fetch_request
+
+SERVED = [(key, version) for key, h in sorted(HANDLERS.items()) for version in range(h.first, h.last + 1)]
+IDS = [f"{HANDLERS[key].name}-v{version}" for key, version in SERVED]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ottla.Broker]:
+    with ottla.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def topic(broker: ottla.Broker) -> Any:
+    with Wire(broker.bootstrap_servers) as wire:
+        created = wire.create_topic("orders", 2, retention_ms="86400000")
+        assert wire.produce("orders", batch(b"a", b"b", b"c")).error_code == 0
+    return created
+
+
+def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
+    named = {"name": "orders", "topic_id": topic_id}
+    produced = [{"index": 1, "records": batch(b"x")}]
+    resource = {"resource_type": 2, "resource_name": "orders"}
+    retention = {"name": "retention.ms", "value": "1234567", "config_operation": 0}
+    wish = {"name": f"new-{version}", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    fetch = fetch_request("orders", 0)
+    fetch["topics"][0]["topic_id"] = topic_id
+    return {
+        ApiKey.PRODUCE: {
+            "transactional_id": None, "acks": 1, "timeout": 1, "topic_data": [{**named, "partition_data": produced}],
+        },
+        ApiKey.FETCH: fetch,
+        ApiKey.LIST_OFFSETS: {
+            "replica_id": -1, "isolation_level": 0, "timeout": 1,
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+        },
+        ApiKey.METADATA: {"topics": [{"name": "orders", "topic_id": None}]},
+        ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1.0"},
+        ApiKey.CREATE_TOPICS: {"topics": [wish]},
+        ApiKey.DELETE_TOPICS: {
+            "topic_names": [f"gone-{version}"], "topics": [{"name": f"gone-{version}", "topic_id": None}], "timeout": 1,
+        },
+        ApiKey.DELETE_RECORDS: {
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout": 1,
+        },
+        ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": 1},
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": [{"topic": "orders", "partitions": [{"partition": 0, "leader_epoch": 0}]}]},
+        ApiKey.DESCRIBE_CONFIGS: {"resources": [{**resource, "configuration_keys": ["retention.ms"]}]},
+        ApiKey.ALTER_CONFIGS: {"resources": [{**resource, "configs": [{"name": "retention.ms", "value": "86400000"}]}]},
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}], "validate_only": True},
+        ApiKey.DESCRIBE_LOG_DIRS: {"topics": None},
+        ApiKey.CREATE_PARTITIONS: {
+            "topics": [{"name": "orders", "count": 3, "assignments": None}], "timeout": 1, "validate_only": True,
+        },
+        ApiKey.DESCRIBE_CLUSTER: {},
+        ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "orders", "partition_indexes": [0]}]},
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": "orders"}]},
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: {"topics": None},
+    }  # fmt: skip
+
+
+def errors_in(answer: Any) -> set[int]:
+    """All error codes anywhere in an answer."""
+    if isinstance(answer, list | tuple):
+        return {code for item in answer for code in errors_in(item)}
+    if not hasattr(answer, "__slots__") or isinstance(answer, bytes):
+        return set()
+    found = {getattr(answer, name) for name in answer.__slots__ if name == "error_code"}
+    return found | {code for name in answer.__slots__ for code in errors_in(getattr(answer, name))}
+
+
+@pytest.mark.parametrize(("key", "version"), SERVED, ids=IDS)
+def test_a_sensible_request_succeeds(broker: ottla.Broker, topic: Any, key: int, version: int) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        if key == ApiKey.DELETE_TOPICS:
+            wire.create_topic(f"gone-{version}")
+        answer = wire.call(key, version, requests(version, topic.topic_id)[key])
+        assert errors_in(answer) <= {0}
+        # The connection is in step: another request is answered on it.
+        assert wire.call(ApiKey.METADATA, 9, {"topics": []}).controller_id == 1
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+def test_every_version_of_fetch_brings_the_same_records(broker: ottla.Broker, topic: Any, version: int) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        answer = wire.call(ApiKey.FETCH, version, requests(version, topic.topic_id)[ApiKey.FETCH])
+    records = decode_batch(answer.responses[0].partitions[0].records)
+    assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+def test_only_what_is_served_is_advertised(broker: ottla.Broker) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        answer = wire.call(ApiKey.API_VERSIONS, 0, {})
+    assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == {
+        key: (handler.first, handler.last) for key, handler in HANDLERS.items()
+    }
+
+
+def test_a_too_new_api_versions_request_is_answered_in_version_0(broker: ottla.Broker) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        # A header and body that only a client of the future understands.
+        wire.socket.sendall(bytes.fromhex("0000000e 0012 7fff 00000007 0001 78 00 ff ff"))
+        answer = wire.receive(ApiKey.API_VERSIONS, 0)
+    assert answer.error_code == 35
+    assert len(answer.api_keys) == len(HANDLERS)
+
+
+def test_a_version_or_api_that_is_not_served_closes_the_connection(broker: ottla.Broker) -> None:
+    for header in ("0003 7fff", "0000 0000", "000b 0005", "7fff 0000"):
+        with Wire(broker.bootstrap_servers) as wire:
+            wire.socket.sendall(bytes.fromhex(f"0000000a {header} 00000007 ffff"))
+            assert wire.is_closed(), header
