@@ -42,18 +42,21 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class StickyPartitioner:
-    """Keys by their hash; records without one stay on a partition until `next_batch`, to fill batches."""
+    """Keys by their hash; records without one stay on a partition for so many bytes, which fills batches."""
 
-    def __init__(self, partitions: int, *, choose: Callable[[Sequence[int]], int]) -> None:
+    def __init__(self, partitions: int, *, sticky_bytes: int, choose: Callable[[Sequence[int]], int]) -> None:
         self.partitions = partitions
+        self._sticky_bytes = sticky_bytes
         self._choose = choose
         self._current = choose(range(partitions))
+        self._bytes = 0
 
-    def partition(self, key: bytes | None) -> int:
-        return self._current if key is None else partition_for_key(key, self.partitions)
-
-    def next_batch(self, partition: int) -> None:
-        """The batch of this partition is full: records without a key move on."""
-        if partition == self._current and self.partitions > 1:
-            others = [other for other in range(self.partitions) if other != partition]
-            self._current = self._choose(others)
+    def partition(self, key: bytes | None, size: int) -> int:
+        """The partition of the next record, which has this size."""
+        if key is not None:
+            return partition_for_key(key, self.partitions)
+        if self._bytes >= self._sticky_bytes and self.partitions > 1:
+            others = [other for other in range(self.partitions) if other != self._current]
+            self._current, self._bytes = self._choose(others), 0
+        self._bytes += size
+        return self._current

@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.clients import calls
 from ottla.clients.calls import Appended
@@ -24,17 +24,23 @@ from ottla.records import BATCH_OVERHEAD, Compression, Headers, Record, encode_b
 from ottla.types import Millis, TopicPartition
 
 ALL_REPLICAS = -1
+STICKY_BYTES = 16 * 1024
 DEFAULT_BATCH_BYTES = 512 * 1024
 DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
 _RECORD_OVERHEAD = 12
 
 
 @dataclass(slots=True)
+class _Batch:
+    records: list[Record] = field(default_factory=list)
+    size: int = BATCH_OVERHEAD
+
+
+@dataclass(slots=True)
 class _Queue:
     """What waits for one partition: batches, of which the last still grows."""
 
-    batches: deque[list[Record]] = field(default_factory=deque)
-    last_bytes: int = 0
+    batches: deque[_Batch] = field(default_factory=deque)
     in_flight: bool = False
 
 
@@ -62,7 +68,7 @@ class PlainProducer:
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
         self._timeout_ms = timeout_ms
-        self._partitioner = StickyPartitioner(len(info.partitions), choose=random.choice)
+        self._partitioner = StickyPartitioner(len(info.partitions), sticky_bytes=STICKY_BYTES, choose=random.choice)
         self._queues = {key.partition: _Queue() for key in info.topic_partitions}
         self._buffered = 0
         self._moved = asyncio.Event()
@@ -79,22 +85,24 @@ class PlainProducer:
         partition: int | None = None,
     ) -> None:
         """Queue one record; nothing is sent before the next `ready` or `flush`."""
-        chosen = self._partitioner.partition(key) if partition is None else partition
+        size = _size_of(key, value, headers)
+        chosen = self._partitioner.partition(key, size) if partition is None else partition
         queue = self._queues.get(chosen)
         if queue is None:
             raise InvalidPartitions(
                 f"topic {self.topic} has no partition {chosen}: it has 0 to {len(self._queues) - 1}"
             )
-        size = _size_of(key, value, headers)
-        if not queue.batches or queue.last_bytes + size > self._batch_bytes:
-            if queue.batches:
-                self._partitioner.next_batch(chosen)
-            queue.batches.append([])
-            queue.last_bytes = BATCH_OVERHEAD
-        batch = queue.batches[-1]
-        batch.append(Record(len(batch), timestamp, key, value, headers))
-        queue.last_bytes += size
+        batch = queue.batches[-1] if queue.batches else self._next_batch(queue)
+        if batch.records and batch.size + size > self._batch_bytes:
+            batch = self._next_batch(queue)
+        batch.records.append(Record(len(batch.records), timestamp, key, value, headers))
+        batch.size += size
         self._buffered += size
+
+    def _next_batch(self, queue: _Queue) -> _Batch:
+        queue.batches.append(_Batch())
+        self._buffered += BATCH_OVERHEAD
+        return queue.batches[-1]
 
     async def ready(self) -> None:
         """Send what waits, and come back when there is room for more."""
@@ -128,7 +136,7 @@ class PlainProducer:
 
     def _send_waiting(self) -> None:
         """One request a leader, with one batch of each of its partitions that has none in flight."""
-        shares: dict[object, dict[TopicPartition, list[Record]]] = {}
+        shares: dict[object, dict[TopicPartition, _Batch]] = {}
         for partition, queue in self._queues.items():
             if queue.batches and not queue.in_flight and self._failure is None:
                 key = TopicPartition(self.topic, partition)
@@ -147,17 +155,17 @@ class PlainProducer:
             self._send_waiting()
         self._moved.set()
 
-    async def _deliver(self, batches: Mapping[TopicPartition, list[Record]]) -> None:
-        outcomes = await self._cluster.by_leader(
-            {key: encode_batch(records, compression=self._compression) for key, records in batches.items()},
-            self._send,
-        )
-        for key, records in batches.items():
+    async def _deliver(self, batches: Mapping[TopicPartition, _Batch]) -> None:
+        encoded = {key: encode_batch(one.records, compression=self._compression) for key, one in batches.items()}
+        outcomes = await self._cluster.by_leader(encoded, self._send)
+        for key, one in batches.items():
             outcome = outcomes[key]
             if isinstance(outcome, KafkaError):
-                await self._refused(key, records, outcome)
+                await self._refused(key, one.records, outcome)
             else:
-                self._acknowledge(key, records)
+                self.acknowledged += len(one.records)
+                self.partitions_used.add(key.partition)
+            self._buffered -= one.size
             self._queues[key.partition].in_flight = False
 
     async def _send(
@@ -177,16 +185,8 @@ class PlainProducer:
             )
         middle = len(records) // 2
         for half in (records[:middle], records[middle:]):
-            renumbered = [
-                Record(offset, record.timestamp, record.key, record.value, record.headers)
-                for offset, record in enumerate(half)
-            ]
-            await self._deliver({key: renumbered})
-
-    def _acknowledge(self, key: TopicPartition, records: list[Record]) -> None:
-        self.acknowledged += len(records)
-        self.partitions_used.add(key.partition)
-        self._buffered -= sum(_size_of(record.key, record.value, record.headers) for record in records)
+            renumbered = [replace(record, offset=offset) for offset, record in enumerate(half)]
+            await self._deliver({key: _Batch(renumbered, 0)})
 
 
 def _size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:

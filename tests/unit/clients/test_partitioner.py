@@ -36,17 +36,20 @@ def test_a_partition_of_a_key_exists_and_stays(key: bytes, partitions: int) -> N
     assert partition_for_key(key, partitions) == partition_for_key(key, partitions)
 
 
-def test_records_without_a_key_stay_on_a_partition_until_its_batch_is_full() -> None:
-    partitioner = StickyPartitioner(3, choose=lambda options: options[0])
-    first = partitioner.partition(None)
-    assert partitioner.partition(None) == first
-    partitioner.next_batch(first + 1)
-    assert partitioner.partition(None) == first, "the batch of another partition was full"
-    partitioner.next_batch(first)
-    assert partitioner.partition(None) != first
+def test_records_without_a_key_stay_on_a_partition_for_some_bytes() -> None:
+    partitioner = StickyPartitioner(3, sticky_bytes=100, choose=lambda options: options[0])
+    seen = [partitioner.partition(None, 40) for _ in range(12)]
+    assert seen == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]
+
+
+def test_keys_do_not_move_the_records_without_one() -> None:
+    partitioner = StickyPartitioner(3, sticky_bytes=100, choose=lambda options: options[0])
+    for number in range(100):
+        assert partitioner.partition(b"%d" % number, 500) == partition_for_key(b"%d" % number, 3)
+    assert partitioner.partition(None, 1) == 0
 
 
 def test_one_partition_is_enough() -> None:
-    partitioner = StickyPartitioner(1, choose=lambda options: options[0])
-    partitioner.next_batch(0)
-    assert partitioner.partition(None) == partitioner.partition(b"key") == 0
+    partitioner = StickyPartitioner(1, sticky_bytes=1, choose=lambda options: options[0])
+    assert {partitioner.partition(None, 10) for _ in range(5)} == {0}
+    assert partitioner.partition(b"key", 1) == 0
