@@ -103,7 +103,8 @@ class Background:
         shortest = min((log.config.flush_ms for log in self._manager.logs.values()), default=_TICK)
         tick = max(_SHORTEST_TICK, min(_TICK, shortest))
         try:
-            await asyncio.wait_for(self._woken.wait(), tick / 1000)
+            async with asyncio.timeout(tick / 1000):
+                await self._woken.wait()
         except TimeoutError:
             return
         self._woken.clear()
@@ -125,10 +126,10 @@ class Background:
         rolled, manager.rolled_logs = manager.rolled_logs, {}
         for log in rolled:
             if not log.closed:
-                await manager.flusher.flush(log, inactive_only=True)
+                await manager.flusher.complete_segments_flushed(log)
         for log in list(manager.logs.values()):
             if log.dirty_since >= 0 and now - log.dirty_since >= log.config.flush_ms and not log.closed:
-                await manager.flusher.flush(log)
+                await manager.flusher.flushed(log, log.log_end_offset)
 
     async def _retention(self, now: Millis) -> None:
         manager = self._manager

@@ -19,23 +19,28 @@ class Flusher:
     async def flushed(self, log: Log, offset: int) -> None:
         """Return once everything below `offset` is on disk; KafkaStorageError if the disk refuses."""
         while log.recovery_point < offset:
-            running = self._running.get(log)
-            if running is None:
-                running = self._running[log] = asyncio.ensure_future(self._flush(log))
-            # Several wait for it: who gives up must not take it away from the others.
-            await asyncio.shield(running)
+            await self._join(log, complete_only=False)
 
-    async def _flush(self, log: Log) -> None:
+    async def complete_segments_flushed(self, log: Log) -> None:
+        """Return once the segments are on disk that are no longer written to."""
+        end_offset = log.segments.active.base_offset
+        while log.recovery_point < end_offset:
+            await self._join(log, complete_only=True)
+
+    async def _join(self, log: Log, *, complete_only: bool) -> None:
+        """Wait for the flush that is running, or for one that starts now."""
+        running = self._running.get(log)
+        if running is None:
+            running = self._running[log] = asyncio.ensure_future(self._flush(log, complete_only))
+        # Several wait for it: who gives up must not take it away from the others.
+        await asyncio.shield(running)
+
+    async def _flush(self, log: Log, complete_only: bool) -> None:
         # The rest of what this turn of the loop appends should be in it as well.
         await asyncio.sleep(0)
         try:
-            job = log.begin_flush()
+            job = log.begin_flush(complete_only=complete_only)
             await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
             log.complete_flush(job)
         finally:
             self._running.pop(log, None)
-
-    async def flush(self, log: Log, *, inactive_only: bool = False) -> None:
-        """Flush what there is now, after the flush that may be running."""
-        end = log.segments.active.base_offset if inactive_only else log.log_end_offset
-        await self.flushed(log, end)

@@ -448,22 +448,25 @@ class Log:
 
     # ── flush and close ─────────────────────────────────────────────────────────────────────────────────
 
-    def begin_flush(self) -> FlushJob:
-        """What a flush of everything up to now has to do: run the job in any thread, then call `complete_flush`."""
+    def begin_flush(self, *, complete_only: bool = False) -> FlushJob:
+        """What a flush has to do: run the job in any thread, then call `complete_flush`.
+
+        It is about everything up to now, or only about the segments that are no longer written to.
+        """
+        active = self.segments.active
         files, paths = [], []
-        for number in range(self.segments.number_for(self.recovery_point), len(self.segments)):
+        for number in range(self.segments.number_for(self.recovery_point), len(self.segments) - 1):
             segment = self.segments[number]
             files.append(segment.open())
-            if segment is not self.segments.active:
-                paths += segment.paths[1:]
-                paths.append(snapshot_path(self._directory, segment.base_offset))
-        active = self.segments.active
+            paths += [*segment.paths[1:], snapshot_path(self._directory, segment.base_offset)]
+        if not complete_only:
+            files.append(active.open())
         if active.base_offset != self._named:
             paths.append(snapshot_path(self._directory, active.base_offset))
             paths.append(os.path.join(self._directory, LEADER_EPOCH_CHECKPOINT))
             paths.append(self._directory)
             self._named = active.base_offset
-        return FlushJob(files, paths, self.log_end_offset)
+        return FlushJob(files, paths, active.base_offset if complete_only else self.log_end_offset)
 
     def complete_flush(self, job: FlushJob) -> None:
         self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
