@@ -107,14 +107,14 @@ def test_using_a_broker_that_is_not_running_is_told() -> None:
 
 
 def test_metrics_and_health_are_served_when_asked_for() -> None:
-    with ottla.Broker(config={"ottla.metrics.listener": "127.0.0.1:0"}) as broker:
-        with Wire(broker.bootstrap_servers) as wire:
-            wire.create_topic("orders")
-            wire.produce("orders", batch(b"x"))
-            assert broker.metrics_address is not None
-            base = "http://{}:{}".format(*broker.metrics_address)
-            text = urllib.request.urlopen(f"{base}/metrics", timeout=10).read().decode()
-            assert urllib.request.urlopen(f"{base}/healthz", timeout=10).status == 200
+    configs = {"ottla.metrics.listener": "127.0.0.1:0"}
+    with ottla.Broker(config=configs) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("orders")
+        wire.produce("orders", batch(b"x"))
+        assert broker.metrics_address is not None
+        base = "http://{}:{}".format(*broker.metrics_address)
+        text = urllib.request.urlopen(f"{base}/metrics", timeout=10).read().decode()
+        assert urllib.request.urlopen(f"{base}/healthz", timeout=10).status == 200
     assert 'ottla_log_end_offset{topic="orders",partition="0"} 1' in text
     assert 'ottla_topic_bytes_in_total{topic="orders"}' in text
     assert "ottla_connections 1" in text

@@ -1,4 +1,5 @@
-"""Every API in every version that is advertised answers a sensible request with what the schema of that version says."""
+"""Every API in every version that is advertised answers a sensible request with what the schema of that version
+says."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
             "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "offset": 0}]}], "timeout": 1,
         },
         ApiKey.INIT_PRODUCER_ID: {"transactional_id": None, "transaction_timeout": 1},
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": [{"topic": "orders", "partitions": [{"partition": 0, "leader_epoch": 0}]}]},
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": [{"topic": "orders", "partitions": [{"partition": 0,
+        "leader_epoch": 0}]}]},
         ApiKey.DESCRIBE_CONFIGS: {"resources": [{**resource, "configuration_keys": ["retention.ms"]}]},
         ApiKey.ALTER_CONFIGS: {"resources": [{**resource, "configs": [{"name": "retention.ms", "value": "86400000"}]}]},
         ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}], "validate_only": True},
