@@ -1,0 +1,29 @@
+"""A few of the rounds that `make crash` runs many of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.crash.broker_process import ROOT
+
+ROUNDS = 4
+SECONDS = 170
+
+
+@pytest.mark.timeout(SECONDS + 10)
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+    """Producers of three libraries, with and without idempotence; every record is where its producer was told.
+
+    In a process of its own, because the clients leave sockets behind when a broker dies under them.
+    """
+    command = [sys.executable, "-m", "tests.crash.torture", "--rounds", str(ROUNDS), "--seed", "1"]
+    command += ["--directory", str(tmp_path / "torture")]
+    run = subprocess.run(
+        command, cwd=ROOT, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    print(run.stdout)
+    assert run.returncode == 0
+    assert f"{ROUNDS} rounds" in run.stdout
