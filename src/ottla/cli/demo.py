@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
@@ -42,7 +43,7 @@ MAX_BYTES = 1_000_000_000
 STEADY_RECORDS = 1_000
 DRAIN_SECONDS = 60.0
 SEGMENT_BYTES = 64 * 1024 * 1024
-_MARKER = "ottla-demo"
+_MARKER = "demo.pid"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +85,23 @@ def _fresh_directory(wanted: Path | None) -> Path:
             raise OttlaError(f"{wanted} is not empty: name a new directory")
         wanted.mkdir(parents=True, exist_ok=True)
         return wanted
-    parent = Path(tempfile.gettempdir())
-    for old in parent.glob("ottla-demo-*"):
-        if (old / _MARKER).is_file() and old.owner() == Path.home().owner():
+    for old in Path(tempfile.gettempdir()).glob("ottla-demo-*"):
+        if old.stat().st_uid == os.getuid() and _is_left_over(old / _MARKER):
             shutil.rmtree(old, ignore_errors=True)
     directory = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
-    (directory / _MARKER).touch()
+    (directory / _MARKER).write_text(str(os.getpid()))
     return directory
+
+
+def _is_left_over(marker: Path) -> bool:
+    """The demo that made this directory has ended."""
+    try:
+        os.kill(int(marker.read_text()), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 @dataclass
@@ -226,13 +237,16 @@ async def _show_progress(ledger: Ledger, seconds: float, limit: int) -> None:
 def _progress_text(ledger: Ledger, rates: Sequence[float], seconds: float, share: float) -> str:
     size = ledger.record_bytes / 1e6
     text = (
-        f"in {rates[0] * size:6.1f} MB/s {rates[0]:9,.0f} records/s   out {rates[1] * size:6.1f} MB/s   "
+        f"in {rates[0] * size:5.1f} MB/s {rates[0]:8,.0f} records/s  out {rates[1] * size:5.1f} MB/s  "
         f"behind {ledger.lag:,}"
     )
-    return f"  {_bar(share)} {text}" if sys.stdout.isatty() else f"  {seconds:4.1f} s  {text}"
+    if not sys.stdout.isatty():
+        return f"  {seconds:4.1f} s  {text}"
+    # A line that wraps could not be written over.
+    return f"{_bar(share)}  {text}"[: shutil.get_terminal_size().columns - 1]
 
 
-def _bar(share: float, width: int = 24) -> str:
+def _bar(share: float, width: int = 16) -> str:
     """
     >>> _bar(0.5, 4)
     '[##  ]  50%'

@@ -82,7 +82,8 @@ class Progress:
         now = time.monotonic()
         if self._enabled and now >= self._next:
             self._next = now + PROGRESS_SECONDS
-            self._show(f"{plural(records, 'record')}  {megabytes(size)}  {megabytes(size / self.seconds)}/s")
+            rates = f"{records / self.seconds:,.0f} records/s  {megabytes(size / self.seconds)}/s"
+            self._show(f"{plural(records, 'record')}  {megabytes(size)}  {rates}")
 
     def clear(self) -> None:
         if self._shown:

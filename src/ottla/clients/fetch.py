@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ottla.clients.calls import LAST_FETCH_BY_NAME, by_topic, newest_version, read_error, topic_names
-from ottla.clients.cluster import Cluster
+from ottla.clients.cluster import MISSING_GRACE_MS, Cluster
 from ottla.clients.metadata import Node
 from ottla.clients.retry import Attempts
-from ottla.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange
+from ottla.errors import CorruptMessage, KafkaError, LeaderNotAvailable, OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.net.client import Connection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -144,10 +144,15 @@ class Fetcher:
         if not await self._attempts.pause():
             raise reason
         try:
-            await self._cluster.refresh(topics)
+            answer = await self._cluster.refresh(topics)
         except KafkaError as error:
             if not error.retriable:
                 raise
+            return
+        for topic in answer.topics.values():
+            missing = isinstance(topic.error, UnknownTopicOrPartition)
+            if missing and self._attempts.elapsed_ms >= MISSING_GRACE_MS:
+                raise UnknownTopicOrPartition(f"topic {topic.name} does not exist any more")
 
     async def _fetch(self, node: Node, positions: Mapping[TopicPartition, int]) -> list[Outcome]:
         try:

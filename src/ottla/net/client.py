@@ -40,7 +40,7 @@ def api_title(api_key: int) -> str:
 
 
 class CannotConnect(NetworkException):
-    """No connection could be made."""
+    """No connection could be made, or nobody answered on it."""
 
 
 class Disconnected(NetworkException):
@@ -192,7 +192,8 @@ class Connection:
                 version = _version_to_fall_back_to(answer, version)
                 answer = await self._exchange(ApiKey.API_VERSIONS, version, message, timeout_ms)
         except (Disconnected, RequestTimedOut) as error:
-            raise NotKafka(_why_not_kafka(self.address, error)) from None
+            # Maybe a broker that is just starting or ending: who knows it to be one may try again.
+            raise CannotConnect(_why_no_answer(self.address, error)) from None
         if answer.error_code:
             raise NotKafka(
                 f"the broker at {self.address} refused to say what it serves (error code {answer.error_code})"
@@ -367,7 +368,7 @@ def _why_not_connected(address: str, problem: OSError | None) -> str:
     return f"cannot connect to {address}: {problem or 'it has no address'}"
 
 
-def _why_not_kafka(address: str, error: OttlaError) -> str:
+def _why_no_answer(address: str, error: OttlaError) -> str:
     return (
         f"{address} accepted the connection but did not answer as a Kafka broker does ({error}): "
         "check that this is the port of a PLAINTEXT listener"

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from cli_results import Ottla, Result
+from tests.unit.cli.cli_results import Ottla, Result
 
 from ottla.broker.broker import Broker
 from ottla.cli.main import main

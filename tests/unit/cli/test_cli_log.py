@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cli_results import Ottla
+from tests.unit.cli.cli_results import Ottla
 
 from ottla.broker.broker import Broker
 

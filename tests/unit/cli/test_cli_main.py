@@ -7,11 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_results import Ottla
+from tests.unit.cli.cli_results import Ottla
 
 from ottla import __version__
 from ottla.cli import main as cli_main
@@ -170,6 +171,15 @@ def test_the_file_the_overrides_and_the_options_count_in_this_order(start: Start
     process.terminate()
     _, err = process.communicate(timeout=30)
     assert all(line.startswith("{") for line in err.decode().splitlines())
+
+
+def test_metrics_are_served_where_the_line_says(start: Start, tmp_path: Path) -> None:
+    listen = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+    line, _ = ready(start("broker", *listen, "--data-dir", str(tmp_path)))
+    match = re.search(r"metrics on (http://127\.0\.0\.1:\d+/metrics)", line)
+    assert match is not None, line
+    with urllib.request.urlopen(match[1], timeout=20) as response:
+        assert b"# TYPE" in response.read()
 
 
 def test_the_demo_checks_every_record_and_sums_up(start: Start, tmp_path: Path) -> None:

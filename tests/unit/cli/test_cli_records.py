@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from cli_results import Ottla
+from tests.unit.cli.cli_results import Ottla
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 ALL = ("--from-beginning", "--exit-at-end")

@@ -7,7 +7,7 @@ import re
 from uuid import uuid4
 
 import pytest
-from cli_results import Ottla
+from tests.unit.cli.cli_results import Ottla
 
 
 def fresh() -> str:

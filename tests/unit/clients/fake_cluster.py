@@ -181,7 +181,8 @@ class FakeCluster:
     def _name(self, topic: Any, plain: str) -> str:
         if topic.topic_id is None:
             return str(plain)
-        return next(key.topic for key in self.leaders if self.topic_id(key.topic) == topic.topic_id)
+        names = {self.topic_id(key.topic): key.topic for key in self.leaders}
+        return names.get(topic.topic_id, "deleted")
 
     def _error(self, api_key: int, key: TopicPartition, broker: int) -> int:
         failure = self._next_failure(api_key, key)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from fake_cluster import HANG_UP, FakeCluster
+from tests.unit.clients.fake_cluster import HANG_UP, FakeCluster
 
 from ottla.clients.cluster import Cluster
 from ottla.clients.wire import NewTopic, WireClient
@@ -217,6 +217,16 @@ def test_batches_that_are_cut_off_come_with_the_next_fetch(partition_max_bytes: 
     run(test)
 
 
+def test_a_broker_that_hangs_up_while_it_starts_is_tried_again() -> None:
+    async def test(cluster: FakeCluster, client: WireClient) -> None:
+        (key,) = cluster.add_topic("t", [1])
+        await client.topic("t")
+        cluster.fail(ApiKey.API_VERSIONS, None, HANG_UP, HANG_UP)
+        assert (await client.produce({key: batch(b"x")}))[key].base_offset == 0
+
+    run(test)
+
+
 @pytest.mark.parametrize("failure", [HANG_UP, NotLeaderOrFollower.code])
 def test_a_fetch_survives_broken_connections_and_moving_leaders(failure: int | str) -> None:
     async def test(cluster: FakeCluster, client: WireClient) -> None:
@@ -230,6 +240,22 @@ def test_a_fetch_survives_broken_connections_and_moving_leaders(failure: int | s
         cluster.leaders[key] = 1
         cluster.write(key, b"c")
         assert await read(fetcher, 1) == [b"c"]
+        await fetcher.close()
+
+    run(test)
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_an_error() -> None:
+    async def test(cluster: FakeCluster, client: WireClient) -> None:
+        client.cluster.api_timeout_ms = 60_000
+        (key,) = cluster.add_topic("t", [0])
+        await client.topic("t")
+        fetcher = client.fetcher({key: 0})
+        assert await fetcher.poll(timeout_ms=10) == []
+        cluster.leaders.clear()
+        async with asyncio.timeout(10):
+            with pytest.raises(UnknownTopicOrPartition, match="topic t does not exist any more"):
+                await fetcher.poll(timeout_ms=10_000)
         await fetcher.close()
 
     run(test)
