@@ -1,0 +1,274 @@
+"""What the coordinator is asked and what it answers: frozen values, the same for every version of the wire.
+
+The broker's handlers translate between these and the messages on the wire. An operation on members (join, sync,
+heartbeat, leave) never raises: its answer has an ``error_code``. An operation on offsets or on a whole group raises the
+`ottla.errors` class of what is wrong with the request as a whole, and answers with a code for each part of it.
+Messages of the consumer protocol (KIP-848) are in ``consumer_messages``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.types import Millis
+
+NO_GENERATION = -1
+UNKNOWN_MEMBER_ID = ""
+#: The largest version of OffsetCommit and OffsetFetch: what a caller without a wire speaks.
+LATEST_VERSION = 32_767
+
+
+class MemberProtocol(NamedTuple):
+    """A way to assign that a member knows, with its subscription in the words of that way."""
+
+    name: str
+    metadata: bytes
+
+
+# ── join ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout: Millis
+    rebalance_timeout: Millis
+    """Version 0 has none on the wire: then it is the session timeout."""
+    protocol_type: str
+    protocols: tuple[MemberProtocol, ...]
+    reason: str = ""
+    requires_known_member_id: bool = True
+    """Version 4 and later: a new member is told its id first, and joins with it."""
+    supports_skipping_assignment: bool = True
+    """Version 9 and later: a leader may be told to keep the assignment that is there."""
+
+
+class JoinedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinResponse:
+    error_code: int = 0
+    generation_id: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    """Versions below 7 cannot say None: the handler writes an empty string."""
+    leader: str = ""
+    skip_assignment: bool = False
+    member_id: str = UNKNOWN_MEMBER_ID
+    members: tuple[JoinedMember, ...] = ()
+
+
+# ── sync ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MemberAssignment(NamedTuple):
+    member_id: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: tuple[MemberAssignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncResponse:
+    error_code: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+# ── heartbeat, leave ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRequest:
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatResponse:
+    error_code: int = 0
+
+
+class LeavingMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRequest:
+    group_id: str
+    members: tuple[LeavingMember, ...]
+    """Versions below 3 name one."""
+
+
+class LeftMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None = None
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveResponse:
+    error_code: int = 0
+    """Versions below 3 have no members in the answer: the handler puts the member's code here."""
+    members: tuple[LeftMember, ...] = ()
+
+
+# ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class OffsetToCommit(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = ""
+    topic_id: UUID | None = None
+    """Known from version 10 on; the name has been looked up by the handler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """OffsetCommit; partitions that do not exist have been answered by the handler and are not here."""
+
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = NO_GENERATION
+    """Or the member epoch, in a group of the consumer protocol."""
+    group_instance_id: str | None = None
+    retention_time: Millis = -1
+    """Versions 2 to 4: how long to keep the offsets; -1 for as long as the broker does."""
+    api_version: int = LATEST_VERSION
+    offsets: tuple[OffsetToCommit, ...] = ()
+
+
+class CommittedPartition(NamedTuple):
+    topic: str
+    partition: int
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResponse:
+    partitions: tuple[CommittedPartition, ...] = ()
+    """In the order of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalCommitRequest:
+    """TxnOffsetCommit: the offsets count once the transaction of the producer is committed."""
+
+    group_id: str
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation_id: int = NO_GENERATION
+    group_instance_id: str | None = None
+    api_version: int = LATEST_VERSION
+    offsets: tuple[OffsetToCommit, ...] = ()
+
+
+class TopicToFetch(NamedTuple):
+    topic: str
+    partitions: tuple[int, ...]
+    topic_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """OffsetFetch of one group."""
+
+    group_id: str
+    topics: tuple[TopicToFetch, ...] | None = None
+    """None for everything that the group has committed."""
+    member_id: str | None = None
+    member_epoch: int = -1
+    require_stable: bool = False
+
+
+class FetchedPartition(NamedTuple):
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponse:
+    group_id: str
+    partitions: tuple[FetchedPartition, ...] = ()
+    """In the order of the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsetsRequest:
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsetsResponse:
+    partitions: tuple[CommittedPartition, ...] = ()
+
+
+# ── groups as a whole ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class DescribedMember(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedGroup:
+    """DescribeGroups of one group."""
+
+    group_id: str
+    error_code: int = 0
+    error_message: str | None = None
+    state: str = ""
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class DeletedGroup(NamedTuple):
+    group_id: str
+    error_code: int = 0
