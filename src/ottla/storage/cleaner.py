@@ -1,10 +1,10 @@
 """The broker's side of compaction: which log is next, what its run is to do, and taking over the result.
 
-A log is chosen by the share of it that is dirty (`min.cleanable.dirty.ratio`), or because a record has waited for
-`max.compaction.lag.ms`. Only whole, inactive segments below the last stable offset and older than `min.compaction.lag.ms`
-are compacted. While a run is on, retention leaves the log alone; when the result is there, and the log still has the segments
-that it was made from, they change places: `.cleaned` → `.swap` → final name, so that a crash at any point can be finished
-or undone (see directory.py).
+A log is chosen by the share of it that is dirty (`min.cleanable.dirty.ratio`), or because a record has
+waited for `max.compaction.lag.ms`. Only whole, inactive segments below the last stable offset and older
+than `min.compaction.lag.ms` are compacted. While a run is on, retention leaves the log alone; when the
+result is there, and the log still has the segments that it was made from, they change places: `.cleaned` →
+`.swap` → final name, so that a crash at any point can be finished or undone (see directory.py).
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """Compaction of segment files: of each key only the last record stays.
 
-A run reads the dirty part of a log into a map from key to last offset, and then writes the segments from the start of the log
-anew without what the map makes obsolete. Small neighbours become one segment. Everything stays at its offset:
+A run reads the dirty part of a log into a map from key to last offset, and then writes the segments from
+the start of the log anew without what the map makes obsolete. Small neighbours become one segment.
+Everything stays at its offset:
 
-- A tombstone (a record without value) stays for `delete_retention_ms` after the first run that kept it; that run notes the time
-  of its end, the delete horizon, in the batch. Transaction markers go the same way once their transaction has nothing left.
-- The last batch of every active producer stays, if need be without records: its sequence number is still needed.
-- The last batch of the run stays as well, so that the log does not get shorter.
-- Records of aborted transactions go at once.
+- A tombstone (a record without value) stays for `delete_retention_ms` after the first run that kept it;
+that run notes the time of its end, the delete horizon, in the batch. Transaction markers go the same way
+once their transaction has nothing left. - The last batch of every active producer stays, if need be without
+records: its sequence number is still needed. - The last batch of the run stays as well, so that the log
+does not get shorter. - Records of aborted transactions go at once.
 
-This file does not touch the log that is in service: results have `.cleaned` names until the broker takes them over.
+This file does not touch the log that is in service: results have `.cleaned` names until the broker takes
+them over.
 """
 
 from __future__ import annotations

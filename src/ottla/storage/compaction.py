@@ -1,9 +1,9 @@
 """The process that compacts: ``python -m ottla.storage.compaction``. It takes jobs from its standard input.
 
-A line is a `CleaningJob` as JSON. The answer is a line for every compacted segment, ``{"segment": …}``, and a last one,
-``{"clean_offset": …}`` or ``{"error": …}``. The broker waits for the answer before it sends the next job, and the process ends
-with its input. Being a process of its own, compaction never stops the broker's interpreter; being nice, it takes only
-the processor time that nobody else wants.
+A line is a `CleaningJob` as JSON. The answer is a line for every compacted segment, ``{"segment": …}``, and
+a last one, ``{"clean_offset": …}`` or ``{"error": …}``. The broker waits for the answer before it sends the
+next job, and the process ends with its input. Being a process of its own, compaction never stops the
+broker's interpreter; being nice, it takes only the processor time that nobody else wants.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ottla.records import LOG_OVERHEAD, BatchHeader
 from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all, write_atomically
@@ -32,7 +32,7 @@ class DamagedIndex(Exception):
 class _Index:
     """Entries of a fixed size: the first `_stored` of them in the file, the others in `_tail`."""
 
-    __slots__ = ("_stored", "_tail", "base_offset", "directory")
+    __slots__ = ("_stored", "_tail", "base_offset", "directory", "found")
 
     suffix = ""
     entry = struct.Struct("")
@@ -42,10 +42,12 @@ class _Index:
         self.base_offset = base_offset
         self._stored = 0
         self._tail = bytearray()
+        self.found = 0
+        """How many entries were in the file when it was opened."""
 
     def set_file_size(self, size: int) -> None:
         """There is a file of this size to begin with."""
-        self._stored = size // self.entry.size
+        self._stored = self.found = size // self.entry.size
 
     @property
     def path(self) -> str:
@@ -87,10 +89,9 @@ class _Index:
         self._stored = len(entries) // self.entry.size
         self._tail.clear()
 
-    def entries(self) -> Iterator[tuple[int, int]]:
-        """All entries, raw, in their order."""
-        yield from self.entry.iter_unpack(self._read(0, self._stored))
-        yield from self.entry.iter_unpack(bytes(self._tail))
+    def added(self) -> bytes:
+        """The entries that were added since the file was opened."""
+        return self._read(self.found, self._stored - self.found) + bytes(self._tail)
 
     def get(self, number: int) -> tuple[int, int]:
         if number >= self._stored:
@@ -111,6 +112,7 @@ class _Index:
 
     def _keep(self, count: int) -> None:
         """Drop all entries from number `count` on."""
+        self.found = min(self.found, count)
         if count < self._stored:
             self._stored = count
             self._tail.clear()

@@ -84,6 +84,7 @@ def read(log: Log, offset: int, max_bytes: int, end_offset: int, min_one_batch: 
     if end_offset < log_end_offset:
         limit = _position_of_end(log, segment, position, end_offset)
     if segment.verification is not None and position < limit:
+        segment.verification.prepare(segment)
         limit = segment.verification.limit(segment, position, limit)
     if limit - position > max_bytes:
         limit = _cut(log, segment, position, max_bytes, min_one_batch)
@@ -110,7 +111,7 @@ def _position_of_end(log: Log, segment: Segment, position: int, end_offset: int)
     known = log.places.get(end_offset)
     if known is not None and known[0] is segment:
         return known[1]
-    found = segment.find_from(max(position, segment.offset_index.lookup(end_offset)), end_offset)
+    found = segment.find_from(position, end_offset)
     limit = found.position if found is not None else segment.size
     log.places.remember(end_offset, segment, limit)
     return limit
@@ -148,6 +149,8 @@ def offset_for_timestamp(log: Log, timestamp: Millis, end_offset: int) -> Offset
     for segment in list(log.segments):
         if segment.max_timestamp < timestamp or not segment.size:
             continue
+        if segment.verification is not None:
+            segment.verification.prepare(segment)
         start = max(segment.time_index.lookup(timestamp), log.log_start_offset)
         found = segment.find(start)
         result = _search(log, segment, found.position, timestamp) if found is not None else None

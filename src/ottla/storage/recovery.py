@@ -32,7 +32,7 @@ from ottla.storage.verification import Damage, Verification
 from ottla.types import Millis, TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
-_UNINDEXED_BYTES = 1024 * 1024
+_UNINDEXED_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -154,20 +154,23 @@ class _Loader:
         """An index that was cut has no entry for a long stretch at the end."""
         last = segment.offset_index.last_position
         if segment.size - last > _UNINDEXED_BYTES:
-            piece = next(walk(segment.open().fd, last, segment.size, check_crc=False))
+            piece = next(walk(segment.open().fd, last, segment.size, check_crc=False, window=_UNINDEXED_BYTES))
             if len(piece.batches) > 1:
                 raise DamagedIndex(f"{segment.offset_index.path} has no entry behind position {last}")
+        if segment.size and not segment.time_index.count and segment.first_timestamp >= 0:
+            raise DamagedIndex(f"{segment.time_index.path} is empty")
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment.create(self._directory, base_offset, self._cache, created=self._now)
 
     def _load_epochs(self) -> bool:
         try:
-            self._epochs = LeaderEpochCache(self._directory, read_epochs(self._directory))
+            known = read_epochs(self._directory)
         except DamagedCheckpoint as error:
             self._report.note(f"{error}; the epochs are taken from the log")
             return False
-        return True
+        self._epochs = LeaderEpochCache(self._directory, known)
+        return bool(known) or not any(segment.size for segment in self._segments)
 
     def _end_of_log(self, recovery_point: int, clean: bool) -> int | None:
         """The log end offset, if the last segment ends well at the recovery point; None if it has to be scanned."""

@@ -171,11 +171,14 @@ class Segment:
 
     def find(self, offset: int) -> Found | None:
         """The first batch that ends at or after `offset`; None if all batches end before it."""
-        position = self.offset_index.lookup(offset) if self.offset_index.count else 0
-        return self.find_from(position, offset)
+        return self.find_from(0, offset)
 
     def find_from(self, position: int, offset: int) -> Found | None:
-        """Like `find`, for a position of a batch at or before the wanted one."""
+        """Like `find`, when a batch at or before the wanted one is known."""
+        if self.verification is not None:
+            self.verification.prepare(self)
+        if self.offset_index.count:
+            position = max(position, self.offset_index.lookup(offset))
         file = self.open()
         data, start = b"", position
         while position < self.size:

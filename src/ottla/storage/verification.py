@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import CorruptMessage
 from ottla.records import BatchHeader
-from ottla.storage.index import IndexBuilder, OffsetIndex, TimeIndex
+from ottla.storage.index import IndexBuilder, OffsetIndex
 from ottla.storage.open_files import OpenFile
 from ottla.storage.scanning import header_at, valid_batch_at, walk
 
@@ -86,10 +86,13 @@ class Verification:
             self.end, self.next_offset = position, next_offset
             self.damages = [damage for damage in self.damages if damage.end <= position]
 
-    def pass_damage(self, segment: Segment, position: int, offset: int) -> int:
-        """Where to go on with the search for `offset` at `position`: there, or behind damage that does not hold it."""
+    def prepare(self, segment: Segment) -> None:
+        """Before a look-up: put indexes in place that had to be built again."""
         if self._rebuilt is not None:
             self._install_indexes(segment)
+
+    def pass_damage(self, segment: Segment, position: int, offset: int) -> int:
+        """Where to go on with the search for `offset` at `position`: there, or behind damage that does not hold it."""
         if position >= self.end:
             return position
         for damage in self.damages:
@@ -180,14 +183,11 @@ class Verification:
         assert self._rebuilt is not None
         offsets, times = self._rebuilt
         self._rebuilt = None
-        base = segment.base_offset
-        later = b"".join(OffsetIndex.entry.pack(o, p) for o, p in segment.offset_index.entries() if p >= self.end)
-        since = b"".join(
-            TimeIndex.entry.pack(t, o) for t, o in segment.time_index.entries() if base + o >= self.next_offset
-        )
-        segment.offset_index.replace(offsets + later)
-        segment.time_index.replace(times + since)
-        segment.time_index.load()
+        segment.offset_index.replace(offsets + segment.offset_index.added())
+        segment.time_index.replace(times + segment.time_index.added())
+        timestamp, offset = segment.time_index.load()
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = timestamp, offset
         _LOGGER.warning("the indexes of %s were damaged and have been built again", segment.path)
 
 

@@ -142,7 +142,9 @@ def read_slice(log: Log, offset: int, max_bytes: int = 2**20, end: int | None = 
             unverified.segment.verify()
 
 
-def read_records(log: Log, offset: int | None = None, *, max_bytes: int = 2**20, end: int | None = None) -> list[Record]:
+def read_records(
+    log: Log, offset: int | None = None, *, max_bytes: int = 2**20, end: int | None = None
+) -> list[Record]:
     """Everything that a consumer gets that starts at `offset`."""
     offset = log.log_start_offset if offset is None else offset
     end_offset = log.log_end_offset if end is None else end

@@ -8,10 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from log_material import T0, Store, offsets_of, read_records, read_slice, record_batch, segment_bases, topic_config
 
 from ottla import errors
 from ottla.records import Compression, Record, decode_batch, encode_batch, read_header, stamp_log_append_time
+from unit.storage.log_material import (
+    T0,
+    Store,
+    offsets_of,
+    read_records,
+    read_slice,
+    record_batch,
+    segment_bases,
+    topic_config,
+)
 
 
 @pytest.fixture
@@ -304,9 +313,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(store: Store, monkeypatch: pytest.
     assert offsets_of(read_records(store.reopen(clean=False))) == [0, 1, 2, 3]
 
 
-def test_a_full_disk_at_a_roll_is_an_error_and_not_a_broken_log(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_at_a_roll_is_an_error_and_not_a_broken_log(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     use(store, segment_bytes=300)
     store.fill(1)
     real = os.open

@@ -9,7 +9,15 @@ import uuid
 from pathlib import Path
 
 import pytest
-from log_material import (
+
+from ottla.config import BrokerConfig, TopicConfig
+from ottla.errors import KafkaStorageError
+from ottla.storage.checkpoints import DamagedCheckpoint, read_offsets, read_partition_metadata, write_offsets
+from ottla.storage.data_dir import DataDirInUse, DataDirMismatch
+from ottla.storage.manager import LogManager
+from ottla.testing.clock import ManualClock
+from ottla.types import TopicPartition
+from unit.storage.log_material import (
     PARTITION,
     T0,
     TOPIC_ID,
@@ -20,14 +28,6 @@ from log_material import (
     segment_bases,
     topic_config,
 )
-
-from ottla.config import BrokerConfig, TopicConfig
-from ottla.errors import KafkaStorageError
-from ottla.storage.checkpoints import DamagedCheckpoint, read_offsets, read_partition_metadata, write_offsets
-from ottla.storage.data_dir import DataDirInUse, DataDirMismatch
-from ottla.storage.manager import LogManager
-from ottla.testing.clock import ManualClock
-from ottla.types import TopicPartition
 
 
 def new_manager(path: Path, **broker: object) -> LogManager:

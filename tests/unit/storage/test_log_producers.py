@@ -6,12 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from log_material import PARTITION, T0, Store, marker_batch, offsets_of, read_records, record_batch, topic_config
 
 from ottla import errors
 from ottla.storage.log import AppendInfo
 from ottla.storage.producers import ProducerState
 from ottla.storage.snapshots import DamagedSnapshot, read_snapshot, write_snapshot
+from unit.storage.log_material import (
+    PARTITION,
+    T0,
+    Store,
+    marker_batch,
+    offsets_of,
+    read_records,
+    record_batch,
+    topic_config,
+)
 
 LAST_SEQUENCE = 2**31 - 1
 

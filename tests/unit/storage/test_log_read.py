@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from log_material import T0, Store, offsets_of, read_records, read_slice, record_batch, topic_config, value_at
 
 from ottla.errors import OffsetOutOfRange
 from ottla.records import Compression, read_header, scan
 from ottla.storage.reading import OffsetAndTimestamp
+from unit.storage.log_material import (
+    T0,
+    Store,
+    offsets_of,
+    read_records,
+    read_slice,
+    record_batch,
+    topic_config,
+    value_at,
+)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from log_material import T0, Store, offsets_of, read_records, segment_bases, topic_config
 
 from ottla import errors
 from ottla.storage import retention
+from unit.storage.log_material import T0, Store, offsets_of, read_records, segment_bases, topic_config
 
 HOUR = 3_600_000
 
