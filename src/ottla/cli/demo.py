@@ -42,6 +42,7 @@ TOPIC = "demo"
 MAX_BYTES = 1_000_000_000
 STEADY_RECORDS = 1_000
 DRAIN_SECONDS = 60.0
+API_TIMEOUT_MS = 5_000
 SEGMENT_BYTES = 64 * 1024 * 1024
 _MARKER = "demo.pid"
 
@@ -129,7 +130,7 @@ async def _load(broker: ChildBroker, args: Namespace) -> _Results:
     ledger = Ledger(args.record_size)
     results = _Results(ledger, args.producers, args.partitions)
     async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(WireClient([broker.address]))
+        admin = await stack.enter_async_context(WireClient([broker.address], api_timeout_ms=API_TIMEOUT_MS))
         await _create_topic(admin, args.partitions)
         producers = [
             await stack.enter_async_context(_producer(broker, number, args.partitions, ledger))
@@ -158,7 +159,8 @@ async def _create_topic(admin: WireClient, partitions: int) -> None:
 async def _producer(
     broker: ChildBroker, number: int, partitions: int, ledger: Ledger
 ) -> AsyncIterator[NumberedProducer]:
-    async with WireClient([broker.address], client_id=f"demo-producer-{number}") as client:
+    name = f"demo-producer-{number}"
+    async with WireClient([broker.address], client_id=name, api_timeout_ms=API_TIMEOUT_MS) as client:
         await client.topic(TOPIC)
         producer = client.producer(TOPIC, buffer_bytes=BUFFER_BYTES)
         try:
@@ -183,16 +185,14 @@ async def _full_speed_phase(
         return time.monotonic() - begin < seconds and ledger.produced < limit and not consumer.done()
 
     ticker = asyncio.create_task(_show_progress(ledger, seconds, limit))
+    streams = [asyncio.create_task(full_speed(producer, keep_going)) for producer in producers]
     try:
-        async with asyncio.TaskGroup() as group:
-            for producer in producers:
-                group.create_task(full_speed(producer, keep_going))
+        await asyncio.gather(*streams)
         results.produce_seconds = time.monotonic() - begin
         await _drain(ledger, consumer)
-    except* OttlaError as errors:
-        raise errors.exceptions[0] from None
     finally:
-        await _cancel(ticker)
+        for task in (ticker, *streams):
+            await _cancel(task)
         _clear_line()
     results.consume_seconds = time.monotonic() - begin
     results.full_records = ledger.produced
