@@ -1,0 +1,227 @@
+"""Records of ``__consumer_offsets`` to bytes and back.
+
+    key   = type (int16), fields of the key
+    value = version (int16), fields of that version
+
+What is read may be of any version that Kafka 4.2 reads; what is written is of the version that Kafka 4.2 writes. A
+record that is broken raises :class:`CorruptRecord`; one of an unknown type or version does not, see `UnknownKey`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+from ottla.coordinator import _record_schemas as schemas
+from ottla.coordinator import records as r
+from ottla.errors import OttlaError
+from ottla.protocol._compiler import Buffer, Decoder, Encoder, Field, compile_decoder, compile_encoder
+
+_INT16 = struct.Struct(">h")
+
+
+class CorruptRecord(OttlaError):
+    """The bytes are not the record that they claim to be."""
+
+
+class RecordType(NamedTuple):
+    """A row of the table: which classes and layouts a type has."""
+
+    number: int
+    key: Any
+    value: Any
+    key_fields: schemas.Fields
+    value_fields: schemas.Fields
+    last_version: int = 0
+    flexible_from: int = 0
+    writes: int = 0
+
+
+_TYPES = (
+    RecordType(0, r.LegacyOffsetCommitKey, r.LegacyOffsetCommitValue, schemas.OFFSET_KEY, schemas.LEGACY_OFFSET_VALUE,
+               flexible_from=schemas.NEVER),
+    RecordType(1, r.OffsetCommitKey, r.OffsetCommitValue, schemas.OFFSET_KEY, schemas.OFFSET_VALUE, 4, 4, 4),
+    RecordType(2, r.GroupMetadataKey, r.GroupMetadataValue, schemas.GROUP_KEY, schemas.GROUP_VALUE, 4, 4, 3),
+    RecordType(3, r.ConsumerGroupMetadataKey, r.ConsumerGroupMetadataValue, schemas.GROUP_KEY,
+               schemas.CONSUMER_GROUP_VALUE),
+    RecordType(4, r.ConsumerGroupPartitionMetadataKey, r.ConsumerGroupPartitionMetadataValue, schemas.GROUP_KEY,
+               schemas.PARTITION_METADATA_VALUE),
+    RecordType(5, r.ConsumerGroupMemberMetadataKey, r.ConsumerGroupMemberMetadataValue, schemas.MEMBER_KEY,
+               schemas.CONSUMER_MEMBER_VALUE),
+    RecordType(6, r.ConsumerGroupTargetAssignmentMetadataKey, r.ConsumerGroupTargetAssignmentMetadataValue,
+               schemas.GROUP_KEY, schemas.TARGET_METADATA_VALUE),
+    RecordType(7, r.ConsumerGroupTargetAssignmentMemberKey, r.ConsumerGroupTargetAssignmentMemberValue,
+               schemas.MEMBER_KEY, schemas.TARGET_MEMBER_VALUE),
+    RecordType(8, r.ConsumerGroupCurrentMemberAssignmentKey, r.ConsumerGroupCurrentMemberAssignmentValue,
+               schemas.MEMBER_KEY, schemas.CURRENT_ASSIGNMENT_VALUE),
+    RecordType(16, r.ConsumerGroupRegularExpressionKey, r.ConsumerGroupRegularExpressionValue, schemas.REGEX_KEY,
+               schemas.REGEX_VALUE),
+    RecordType(r.HISTORY_TYPE, r.HistoryKey, r.HistoryValue, schemas.HISTORY_KEY, schemas.HISTORY_VALUE),
+)  # fmt: skip
+_BY_NUMBER = {row.number: row for row in _TYPES}
+_BY_KEY = {row.key: row for row in _TYPES}
+_BY_VALUE = {row.value: row for row in _TYPES}
+
+
+def encode_key(key: r.Key) -> bytes:
+    """Return the bytes of a key.
+
+    >>> encode_key(r.GroupMetadataKey("orders")).hex(" ")
+    '00 02 00 06 6f 72 64 65 72 73'
+    """
+    if isinstance(key, r.UnknownKey):
+        return key.key
+    row = _BY_KEY[type(key)]
+    out = Buffer(_INT16.pack(row.number))
+    _key_encoder(row.number)(out, _to_dict(row.key)(key))
+    return bytes(out)
+
+
+def encode_value(value: r.Value | None) -> bytes | None:
+    """Return the bytes of a value, None for a tombstone."""
+    if value is None:
+        return None
+    row = _BY_VALUE[type(value)]
+    version = row.writes
+    if isinstance(value, r.OffsetCommitValue) and value.expire_timestamp != -1:
+        version = 1  # The only one that has the field.
+    out = Buffer(_INT16.pack(version))
+    _value_encoder(row.number, version)(out, _to_dict(row.value)(value))
+    return bytes(out)
+
+
+def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """Return key and value of a record as bytes."""
+    if isinstance(record.key, r.UnknownKey):
+        return record.key.key, record.key.value
+    return encode_key(record.key), encode_value(record.value)
+
+
+def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> r.CoordinatorRecord:
+    """Return the record of these bytes."""
+    number = _version_of(key, "key")
+    row = _BY_NUMBER.get(number)
+    if row is None:
+        return _unknown(number, key, value, f"record type {number} is not known")
+    typed = _decode(row.key, _key_decoder(row.number), key, "key")
+    if value is None:
+        return r.CoordinatorRecord(typed, None)
+    version = _version_of(value, "value")
+    if not 0 <= version <= row.last_version:
+        return _unknown(number, key, value, f"version {version} of {row.value.__name__} is not known")
+    return r.CoordinatorRecord(typed, _decode(row.value, _value_decoder(row.number, version), value, "value"))
+
+
+def _unknown(number: int, key: Any, value: Any, why: str) -> r.CoordinatorRecord:
+    kept = None if value is None else bytes(value)
+    return r.CoordinatorRecord(r.UnknownKey(number, bytes(key), kept, why), None)
+
+
+def _version_of(buffer: bytes | memoryview, what: str) -> int:
+    if len(buffer) < 2:
+        raise CorruptRecord(f"the {what} has {len(buffer)} bytes and cannot hold its version")
+    return int(_INT16.unpack_from(buffer)[0])
+
+
+def _decode(cls: Any, decoder: Decoder, buffer: bytes | memoryview, what: str) -> Any:
+    try:
+        message, _ = decoder(buffer, 2, len(buffer))
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
+        raise CorruptRecord(f"the {what} is not a {cls.__name__}: {error}") from error
+    return _from_struct(cls)(message)
+
+
+# ── codecs, compiled when first used ──────────────────────────────────────────────────────────────────────────────
+
+
+def _fields(rows: schemas.Fields) -> list[Field]:
+    return [Field(*row) for row in rows]
+
+
+@cache
+def _key_encoder(number: int) -> Encoder:
+    row = _BY_NUMBER[number]
+    return compile_encoder(row.key.__name__, _fields(row.key_fields), 0, False)
+
+
+@cache
+def _key_decoder(number: int) -> Decoder:
+    row = _BY_NUMBER[number]
+    return compile_decoder(row.key.__name__, _fields(row.key_fields), 0, False)
+
+
+@cache
+def _value_encoder(number: int, version: int) -> Encoder:
+    row = _BY_NUMBER[number]
+    return compile_encoder(row.value.__name__, _fields(row.value_fields), version, version >= row.flexible_from)
+
+
+@cache
+def _value_decoder(number: int, version: int) -> Decoder:
+    row = _BY_NUMBER[number]
+    return compile_decoder(row.value.__name__, _fields(row.value_fields), version, version >= row.flexible_from)
+
+
+# ── dataclasses to what the codecs speak, and back ────────────────────────────────────────────────────────────────
+
+
+class _Part(NamedTuple):
+    name: str
+    nested: Any
+    many: bool
+
+
+@cache
+def _parts(cls: Any) -> tuple[_Part, ...]:
+    hints = get_type_hints(cls)
+    return tuple(_part(field.name, hints[field.name]) for field in fields(cls))
+
+
+def _part(name: str, hint: Any) -> _Part:
+    many = getattr(hint, "__origin__", None) is tuple
+    nested = next((item for item in (hint, *get_args(hint)) if isinstance(item, type) and is_dataclass(item)), None)
+    return _Part(name, nested, many)
+
+
+@cache
+def _to_dict(cls: Any) -> Callable[[Any], dict[str, Any]]:
+    parts = _parts(cls)
+    names = tuple(part.name for part in parts)
+    values = attrgetter(*names) if len(names) > 1 else lambda item: (getattr(item, names[0]),)
+    nested = [(part.name, _to_dict(part.nested), part.many) for part in parts if part.nested]
+    if not nested:
+        return lambda item: dict(zip(names, values(item), strict=True))
+
+    def convert(item: Any) -> dict[str, Any]:
+        message = dict(zip(names, values(item), strict=True))
+        for name, inner, many in nested:
+            message[name] = _each(inner, message[name], many)
+        return message
+
+    return convert
+
+
+@cache
+def _from_struct(cls: Any) -> Callable[[Any], Any]:
+    steps = [(part.name, _from_struct(part.nested) if part.nested else None, part.many) for part in _parts(cls)]
+
+    def convert(message: Any) -> Any:
+        return cls(*(_read(getattr(message, name), inner, many) for name, inner, many in steps))
+
+    return convert
+
+
+def _read(value: Any, inner: Callable[[Any], Any] | None, many: bool) -> Any:
+    if inner is not None:
+        return _each(inner, value, many)
+    return tuple(value) if many else value
+
+
+def _each(inner: Callable[[Any], Any], value: Any, many: bool) -> Any:
+    if many:
+        return tuple(inner(item) for item in value)
+    return None if value is None else inner(value)
