@@ -1,10 +1,10 @@
 """The small text files beside the logs, in Kafka's formats.
 
     recovery-point-offset-checkpoint, log-start-offset-checkpoint,
-    replication-offset-checkpoint, cleaner-offset-checkpoint     version 0, number of lines, then "topic partition offset"
-    leader-epoch-checkpoint (in each partition)                   version 0, number of lines, then "epoch start-offset"
-    partition.metadata (in each partition)                        version 0 and the topic id
-    .kafka_cleanshutdown                                          JSON; only there after a clean shutdown
+    replication-offset-checkpoint, cleaner-offset-checkpoint   version 0, number of lines, then "topic partition offset"
+    leader-epoch-checkpoint (in each partition)                 version 0, number of lines, then "epoch start-offset"
+    partition.metadata (in each partition)                      version 0 and the topic id
+    .kafka_cleanshutdown                                        JSON; only there after a clean shutdown
 
 A file that cannot be read is reported by `DamagedCheckpoint`; the caller knows what to do without it.
 """

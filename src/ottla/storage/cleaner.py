@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.storage.cleaning import CleanedSegment, CleaningJob, SourceSegment
+from ottla.storage.cleaning_job import CleanedSegment, CleaningJob, SourceSegment
 from ottla.storage.files import CLEANED, OFFSET_INDEX, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, file_name, remove_files
 from ottla.storage.log import Log
 from ottla.storage.segment import Segment

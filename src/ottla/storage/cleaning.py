@@ -16,14 +16,12 @@ them over.
 
 from __future__ import annotations
 
-import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from ottla.records import BatchHeader, Compression, Record, decode_batch, decode_keys, encode_batch, read_header
+from ottla.storage.cleaning_job import CleanedSegment, CleaningJob, SourceSegment
+from ottla.storage.cleaning_state import OffsetMap, Transactions
 from ottla.storage.files import CLEANED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, file_name, write_all
 from ottla.storage.index import MAX_RELATIVE_OFFSET, IndexBuilder
 from ottla.storage.scanning import Piece, walk
@@ -34,150 +32,12 @@ from ottla.storage.transactions import (
     replace_aborted,
     transaction_index_path,
 )
-from ottla.types import Millis
 
 _WRITE_SIZE = 1024 * 1024
-_DIGEST = 16
 
 
 class SegmentDamaged(Exception):
     """A segment cannot be compacted, since it cannot be read."""
-
-
-@dataclass(slots=True)
-class SourceSegment:
-    """A segment to read. `end_offset` is where the range of the next one begins."""
-
-    base_offset: int
-    end_offset: int
-    size: int
-    index_size: int
-    time_index_size: int
-
-
-@dataclass(slots=True)
-class CleaningJob:
-    """All that a run needs to know."""
-
-    directory: str
-    segments: list[SourceSegment]
-    first_dirty_offset: int
-    upper_bound: int
-    """Compaction may go up to here: the base offset of the first segment that has to be left alone."""
-    now: Millis
-    delete_retention_ms: int
-    max_segment_size: int
-    max_index_size: int
-    index_interval: int
-    max_keys: int
-    last_offsets: dict[int, int] = field(default_factory=dict)
-    """Last offset of a data batch of every active producer; -1 if its last batch is a marker."""
-    producer_epochs: dict[int, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        job = {name: getattr(self, name) for name in self.__slots__}
-        job["segments"] = [
-            [s.base_offset, s.end_offset, s.size, s.index_size, s.time_index_size] for s in self.segments
-        ]
-        return job
-
-    @classmethod
-    def from_json(cls, job: dict[str, Any]) -> CleaningJob:
-        segments = [SourceSegment(*values) for values in job.pop("segments")]
-        last_offsets = {int(key): value for key, value in job.pop("last_offsets").items()}
-        epochs = {int(key): value for key, value in job.pop("producer_epochs").items()}
-        return cls(segments=segments, last_offsets=last_offsets, producer_epochs=epochs, **job)
-
-
-@dataclass(slots=True)
-class CleanedSegment:
-    """A compacted segment that waits to take the place of its sources."""
-
-    base_offset: int
-    sources: list[int]
-    size: int
-    max_timestamp: int
-    max_timestamp_offset: int
-    records_read: int = 0
-    records_kept: int = 0
-    bytes_read: int = 0
-
-
-class OffsetMap:
-    """The last offset of every key in the dirty part of a log; long keys are known by a digest."""
-
-    __slots__ = ("_last", "_max_keys", "end_offset")
-
-    def __init__(self, max_keys: int, start_offset: int) -> None:
-        self._last: dict[bytes, int] = {}
-        self._max_keys = max_keys
-        self.end_offset = start_offset
-        """Everything below has been mapped."""
-
-    def __len__(self) -> int:
-        return len(self._last)
-
-    def put(self, key: bytes, offset: int) -> bool:
-        """False if there is no room for one more key."""
-        name = _name(key)
-        if name not in self._last and len(self._last) >= self._max_keys:
-            return False
-        self._last[name] = offset
-        return True
-
-    def get(self, key: bytes) -> int:
-        return self._last.get(_name(key), -1)
-
-
-def _name(key: bytes) -> bytes:
-    return key if len(key) < _DIGEST else blake2b(key, digest_size=_DIGEST).digest()
-
-
-class Transactions:
-    """The state of transactions while the cleaner goes through the log in order."""
-
-    def __init__(self) -> None:
-        self.aborted_output: list[AbortedTransaction] = []
-        self._pending: list[tuple[int, AbortedTransaction]] = []
-        self._aborting: dict[int, AbortedTransaction] = {}
-        self._seen: set[int] = set()
-        self._committed: set[int] = set()
-
-    def add(self, aborted: Iterable[AbortedTransaction]) -> None:
-        for entry in aborted:
-            heapq.heappush(self._pending, (entry.first_offset, entry))
-
-    def discards_data(self, header: BatchHeader) -> bool:
-        """Whether a data batch belongs to an aborted transaction."""
-        self._advance(header.last_offset)
-        if not header.is_transactional:
-            return False
-        if header.producer_id in self._aborting:
-            self._seen.add(header.producer_id)
-            return True
-        self._committed.add(header.producer_id)
-        return False
-
-    def discards_marker(self, header: BatchHeader, aborted: bool | None) -> bool:
-        """Whether a marker has nothing left that it marks; `aborted` is None for an empty control batch."""
-        self._advance(header.last_offset)
-        if aborted is None:
-            return True
-        if not aborted:
-            marks = header.producer_id in self._committed
-            self._committed.discard(header.producer_id)
-            return not marks
-        entry = self._aborting.pop(header.producer_id, None)
-        if entry is None or header.producer_id not in self._seen:
-            return True
-        self._seen.discard(header.producer_id)
-        self.aborted_output.append(entry)
-        return False
-
-    def _advance(self, offset: int) -> None:
-        while self._pending and self._pending[0][0] <= offset:
-            _, entry = heapq.heappop(self._pending)
-            self._aborting.setdefault(entry.producer_id, entry)
 
 
 def clean(job: CleaningJob, checkpoint: Callable[[int], None]) -> Iterator[CleanedSegment | int]:

@@ -16,7 +16,8 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from ottla.records import CorruptBatch
-from ottla.storage.cleaning import CleaningJob, SegmentDamaged, clean
+from ottla.storage.cleaning import SegmentDamaged, clean
+from ottla.storage.cleaning_job import CleaningJob
 
 _NICENESS = 10
 

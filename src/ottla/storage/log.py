@@ -15,19 +15,19 @@ import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 from ottla.config import TopicConfig
-from ottla.errors import KafkaStorageError, OffsetOutOfRange, PolicyViolation, RecordListTooLarge
+from ottla.errors import KafkaStorageError, RecordListTooLarge
 from ottla.records import BatchHeader, stamp, stamp_log_append_time
-from ottla.storage import reading
-from ottla.storage.files import DELETED, LEADER_EPOCH_CHECKPOINT, remove_files, sync_path
+from ottla.storage import reading, trimming
+from ottla.storage.contracts import AppendInfo, FlushJob, LogHost
+from ottla.storage.files import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.index import MAX_RELATIVE_OFFSET
-from ottla.storage.open_files import FileCache, OpenFile
+from ottla.storage.open_files import FileCache
 from ottla.storage.producers import BatchRecord, Marker, ProducerEntry
 from ottla.storage.reading import OffsetAndTimestamp, Places, Slice
 from ottla.storage.recovery import LoadedLog, RecoveryReport
-from ottla.storage.replay import load_producers, recall_batches
+from ottla.storage.replay import recall_batches
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 from ottla.storage.snapshots import snapshot_path, write_snapshot
@@ -41,67 +41,23 @@ __all__ = ["AppendInfo", "FlushJob", "Log", "LogHost", "SegmentUnverified", "Sli
 _CONTROL = 0x20
 
 
-class AppendInfo(NamedTuple):
-    """What became of an append."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time: Millis
-    """-1 where the topic keeps the producers' timestamps."""
-    log_start_offset: int
-    duplicate: bool
-    """The batch was there already; the offsets are those it got then."""
-    flush_due: bool
-    """The topic wants a flush before the acknowledgement."""
-
-
-class LogHost(Protocol):
-    """What a log asks of its surroundings."""
-
-    def rolled(self, log: Log) -> None:
-        """A segment is complete: flush it some time soon."""
-
-    def delete_later(self, paths: Sequence[str], *, at: Millis) -> None:
-        """Remove these files, which have their `.deleted` names already, at the given time."""
-
-    def start_moved(self, log: Log) -> None:
-        """The log start offset has changed: write it down some time soon."""
-
-
-class FlushJob(NamedTuple):
-    """What has to be forced to disk so that everything below `offset` is safe. `run` may be called in any thread."""
-
-    files: list[OpenFile]
-    paths: list[str]
-    offset: int
-
-    def run(self) -> None:
-        try:
-            for file in self.files:
-                os.fdatasync(file.fd)
-            for path in self.paths:
-                sync_path(path)
-        except OSError as error:
-            raise KafkaStorageError(f"cannot force data to disk: {error.strerror}") from error
-
-
 class Log:
     """The log of one partition."""
 
     __slots__ = (
         "__weakref__",
         "_cache",
-        "_directory",
-        "_host",
         "_named",
         "_rules",
         "cleaning",
         "closed",
         "dirty_since",
         "epochs",
+        "host",
         "latest_epoch",
         "log_end_offset",
         "log_start_offset",
+        "path",
         "places",
         "producers",
         "recovery_point",
@@ -121,7 +77,7 @@ class Log:
         cache: FileCache,
         host: LogHost,
     ) -> None:
-        self._directory = directory
+        self.path = directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.segments = Segments(loaded.segments)
@@ -140,7 +96,7 @@ class Log:
         """Compaction is at work: the segments must not go away under its hands."""
         self._rules = AppendRules(config)
         self._cache = cache
-        self._host = host
+        self.host = host
         self._named = -1
         """Base offset of the newest segment whose directory entry is known to be on disk."""
 
@@ -149,7 +105,7 @@ class Log:
 
     @property
     def directory(self) -> Path:
-        return Path(self._directory)
+        return Path(self.path)
 
     @property
     def config(self) -> TopicConfig:
@@ -320,17 +276,17 @@ class Log:
             return active
         try:
             active.write_indexes()
-            write_snapshot(self._directory, self.log_end_offset, self.producers)
-            segment = Segment.create(self._directory, self.log_end_offset, self._cache, created=now)
+            write_snapshot(self.path, self.log_end_offset, self.producers)
+            segment = Segment.create(self.path, self.log_end_offset, self._cache, created=now)
         except OSError as error:
-            raise KafkaStorageError(f"cannot begin a new segment in {self._directory}: {error.strerror}") from error
+            raise KafkaStorageError(f"cannot begin a new segment in {self.path}: {error.strerror}") from error
         self.segments.append(segment)
-        self._host.rolled(self)
+        self.host.rolled(self)
         return segment
 
     def new_segment(self, base_offset: int, size: int) -> Segment:
         """A segment of files that are there already, for `replace_segments`."""
-        return Segment(self._directory, base_offset, self._cache, created=0, size=size)
+        return Segment(self.path, base_offset, self._cache, created=0, size=size)
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -377,74 +333,19 @@ class Log:
 
     def delete_records(self, before_offset: int) -> int:
         """Let the log start at `before_offset`; the new log start offset. The files follow with retention."""
-        if self.config.is_compacted and not self.config.is_deleted_by_retention:
-            raise PolicyViolation(
-                f"records of {self.topic_partition} cannot be deleted: its cleanup.policy does not have delete"
-            )
-        if not 0 <= before_offset <= self.log_end_offset:
-            raise OffsetOutOfRange(
-                f"cannot delete up to offset {before_offset} of {self.topic_partition}, which ends at "
-                f"{self.log_end_offset}"
-            )
-        self.advance_start(before_offset)
-        return self.log_start_offset
-
-    def advance_start(self, offset: int) -> None:
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
-            self._host.start_moved(self)
+        return trimming.delete_records(self, before_offset)
 
     def remove_segments(self, count: int, *, now: Millis) -> None:
         """Remove the first `count` segments; a log always keeps one."""
-        if count >= len(self.segments):
-            self.roll(now=now)
-            count = len(self.segments) - 1
-        old = [self.segments[number] for number in range(count)]
-        if old:
-            self.replace_segments(old, [], now=now)
-            self.advance_start(self.segments[0].base_offset)
-            self.recovery_point = max(self.recovery_point, self.segments[0].base_offset)
+        trimming.remove_segments(self, count, now)
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now: Millis) -> None:
         """Take segments out of the log (and others in); the files of the old ones are removed later."""
-        self.segments.replace(old, new)
-        self.places.forget()
-        kept = {segment.base_offset for segment in self.segments}
-        paths: list[str] = []
-        for segment in old:
-            paths += segment.rename(DELETED)
-            segment.close_file()
-            if segment.base_offset not in kept:
-                remove_files([snapshot_path(self._directory, segment.base_offset)])
-        self._host.delete_later(paths, at=now + self.config.file_delete_delay_ms)
+        trimming.replace_segments(self, old, new, now)
 
     def truncate_to(self, offset: int, *, now: Millis) -> None:
         """Cut the log so that it ends at `offset`."""
-        if offset >= self.log_end_offset:
-            return
-        if offset < self.log_start_offset:
-            raise OffsetOutOfRange(
-                f"cannot truncate {self.topic_partition} to {offset}: it starts at {self.log_start_offset}"
-            )
-        number = self.segments.number_for(offset)
-        self.places.forget()
-        later = [self.segments[n] for n in range(number + 1, len(self.segments))]
-        if later:
-            self.replace_segments(later, [], now=now)
-        active = self.segments.active
-        found = active.find(offset)
-        if found is not None:
-            active.truncate(found.position, found.header.base_offset)
-        self.log_end_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
-        self.epochs.truncate_from_end(offset)
-        self.latest_epoch = self.epochs.latest
-        self._reload_producers(offset)
-
-    def _reload_producers(self, end_offset: int) -> None:
-        bases = [segment.base_offset for segment in self.segments if segment.base_offset <= end_offset]
-        load_producers(self.producers, self._directory, bases, list(self.segments), end_offset)
+        trimming.truncate_to(self, offset, now)
 
     # ── flush and close ─────────────────────────────────────────────────────────────────────────────────
 
@@ -458,13 +359,13 @@ class Log:
         for number in range(self.segments.number_for(self.recovery_point), len(self.segments) - 1):
             segment = self.segments[number]
             files.append(segment.open())
-            paths += [*segment.paths[1:], snapshot_path(self._directory, segment.base_offset)]
+            paths += [*segment.paths[1:], snapshot_path(self.path, segment.base_offset)]
         if not complete_only:
             files.append(active.open())
         if active.base_offset != self._named:
-            paths.append(snapshot_path(self._directory, active.base_offset))
-            paths.append(os.path.join(self._directory, LEADER_EPOCH_CHECKPOINT))
-            paths.append(self._directory)
+            paths.append(snapshot_path(self.path, active.base_offset))
+            paths.append(os.path.join(self.path, LEADER_EPOCH_CHECKPOINT))
+            paths.append(self.path)
             self._named = active.base_offset
         return FlushJob(files, paths, active.base_offset if complete_only else self.log_end_offset)
 
@@ -480,13 +381,13 @@ class Log:
         self.complete_flush(job)
 
     def close(self, clean: bool = True) -> None:
-        """Let go of the files. A clean close leaves everything in them that the next start needs (but forces nothing)."""
+        """Let go of the files. A clean close leaves all in them that the next start needs, but forces nothing."""
         if self.closed:
             return
         self.closed = True
         if clean:
             self.segments.active.write_indexes()
-            write_snapshot(self._directory, self.log_end_offset, self.producers)
+            write_snapshot(self.path, self.log_end_offset, self.producers)
         for segment in self.segments:
             segment.close_file()
         self.places.forget()

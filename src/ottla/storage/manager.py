@@ -119,10 +119,8 @@ class LogManager:
             point, start = recovery_points.get(item[0], 0), start_offsets.get(item[0], 0)
             return self._load(item[1], item[0], None, config, point, start, clean)
 
-        if clean:
-            logs = [load(item) for item in found.items()]
-        else:
-            logs = list(self.executor.map(load, found.items()))
+        # After a clean shutdown there is nothing to wait for, and threads would only be in each other's way.
+        logs = list(map(load, found.items()) if clean else self.executor.map(load, found.items()))
         for log in logs:
             self._adopt(log)
         return logs
