@@ -151,7 +151,7 @@ def numbers(ottla: Ottla, topic: str) -> str:
         (["--timestamp", datetime.fromtimestamp(HOUR_AGO / 1000 + 5, UTC).isoformat(), "--exit-at-end"], "56789"),
         (["--timestamp", str(HOUR_AGO * 2), "--exit-at-end"], ""),
         (["--from-beginning", "--partition", "1", "--partition", "2", "--exit-at-end"], ""),
-        (["--from-beginning", "--timeout-ms", "300"], "0123456789"),
+        (["--from-beginning", "--timeout-ms", "2000"], "0123456789"),
         (["--timeout-ms", "100"], ""),
         (["--exit-at-end"], ""),
     ],

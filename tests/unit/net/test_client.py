@@ -96,11 +96,11 @@ async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     await reader.read()
 
 
-def open_error(handler: Handler) -> str:
+def open_error(handler: Handler, *, request_timeout_ms: int = 20_000) -> str:
     async def main() -> str:
         async with serving(handler) as port:
             with pytest.raises((NotKafka, CannotConnect)) as caught:
-                await Connection.open("127.0.0.1", port, request_timeout_ms=500)
+                await Connection.open("127.0.0.1", port, request_timeout_ms=request_timeout_ms)
             assert f"127.0.0.1:{port}" in str(caught.value)
             return str(caught.value)
 
@@ -181,11 +181,14 @@ def test_what_the_broker_does_not_serve_is_said_with_its_name() -> None:
         (b"\x7f\xff\xff\xff", "no Kafka response"),
         (b"\x00\x00\x00\x06\x00\x00\x00\x63\x00\x00", "never sent"),
         (b"\x00\x00\x00\x05\x00\x00\x00\x00\x00", "cannot be read"),
-        (b"", "PLAINTEXT listener"),
     ],
 )
 def test_a_peer_that_does_not_speak_kafka_is_recognised(data: bytes, hint: str) -> None:
     assert hint in open_error(saying(data))
+
+
+def test_a_peer_that_says_nothing_is_given_up() -> None:
+    assert "check that this is the port of a PLAINTEXT listener" in open_error(until_closed, request_timeout_ms=100)
 
 
 def test_a_peer_that_hangs_up_at_once_is_no_broker() -> None:
