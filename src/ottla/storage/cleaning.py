@@ -127,7 +127,7 @@ def _fits(job: CleaningJob, group: list[SourceSegment], segment: SourceSegment) 
         sum(s.size for s in together) <= job.max_segment_size
         and sum(s.index_size for s in together) <= job.max_index_size
         and sum(s.time_index_size for s in together) <= job.max_index_size
-        and segment.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET
+        and (not segment.size or segment.end_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
     )
 
 

@@ -148,7 +148,7 @@ def test_delete_records_outside_of_the_log_is_refused(store: Store, offset: int)
 
 def test_delete_records_of_a_compacted_topic_is_refused(store: Store) -> None:
     store.log.config = topic_config(cleanup_policy="compact")
-    with pytest.raises(errors.PolicyViolation, match="cleanup.policy"):
+    with pytest.raises(errors.PolicyViolation, match=r"cleanup\.policy"):
         store.log.delete_records(3)
     store.log.config = topic_config(cleanup_policy="compact,delete")
     assert store.log.delete_records(3) == 3
