@@ -93,6 +93,8 @@ def _parse_object(line: bytes) -> dict[str, Any]:
         raise BadLine(f"not UTF-8 at byte {error.start + 1}: put such bytes into value_base64") from None
     except json.JSONDecodeError as error:
         raise BadLine(f"not valid JSON: {error.msg} at column {error.colno}") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise BadLine(f"not valid JSON: {error}") from None
     except RecursionError:
         raise BadLine("the JSON is nested too deeply") from None
     if not isinstance(fields, dict):
@@ -145,6 +147,6 @@ def _header_of(entry: object) -> tuple[str, bytes | None]:
 
 def _number_of(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise BadLine(f"{name!r} is not a whole number from 0 on")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63):
+        raise BadLine(f"{name!r} is not a whole number from 0 on, of 63 bits at most")
     return value

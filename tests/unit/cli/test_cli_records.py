@@ -219,6 +219,8 @@ def test_a_topic_that_does_not_exist_is_created_by_the_broker(ottla: Ottla, topi
         (["produce", "{topic}", "--json"], b'{"value": 1, "partition": 9}', 1, "line 1: .* it has 0 to 2"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "partition": "a"}', 1, "'partition' is not a whole number"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "timestamp": 1.5}', 1, "'timestamp' is not a whole number"),
+        (["produce", "{topic}", "--json"], b'{"value": 1, "timestamp": 1%s}' % (b"0" * 30), 1, "of 63 bits at most"),
+        (["produce", "{topic}", "--json"], b'{"value": 1%s}' % (b"0" * 9_999), 1, "line 1: not valid JSON"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "headers": 5}', 1, "'headers' is neither"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "headers": [1]}', 1, "a header is not an object"),
         (["produce", "{topic}", "--json"], b'{"value": "\\ud800"}', 1, "surrogate"),
