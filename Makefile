@@ -60,6 +60,7 @@ compat-kafka: setup ## the compat tests against Apache Kafka itself (needs Java 
 
 reference: setup ## write docs/reference again
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
+	$(BIN)/python -m ottla.cli.reference > docs/reference/commands.md
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) build dist src/*.egg-info run-output benchmarks/results .mypy_cache .ruff_cache .hypothesis
