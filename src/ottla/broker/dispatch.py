@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Any
 
 from ottla.broker.handlers import HANDLERS, Handler
@@ -11,6 +11,7 @@ from ottla.broker.node import Call, Node
 from ottla.net.connection import Answer, CloseConnection, Connection
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
+from ottla.runtime.eager import Finished, start
 
 
 class Dispatcher:
@@ -37,6 +38,9 @@ class Dispatcher:
         except codec.DecodeError as error:
             raise CloseConnection(f"{handler.name} v{header.api_version}: {error}") from error
         answer = handler.handle(self._node, call, request)
+        if isinstance(answer, Coroutine):
+            begun = start(answer)
+            answer = begun.result if isinstance(begun, Finished) else begun
         if isinstance(answer, dict):
             self._node.metrics.request(handler.name, time.perf_counter() - started)
             return codec.encode_response(call.api_key, call.api_version, call.correlation_id, answer)
