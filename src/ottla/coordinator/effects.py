@@ -1,0 +1,46 @@
+"""What an operation has decided so far: the draft of an :class:`~ottla.machine.Outcome`.
+
+The functions of a machine hand one of these down instead of merging outcomes. It also carries ``now``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+from ottla.coordinator.records import CoordinatorRecord, Key, Value
+from ottla.machine import Outcome, Parked, Timer
+from ottla.types import Millis
+
+Response = TypeVar("Response")
+
+
+class Effects:
+    """Records, timers and answers in the making."""
+
+    __slots__ = ("answers", "now", "records", "timers")
+
+    def __init__(self, *, now: Millis) -> None:
+        self.now = now
+        self.records: list[CoordinatorRecord] = []
+        self.timers: dict[Hashable, Millis | None] = {}
+        self.answers: dict[Hashable, Any] = {}
+
+    def write(self, key: Key, value: Value | None) -> None:
+        self.records.append(CoordinatorRecord(key, value))
+
+    def set_timer(self, key: Hashable, at: Millis) -> None:
+        self.timers[key] = at
+
+    def cancel_timer(self, key: Hashable) -> None:
+        self.timers[key] = None
+
+    def answer(self, token: Hashable, response: object) -> None:
+        self.answers[token] = response
+
+    def outcome(self, response: Response | Parked) -> Outcome[CoordinatorRecord, Response]:
+        """Return what was decided. A request that was parked and answered by itself is not parked."""
+        if isinstance(response, Parked) and response.token in self.answers:
+            response = self.answers.pop(response.token)
+        timers = tuple(Timer(key, at) for key, at in self.timers.items())
+        return Outcome(tuple(self.records), response, timers, self.answers)
