@@ -21,6 +21,8 @@ FIXED = {
     "float64": "d", "bool": "?", "uuid": "16s",
 }  # fmt: skip
 ZERO_UUID = bytes(16)
+#: More tagged fields than a struct will ever have: unknown ones are skipped, one after the other.
+MAX_TAGS = 1000
 
 
 class Field(NamedTuple):
@@ -78,6 +80,8 @@ class _Source:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = dict(_RUNTIME)
+        self.items: str | None = None
+        """The name of a list that holds how many items a message may still have; None if nobody counts."""
 
     def bind(self, prefix: str, value: Any) -> str:
         name = f"{prefix}_{len(self.names)}"
@@ -116,15 +120,24 @@ def empty_value(field: Field) -> Any:
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compile_decoder(name: str, fields: list[Field], version: int, flexible: bool) -> Decoder:
-    """Return a function (buffer, position, end) -> (struct, position)."""
+def compile_decoder(
+    name: str, fields: list[Field], version: int, flexible: bool, max_items: int | None = None
+) -> Decoder:
+    """Return a function (buffer, position, end) -> (struct, position).
+
+    With ``max_items`` a message is refused whose arrays and tagged fields are more than that all together.
+    """
     source = _Source()
-    function = _decode_struct(source, name, fields, version, flexible)
+    if max_items is not None:
+        source.items = source.bind("items", [0])
+    function = _decode_struct(source, name, fields, version, flexible, max_items)
     decoder: Decoder = source.compile(f"decode {name} v{version}")[function]
     return decoder
 
 
-def _decode_struct(source: _Source, name: str, fields: list[Field], version: int, flexible: bool) -> str:
+def _decode_struct(
+    source: _Source, name: str, fields: list[Field], version: int, flexible: bool, max_items: int | None = None
+) -> str:
     here = present(fields, version)
     nested = {
         field.name: _decode_struct(source, f"{name}_{field.name}", children_of(field), version, flexible)
@@ -135,6 +148,8 @@ def _decode_struct(source: _Source, name: str, fields: list[Field], version: int
     cls = source.bind("cls", _struct_class(name, names))
     function = f"decode_{name}"
     source.add(f"def {function}(buf, pos, end):", 0)
+    if max_items is not None:
+        source.add(f"{source.items}[0] = {max_items}")
     plain = [field for field in here if field.tag is None]
     for format_, run in groupby(plain, key=lambda field: bool(field.fixed)):
         if format_:
@@ -234,6 +249,7 @@ def _decode_array(source: _Source, field: Field, flexible: bool, nested: str | N
     source.add("else:", indent)
     # Every item takes a byte or more: a longer array is a lie, and is found before memory is taken for it.
     source.add("if n > end - pos: raise ValueError('an array of %d does not fit' % n)", indent + 1)
+    _count_items(source, indent + 1)
     if field.type in FIXED and field.type != "uuid":
         size = struct.calcsize(">" + FIXED[field.type])
         source.add(f"if n * {size} > end - pos: raise ValueError('an array of %d does not fit' % n)", indent + 1)
@@ -250,11 +266,19 @@ def _decode_array(source: _Source, field: Field, flexible: bool, nested: str | N
     source.add(f"{name}.append(item)", indent + 2)
 
 
+def _count_items(source: _Source, indent: int) -> None:
+    if source.items is not None:
+        source.add(f"{source.items}[0] -= n\nif {source.items}[0] < 0: raise ValueError('too many items')", indent)
+
+
 def _decode_tags(source: _Source, tagged: list[Field], nested: dict[str, str]) -> None:
     for field in tagged:
         source.add(f"f_{field.name} = {source.bind('default', empty_value(field))}")
     source.add("n = buf[pos]; pos += 1\nif n:")
-    source.add("if n > 127: n, pos = long_uvarint(buf, pos - 1)\nfor _ in range(n):", 2)
+    source.add("if n > 127: n, pos = long_uvarint(buf, pos - 1)", 2)
+    source.add(f"if n > {MAX_TAGS}: raise ValueError('%d tagged fields' % n)", 2)
+    _count_items(source, 2)
+    source.add("for _ in range(n):", 2)
     source.add("tag, pos = long_uvarint(buf, pos); size, pos = long_uvarint(buf, pos); stop = pos + size", 3)
     source.add("if stop > end: raise ValueError('a tagged field runs past the end')", 3)
     for field in tagged:

@@ -18,7 +18,16 @@ from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.protocol import _schemas
-from ottla.protocol._compiler import Buffer, Decoder, Encoder, Field, Struct, compile_decoder, compile_encoder
+from ottla.protocol._compiler import (
+    MAX_TAGS,
+    Buffer,
+    Decoder,
+    Encoder,
+    Field,
+    Struct,
+    compile_decoder,
+    compile_encoder,
+)
 from ottla.protocol.apis import ApiKey, api
 
 Message: TypeAlias = dict[str, Any]
@@ -39,6 +48,8 @@ __all__ = [
     "encode_response",
 ]
 
+#: As many things as a Kafka cluster has partitions at the most. More in one request would only keep the broker busy.
+MAX_REQUEST_ITEMS = 200_000
 _HEADER = struct.Struct(">hhi")
 _INT32 = struct.Struct(">i")
 
@@ -89,6 +100,8 @@ def _legacy_string(buffer: Bytes, position: int) -> tuple[str | None, int]:
 
 def _skip_tags(buffer: Bytes, position: int) -> int:
     count, position = _uvarint(buffer, position)
+    if count > MAX_TAGS:
+        raise ValueError(f"{count} tagged fields")
     for _ in range(count):
         _, position = _uvarint(buffer, position)
         size, position = _uvarint(buffer, position)
@@ -113,7 +126,9 @@ def _uvarint(buffer: Bytes, position: int) -> tuple[int, int]:
 
 def decode_request_body(api_key: int, version: int, frame: Bytes, position: int) -> Struct:
     """Decode the body of a request whose header ended at ``position``."""
-    return _decode(_decoder(api_key, version, 4), frame, position)
+    # An item takes a byte or more: only in a longer request can there be too many.
+    limit = MAX_REQUEST_ITEMS if len(frame) > MAX_REQUEST_ITEMS else None
+    return _decode(_decoder(api_key, version, 4, limit), frame, position)
 
 
 def decode_response(api_key: int, version: int, payload: Bytes) -> Struct:
@@ -189,10 +204,11 @@ def _with_size(out: Buffer) -> Buffer:
 
 
 @cache
-def _decoder(api_key: int, version: int, part: int) -> Decoder:
+def _decoder(api_key: int, version: int, part: int, max_items: int | None = None) -> Decoder:
     entry = _schemas.APIS[api_key]
     _check_version(api_key, version)
-    return _compiled_decoder(f"{entry[0]}_{'request' if part == 4 else 'response'}", version, entry[3], entry[part])
+    name = f"{entry[0]}_{'request' if part == 4 else 'response'}"
+    return _compiled_decoder(name, version, entry[3], entry[part], max_items)
 
 
 @cache
@@ -209,8 +225,10 @@ def _check_version(api_key: int, version: int) -> None:
 
 
 @cache
-def _compiled_decoder(name: str, version: int, flexible_from: int, fields: tuple[Any, ...]) -> Decoder:
-    return compile_decoder(name, [Field(*field) for field in fields], version, version >= flexible_from)
+def _compiled_decoder(
+    name: str, version: int, flexible_from: int, fields: tuple[Any, ...], max_items: int | None = None
+) -> Decoder:
+    return compile_decoder(name, [Field(*field) for field in fields], version, version >= flexible_from, max_items)
 
 
 @cache

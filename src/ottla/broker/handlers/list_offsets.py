@@ -16,6 +16,7 @@ from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.records import CorruptBatch
 from ottla.storage.verification import SegmentUnverified
 
 API = ApiKey.LIST_OFFSETS
@@ -78,5 +79,8 @@ async def _find(partition: Partition, timestamp: int, end: int, version: int) ->
             else:
                 found = log.offset_for_timestamp(timestamp, end_offset=end)
             return Found() if found is None else Found(*found)
+        except CorruptBatch as problem:
+            # A batch is taken by its header and CRC; that its records cannot be read shows here.
+            raise errors.CorruptMessage(f"A batch of {log.topic_partition} cannot be searched: {problem}") from problem
         except SegmentUnverified as unverified:
             await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)
