@@ -1,0 +1,62 @@
+"""``cooperative-sticky``: shares as ``sticky`` does, and moves a partition in two steps.
+
+Members keep what they have while a rebalance runs. A partition that goes from one member to another is left out first,
+so that its owner revokes it and joins again; the rebalance after that gives it to the new owner. The user data is the
+generation, for subscriptions of version 0 and 1 that have no field for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping
+
+from ottla.assignors.balance import NOBODY, Owners, balance, settle_claims, sorted_members
+from ottla.assignors.base import NO_GENERATION, Assignment, Assignor, Subscription
+
+_GENERATION = struct.Struct(">i")
+
+
+class CooperativeStickyAssignor(Assignor):
+    """Kafka's ``cooperative-sticky`` on its wire format."""
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    def __init__(self) -> None:
+        self._generation = NO_GENERATION
+
+    def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
+        return _GENERATION.pack(self._generation)
+
+    def on_assignment(self, assignment: Assignment, generation: int) -> None:
+        self._generation = generation
+
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        members = sorted_members(subscriptions)
+        told = [subscriptions[member_id] for member_id in members]
+        owners = settle_claims(partitions_per_topic, [(generation_of(each), each.owned_partitions) for each in told])
+        shares = balance(partitions_per_topic, [each.topics for each in told], owners)
+        return {
+            member_id: Assignment(_without_transfers(shares[member], member, owners))
+            for member, member_id in enumerate(members)
+        }
+
+
+def generation_of(subscription: Subscription) -> int:
+    """Return the generation that the member was last in, from its field or, in old versions, from the user data."""
+    if subscription.generation >= 0:
+        return subscription.generation
+    data = subscription.user_data
+    return _GENERATION.unpack_from(data)[0] if data is not None and len(data) >= 4 else NO_GENERATION
+
+
+def _without_transfers(share: dict[str, list[int]], member: int, owners: Owners) -> dict[str, list[int]]:
+    """Leave out what another member has, or several say that they have."""
+    allowed: dict[str, list[int]] = {}
+    for topic, numbers in share.items():
+        owned_by = owners[topic]
+        if free := [number for number in numbers if owned_by[number] in (NOBODY, member)]:
+            allowed[topic] = free
+    return allowed

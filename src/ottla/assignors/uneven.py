@@ -1,0 +1,315 @@
+"""Balance for members with unequal subscriptions: exact, by improving an assignment along chains of moves.
+
+Partitions of one topic are alike but for their owner, so the search works on counts: ``held[member][topic]`` now, and
+``had[member][topic]`` before. A move takes one partition of a topic from a member to another one that subscribes to
+it. Three steps, each from the result of the one before:
+
+1. everybody keeps what they had, and free partitions go to the subscriber with the fewest;
+2. single moves from the most to the least loaded, then chains of moves (a gives to b, b gives to c), until no chain
+   leads from a member to one with two partitions fewer: then no assignment is more even;
+3. cycles of moves that leave the loads as even and give members back what they had, until there are none: then no
+   assignment that is as even moves fewer partitions.
+
+Step 3 is the search for negative cycles in a graph of members and topics. A move costs 1 when the giver loses one
+that it had, and earns 1 when the taker gets one back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from heapq import heapify, heapreplace
+
+#: Step 3 stops after looking at so many edges: some seconds, which only groups of thousands of members can need.
+EFFORT = 40_000_000
+
+
+def balance_unequal(topics_of: Sequence[Sequence[int]], owners: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+    """Return each member's partitions, from the topics of each member and the owners of each topic's partitions."""
+    shares = _Shares(topics_of, owners)
+    shares.fill_free_partitions([len(owned_by) for owned_by in owners])
+    shares.move_from_most_to_least()
+    shares.move_along_chains()
+    if any(shares.missed):
+        shares.give_back(EFFORT)
+    return _hand_out(shares, owners)
+
+
+class _Shares:
+    """The assignment under improvement."""
+
+    def __init__(self, topics_of: Sequence[Sequence[int]], owners: Sequence[Sequence[int]]) -> None:
+        self.topics_of = topics_of
+        self.topic_sets = [frozenset(topics) for topics in topics_of]
+        self.subscribers: list[list[int]] = [[] for _ in owners]
+        for member, topics in enumerate(topics_of):
+            for topic in topics:
+                self.subscribers[topic].append(member)
+        self.had: list[dict[int, int]] = [{} for _ in topics_of]
+        for topic, owned_by in enumerate(owners):
+            for member, count in Counter(owned_by).items():
+                if member >= 0 and topic in self.topic_sets[member]:
+                    self.had[member][topic] = count
+        self.held = [dict(had) for had in self.had]
+        self.loads = [sum(had.values()) for had in self.had]
+        #: Topics of which a member has more than before, by member; and members that have less than before, by topic.
+        self.gained: list[set[int]] = [set() for _ in topics_of]
+        self.missed: list[set[int]] = [set() for _ in owners]
+
+    def add(self, topic: int, member: int, count: int) -> None:
+        held, had = self.held[member], self.had[member].get(topic, 0)
+        now = held.get(topic, 0) + count
+        if now:
+            held[topic] = now
+        else:
+            del held[topic]
+        self.loads[member] += count
+        (self.gained[member].add if now > had else self.gained[member].discard)(topic)
+        (self.missed[topic].add if now < had else self.missed[topic].discard)(member)
+
+    def move(self, topic: int, giver: int, taker: int) -> None:
+        self.add(topic, giver, -1)
+        self.add(topic, taker, 1)
+
+    # ── step 1 ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fill_free_partitions(self, counts: Sequence[int]) -> None:
+        free = list(counts)
+        for held in self.held:
+            for topic, count in held.items():
+                free[topic] -= count
+        # Topics with few subscribers first: the others can make up for them.
+        for topic in sorted(range(len(free)), key=lambda topic: len(self.subscribers[topic])):
+            if free[topic]:
+                self._fill(topic, free[topic])
+
+    def _fill(self, topic: int, count: int) -> None:
+        size = len(self.loads)
+        heap = [self.loads[member] * size + member for member in self.subscribers[topic]]
+        heapify(heap)
+        gets: Counter[int] = Counter()
+        for _ in range(count):
+            least = heap[0]
+            gets[least % size] += 1
+            heapreplace(heap, least + size)
+        for member, more in gets.items():
+            self.add(topic, member, more)
+
+    # ── step 2 ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def move_from_most_to_least(self) -> None:
+        """Make single moves while a member with the most shares a topic with one that has two fewer."""
+        levels = _Levels(self.loads)
+        while (giver := levels.highest()) is not None:
+            found = self._taker(giver, levels)
+            if found is None:
+                levels.retire(giver)
+                continue
+            topic, taker = found
+            self.move(topic, giver, taker)
+            levels.update(giver, self.loads[giver])
+            levels.update(taker, self.loads[taker])
+
+    def _taker(self, giver: int, levels: _Levels) -> tuple[int, int] | None:
+        held = self.held[giver]
+        for taker in levels.below(self.loads[giver] - 1):
+            wanted = self.topic_sets[taker]
+            if not wanted.isdisjoint(held):
+                gained = self.gained[giver] & wanted
+                return (min(gained) if gained else next(topic for topic in held if topic in wanted)), taker
+        return None
+
+    def move_along_chains(self) -> None:
+        """Make chains of moves until none leads from a member to one with two partitions fewer."""
+        open_members = set(range(len(self.loads)))
+        open_topics = set(range(len(self.subscribers)))
+        while open_members:
+            most = max(self.loads[member] for member in open_members)
+            sources = sorted(member for member in open_members if self.loads[member] == most)
+            chain, seen_members, seen_topics = self._chain(sources, most, open_members, open_topics)
+            for giver, topic, taker in chain:
+                self.move(topic, giver, taker)
+            if not chain:
+                # Nothing leads out of what was seen, so nothing there can become more even.
+                open_members -= seen_members
+                open_topics -= seen_topics
+
+    def _chain(
+        self, sources: list[int], most: int, open_members: set[int], open_topics: set[int]
+    ) -> tuple[list[tuple[int, int, int]], set[int], set[int]]:
+        came_from: dict[int, tuple[int, int]] = {}
+        seen, topics = set(sources), set[int]()
+        queue = list(sources)
+        for giver in queue:
+            for topic in self.held[giver]:
+                if topic in topics or topic not in open_topics:
+                    continue
+                topics.add(topic)
+                for taker in self.subscribers[topic]:
+                    if taker in seen or taker not in open_members:
+                        continue
+                    seen.add(taker)
+                    came_from[taker] = (giver, topic)
+                    if self.loads[taker] <= most - 2:
+                        return _trace(came_from, taker), seen, topics
+                    queue.append(taker)
+        return [], seen, topics
+
+    # ── step 3 ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def give_back(self, effort: int) -> None:
+        """Undo moves along cycles that leave everything as even."""
+        while effort > 0 and any(self.missed):
+            search = _Cycles(self)
+            cycle = search.find(effort)
+            if not cycle:
+                return
+            for giver, topic, taker in cycle:
+                self.move(topic, giver, taker)
+            effort -= search.looked_at
+
+
+def _trace(came_from: dict[int, tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
+    chain = []
+    while end in came_from:
+        giver, topic = came_from[end]
+        chain.append((giver, topic, end))
+        end = giver
+    return chain
+
+
+class _Levels:
+    """Members by load: who has the most, and who has few, without sorting again and again."""
+
+    def __init__(self, loads: Sequence[int]) -> None:
+        self._load = list(loads)
+        self._levels: dict[int, dict[int, None]] = {}
+        for member, load in enumerate(loads):
+            self._levels.setdefault(load, {})[member] = None
+        self._retired: set[int] = set()
+        self._top = max(loads)
+        self._bottom = min(loads)
+
+    def update(self, member: int, load: int) -> None:
+        del self._levels[self._load[member]][member]
+        self._load[member] = load
+        self._levels.setdefault(load, {})[member] = None
+
+    def retire(self, member: int) -> None:
+        self._retired.add(member)
+
+    def highest(self) -> int | None:
+        """Return a member with the most that has not been retired; loads at the top never grow."""
+        while self._top >= 0:
+            for member in self._levels.get(self._top, ()):
+                if member not in self._retired:
+                    return member
+            self._top -= 1
+        return None
+
+    def below(self, load: int) -> Iterable[int]:
+        """Return the members with less than this load, those with the fewest first."""
+        while self._bottom < load and not self._levels.get(self._bottom):
+            self._bottom += 1
+        for level in range(self._bottom, load):
+            yield from self._levels.get(level, ())
+
+
+class _Cycles:
+    """One search for a cycle of moves that gains something: Bellman and Ford's, from everywhere at once.
+
+    Nodes are members, topics, and one more, the hub, that all members lead to and come from: a chain between two
+    members closes to a cycle there if the loads stay as even. A load weighs more than any number of moves.
+    """
+
+    def __init__(self, shares: _Shares) -> None:
+        self.shares = shares
+        self.looked_at = 0
+        self._weight = sum(shares.loads) + 1
+        #: Distances from the hub: the more a member has, the better it is to take one from it.
+        self._member = [-self._weight * max(load - 1, 0) for load in shares.loads]
+        self._member_from: dict[int, tuple[int, int]] = {}
+        self._topic = [0] * len(shares.subscribers)
+        self._topic_from = [-1] * len(shares.subscribers)
+
+    def find(self, effort: int) -> list[tuple[int, int, int]]:
+        """Return the moves of a cycle that gains something, or nothing."""
+        changed: Collection[int] = range(len(self._member))
+        while changed and self.looked_at < effort:
+            changed = self._take(self._give(changed))
+            if cycle := self._closed(changed):
+                return cycle
+        return []
+
+    def _give(self, members: Iterable[int]) -> list[int]:
+        """Go from members to the topics that they can give one of."""
+        changed: set[int] = set()
+        distance, came_from = self._topic, self._topic_from
+        for member in members:
+            near = self._member[member]
+            held, had = self.shares.held[member], self.shares.had[member]
+            self.looked_at += len(held)
+            for topic, count in held.items():
+                cost = near + (count <= had.get(topic, 0))
+                if cost < distance[topic]:
+                    distance[topic] = cost
+                    came_from[topic] = member
+                    changed.add(topic)
+        return sorted(changed)
+
+    def _take(self, topics: Iterable[int]) -> list[int]:
+        """Go from topics to the members that can take one of them."""
+        changed: set[int] = set()
+        distance, came_from = self._member, self._member_from
+        for topic in topics:
+            near, giver = self._topic[topic], self._topic_from[topic]
+            takers, missed = self.shares.subscribers[topic], self.shares.missed[topic]
+            self.looked_at += len(takers)
+            for member in takers:
+                cost = near - (member in missed)
+                if cost < distance[member]:
+                    distance[member] = cost
+                    came_from[member] = (giver, topic)
+                    changed.add(member)
+        return sorted(changed)
+
+    def _closed(self, changed: Iterable[int]) -> list[tuple[int, int, int]]:
+        """Return a cycle among the ways that were taken, or one that a changed member closes at the hub."""
+        walked: dict[int, int] = {}
+        for start in changed:
+            member = start
+            while member not in walked and member in self._member_from:
+                walked[member] = start
+                member = self._member_from[member][0]
+            if walked.get(member) == start:
+                return self._way_to(member, until=member)
+        for member in changed:
+            if self._member[member] + self._weight * self.shares.loads[member] < 0:
+                return self._way_to(member, until=None)
+        return []
+
+    def _way_to(self, member: int, until: int | None) -> list[tuple[int, int, int]]:
+        way: list[tuple[int, int, int]] = []
+        while member in self._member_from and (not way or member != until):
+            giver, topic = self._member_from[member]
+            way.append((giver, topic, member))
+            member = giver
+        return way
+
+
+def _hand_out(shares: _Shares, owners: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+    """Turn counts into partitions: each keeps its first ones, and the others go round in order of number."""
+    given: list[dict[int, list[int]]] = [{} for _ in shares.loads]
+    for topic, owned_by in enumerate(owners):
+        free: list[int] = []
+        for number, owner in enumerate(owned_by):
+            keeps = given[owner].setdefault(topic, []) if owner >= 0 and topic in shares.held[owner] else None
+            if keeps is not None and len(keeps) < shares.held[owner][topic]:
+                keeps.append(number)
+            else:
+                free.append(number)
+        rest = iter(free)
+        for member in shares.subscribers[topic]:
+            for _ in range(shares.held[member].get(topic, 0) - len(given[member].get(topic, ()))):
+                given[member].setdefault(topic, []).append(next(rest))
+    return given

@@ -1,0 +1,27 @@
+"""``uniform``: the broker's first choice for consumer groups. As even as can be, then with the fewest moves.
+
+The broker gives each member's present target assignment as its owned partitions. Those are its own records, so no two
+members can claim the same partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ottla.assignors.balance import balance, settle_claims, sorted_members
+from ottla.assignors.base import Assignment, Assignor, Subscription
+
+
+class UniformAssignor(Assignor):
+    """What Kafka's ``uniform`` promises: balance first, stickiness second, for equal and unequal subscriptions."""
+
+    name = "uniform"
+
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        members = sorted_members(subscriptions)
+        claims = [(0, subscriptions[member_id].owned_partitions) for member_id in members]
+        topics = [subscriptions[member_id].topics for member_id in members]
+        shares = balance(partitions_per_topic, topics, settle_claims(partitions_per_topic, claims))
+        return {member_id: Assignment(partitions) for member_id, partitions in zip(members, shares, strict=True)}
