@@ -12,9 +12,10 @@ import abc
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
+
+import ottla
 
 
 class RunningBroker(abc.ABC):
@@ -48,39 +49,31 @@ class RunningBroker(abc.ABC):
 
 class OttlaBroker(RunningBroker):
     def __init__(self, config: Mapping[str, str], data_dir: Path) -> None:
-        self._config, self._data_dir, self._port = dict(config), data_dir, 0
-        self._stack = ExitStack()
+        self._config, self._data_dir, self._listen = dict(config), data_dir, "127.0.0.1:0"
         self.start()
 
     @property
     def bootstrap_servers(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return self._listen
 
     @property
     def data_dir(self) -> Path:
         return self._data_dir
 
     def start(self) -> None:
-        import ottla
-
-        broker = ottla.Broker(data_dir=self._data_dir, port=self._port, config=self._config)
-        self._stack.enter_context(broker)
-        self._port = int(broker.bootstrap_servers.rpartition(":")[2])
+        self._broker = ottla.Broker(self._data_dir, listen=self._listen, config=self._config).start()
+        self._listen = self._broker.bootstrap_servers
 
     def stop(self) -> None:
-        self._stack.close()
+        self._broker.stop()
 
     def close(self) -> None:
-        self._stack.close()
+        self._broker.stop()
 
 
 class KafkaBroker(RunningBroker):
-    """Apache Kafka. The first scan for old segments comes after 30 s there unless told otherwise."""
-
-    SOON = {"log.initial.task.delay.ms": "50"}
-
     def __init__(self, config: Mapping[str, str], data_dir: Path) -> None:
-        self._peer = _apache_kafka()({**self.SOON, **config}, data_dir=data_dir)
+        self._peer = _apache_kafka()(config, data_dir=data_dir)
         self._peer.__enter__()
 
     @property

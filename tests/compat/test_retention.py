@@ -9,7 +9,9 @@ from .waiting import take, until
 
 def test_old_segments_go_by_retention(start_own_broker: StartBroker, connect: Connect, library: str) -> None:
     """A consumer that is behind starts at the oldest record that is left."""
-    broker = start_own_broker(log_retention_check_interval_ms="100", log_segment_delete_delay_ms="100")
+    broker = start_own_broker(
+        log_initial_task_delay_ms="50", log_retention_check_interval_ms="100", log_segment_delete_delay_ms="100"
+    )
     client = connect(library, broker.bootstrap_servers)
     setup = connect("confluent", broker.bootstrap_servers).admin()
     create_and_wait(setup, "short", 1, {"segment.bytes": "1048576", "retention.bytes": "1500000"})

@@ -42,7 +42,7 @@ class Fetching:
             assert answer.responses[0].partition_responses[0].error_code == 0
         return len(records)
 
-    def fetch(
+    def content(
         self,
         offsets: Sequence[tuple[int, int]] = (),
         *,
@@ -51,19 +51,12 @@ class Fetching:
         leader_epoch: int = -1,
         forget: Sequence[int] = (),
         **more: Any,
-    ) -> tuple[int, list[Part]]:
-        """Error of the response and what it says of partitions, for (partition, offset) asked."""
+    ) -> dict[str, Any]:
+        """A fetch request for (partition, offset)."""
         topic = {"topic": self.topic, "topic_id": known_id or self.topic_id}
-        partitions = [
-            {
-                "partition": partition,
-                "fetch_offset": offset,
-                "partition_max_bytes": partition_max_bytes,
-                "current_leader_epoch": leader_epoch,
-            }
-            for partition, offset in offsets
-        ]
-        content = {
+        limits = {"partition_max_bytes": partition_max_bytes, "current_leader_epoch": leader_epoch}
+        partitions = [{"partition": number, "fetch_offset": offset, **limits} for number, offset in offsets]
+        return {
             "replica_id": -1,
             "max_wait": 100,
             "min_bytes": 1,
@@ -72,7 +65,10 @@ class Fetching:
             "forgotten_topics_data": [{**topic, "partitions": forget}] if forget else [],
             **more,
         }
-        answer = self.wire.call("fetch", VERSION, content)
+
+    def fetch(self, offsets: Sequence[tuple[int, int]] = (), **more: Any) -> tuple[int, list[Part]]:
+        """Error of the response and what it says of partitions."""
+        answer = self.wire.call("fetch", VERSION, self.content(offsets, **more))
         self.session_id = answer.session_id
         found = [p for t in answer.responses for p in t.partitions]
         return int(answer.error_code), [
@@ -140,6 +136,19 @@ def test_how_long_a_fetch_waits(topic: Fetching) -> None:
         took, parts = timed(topic, (1, 0), **at_once)
         assert took < 5
         assert parts == [Part(1, 0, 0, 0)]
+
+
+def test_a_record_that_comes_at_the_same_moment_as_the_fetch(topic: Fetching, bootstrap_servers: str) -> None:
+    """However the two meet inside the broker, the fetch does not wait until its time is over."""
+    with Wire(bootstrap_servers) as other:
+        append = produce(topic.topic, topic.topic_id, batch([b"now"]))
+        for offset in range(200):
+            started = time.monotonic()
+            waiting = topic.wire.send("fetch", VERSION, topic.content([(0, offset)], max_wait=10_000))
+            appending = other.send("produce", 9, append)
+            topic.wire.receive("fetch", VERSION, waiting)
+            assert time.monotonic() - started < 5
+            other.receive("produce", 9, appending)
 
 
 def test_an_error_ends_the_wait(topic: Fetching) -> None:
