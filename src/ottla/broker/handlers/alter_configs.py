@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from ottla import errors
 from ottla.broker.configs import alter
 from ottla.broker.node import Call, Node
+from ottla.broker.turns import in_turns, once
 from ottla.config.alter import replace_broker, replace_topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -31,12 +32,15 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 
 async def answer_each(request: Struct, change: Callable[[Struct], Awaitable[None]]) -> list[Message]:
     """Change each resource of a request and tell how it went; a resource that is named twice is refused."""
-    named = [(resource.resource_type, resource.resource_name) for resource in request.resources]
     answers = []
-    for key, resource in dict(zip(named, request.resources, strict=True)).items():
-        answer: Message = {"error_message": None, "resource_type": key[0], "resource_name": key[1]}
+    async for resource, twice in in_turns(once(request.resources, lambda r: (r.resource_type, r.resource_name))):
+        answer: Message = {
+            "error_message": None,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+        }
         try:
-            if named.count(key) > 1:
+            if twice:
                 raise errors.InvalidRequest("The resource is named more than once.")
             await change(resource)
         except errors.KafkaError as error:

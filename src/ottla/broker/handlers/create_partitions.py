@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ottla import errors
 from ottla.broker.handlers.create_topics import check_replicas
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import add_partitions
+from ottla.broker.turns import in_turns, once
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -15,11 +14,9 @@ API = ApiKey.CREATE_PARTITIONS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    names = Counter(topic.name for topic in request.topics)
     results = []
-    for name in names:
-        wish = next(topic for topic in request.topics if topic.name == name)
-        results.append(await _add(node, wish, names[name] > 1, validate_only=request.validate_only))
+    async for wish, twice in in_turns(once(request.topics, lambda topic: str(topic.name))):
+        results.append(await _add(node, wish, twice, validate_only=request.validate_only))
     return {"results": results}
 
 

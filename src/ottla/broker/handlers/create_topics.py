@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import create_topic
+from ottla.broker.turns import in_turns, once
 from ottla.config.describe import describe_topic
 from ottla.metadata import Topic
 from ottla.protocol.apis import ApiKey
@@ -17,11 +17,9 @@ API = ApiKey.CREATE_TOPICS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    names = Counter(topic.name for topic in request.topics)
     answers = []
-    for name in names:
-        wish = next(topic for topic in request.topics if topic.name == name)
-        answers.append(await _create(node, wish, names[name] > 1, validate_only=request.validate_only))
+    async for wish, twice in in_turns(once(request.topics, lambda topic: str(topic.name))):
+        answers.append(await _create(node, wish, twice, validate_only=request.validate_only))
     return {"topics": answers}
 
 

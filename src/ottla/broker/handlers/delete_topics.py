@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import delete_topic
+from ottla.broker.turns import in_turns
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -13,7 +14,7 @@ API = ApiKey.DELETE_TOPICS
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     wishes = [(name, None) for name in request.topic_names] or [(t.name, t.topic_id) for t in request.topics]
-    return {"responses": [await _delete(node, name, topic_id) for name, topic_id in wishes]}
+    return {"responses": [await _delete(node, name, topic_id) async for name, topic_id in in_turns(wishes)]}
 
 
 async def _delete(node: Node, name: str | None, topic_id: object) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ottla import errors
 from ottla.broker.configs import BROKER, TOPIC, check_broker_name
 from ottla.broker.node import Call, Node
+from ottla.broker.turns import in_turns
 from ottla.config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
 from ottla.metadata.machine import check_topic_name
 from ottla.protocol.apis import ApiKey
@@ -13,8 +14,8 @@ from ottla.protocol.codec import Message, Struct
 API = ApiKey.DESCRIBE_CONFIGS
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {"results": [_describe(node, request, resource) for resource in request.resources]}
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    return {"results": [_describe(node, request, resource) async for resource in in_turns(request.resources)]}
 
 
 def _describe(node: Node, request: Struct, resource: Struct) -> Message:

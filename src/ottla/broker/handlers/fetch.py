@@ -18,6 +18,7 @@ from ottla.broker.partition import FetchWaiter, Partition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.storage.verification import SegmentUnverified
+from ottla.types import Millis
 
 API = ApiKey.FETCH
 READ_COMMITTED = 1
@@ -49,7 +50,7 @@ async def _wait(node: Node, plan: FetchPlan, request: Struct, first: Reading | S
     """Wait for data, or for a segment to be verified, and read again."""
     if isinstance(first, Reading):
         waiter = FetchWaiter(max(1, request.min_bytes - first.size))
-        await waiter.wait(_existing(node, plan), request.max_wait / 1000)
+        await waiter.wait(_existing(node, plan), _longest_wait(node, request) / 1000)
     else:
         await _verified(first)
     while True:
@@ -57,6 +58,12 @@ async def _wait(node: Node, plan: FetchPlan, request: Struct, first: Reading | S
             return _message(node, plan, read(node, plan, request))
         except SegmentUnverified as unverified:
             await _verified(unverified)
+
+
+def _longest_wait(node: Node, request: Struct) -> Millis:
+    """As the client wishes, but no longer than a connection may be idle: nobody may be there any more."""
+    idle = node.config.connections_max_idle_ms
+    return min(request.max_wait, idle) if idle >= 0 else int(request.max_wait)
 
 
 async def _verified(unverified: SegmentUnverified) -> None:

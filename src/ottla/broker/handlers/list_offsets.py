@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
+from ottla.broker.turns import in_turns
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.records import CorruptBatch
@@ -42,7 +43,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     topics = []
     for topic in request.topics:
         partitions = []
-        for partition in topic.partitions:
+        async for partition in in_turns(topic.partitions):
             twice = (topic.name, partition.partition_index) in repeated
             partitions.append(await _answer(node, call, request, topic.name, partition, twice))
         topics.append({"name": topic.name, "partitions": partitions})

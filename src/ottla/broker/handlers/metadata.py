@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import ensure_topic
+from ottla.broker.turns import in_turns
 from ottla.errors import KafkaError
 from ottla.metadata import Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
@@ -26,7 +27,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     if request.topics is None or (call.api_version == 0 and not request.topics):
         topics = [topic_message(node, topic) for topic in node.metadata.topics.values()]
     else:
-        topics = [await _asked(node, call, request, asked) for asked in request.topics]
+        topics = [await _asked(node, call, request, asked) async for asked in in_turns(request.topics)]
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic["topic_authorized_operations"] = TOPIC_OPERATIONS

@@ -1,0 +1,87 @@
+"""Requests that are well-formed and still mean harm, or come by accident: the broker answers, and goes on."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+from crc32c import crc32c
+
+import ottla
+from ottla import errors
+from ottla.protocol.apis import ApiKey
+from unit.broker.wire import Wire, batch, fetch_request
+
+MANY = 30_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ottla.Broker]:
+    with ottla.Broker(connections_max_idle_ms=1000) as broker:
+        yield broker
+
+
+@pytest.fixture
+def wire(broker: ottla.Broker) -> Iterator[Wire]:
+    with Wire(broker.bootstrap_servers) as wire:
+        yield wire
+
+
+def with_unreadable_records(data: bytes) -> bytes:
+    """The batch with records that are nonsense, under a right CRC."""
+    head = bytearray(data[:61] + b"\xff" * (len(data) - 61))
+    struct.pack_into(">I", head, 17, crc32c(bytes(head[21:])))
+    return bytes(head)
+
+
+def test_a_search_by_time_that_comes_to_unreadable_records_has_an_error_code(wire: Wire) -> None:
+    """A batch is taken by its header, as it came: what is in it is the producer's affair until somebody must look."""
+    wire.create_topic("unreadable")
+    assert wire.produce("unreadable", with_unreadable_records(batch(b"value" * 20))).error_code == 0
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": 1}
+    asked = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "unreadable", "partitions": [partition]}]}
+    answer = wire.call(ApiKey.LIST_OFFSETS, 5, asked).topics[0].partitions[0]
+    assert answer.error_code == errors.CorruptMessage.code
+    partition["timestamp"] = -1
+    assert wire.call(ApiKey.LIST_OFFSETS, 5, asked).topics[0].partitions[0].offset == 1
+
+
+@pytest.mark.parametrize("max_wait", [60_000, 2**31 - 1])
+def test_a_fetch_waits_no_longer_than_a_connection_may_be_idle(wire: Wire, max_wait: int) -> None:
+    """The client may be gone long since, and would hold its connection for weeks."""
+    wire.create_topic(f"waiting-{max_wait}")
+    answer = wire.call(1, 12, fetch_request(f"waiting-{max_wait}", 0, max_wait=max_wait))
+    assert answer.responses[0].partitions[0].error_code == 0
+
+
+def test_a_request_about_very_many_topics_is_answered_for_each(wire: Wire) -> None:
+    wishes = [
+        {"name": f"many-{n}", "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": []}
+        for n in range(MANY)
+    ]
+    answer = wire.call(ApiKey.CREATE_TOPICS, 4, {"topics": wishes, "timeout": 1000, "validate_only": True})
+    assert [topic.name for topic in answer.topics] == [wish["name"] for wish in wishes]
+    assert {topic.error_code for topic in answer.topics} == {errors.InvalidReplicationFactor.code}
+
+
+def test_a_request_about_very_many_resources_is_answered_for_each(wire: Wire) -> None:
+    resources = [{"resource_type": 2, "resource_name": f"many-{n}", "configs": []} for n in range(MANY)]
+    answer = wire.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
+    assert [response.resource_name for response in answer.responses] == [r["resource_name"] for r in resources]
+
+
+def test_what_is_named_twice_is_refused_once(wire: Wire) -> None:
+    wish = {"name": "twice", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    request = {"topics": [wish, {**wish, "name": "alone"}, wish], "timeout": 1000, "validate_only": True}
+    answer = wire.call(ApiKey.CREATE_TOPICS, 4, request)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+        ("twice", errors.InvalidRequest.code),
+        ("alone", 0),
+    ]
+
+
+def test_a_request_about_more_things_than_a_cluster_has_closes_the_connection(broker: ottla.Broker) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        wire.send(ApiKey.DELETE_TOPICS, 4, {"topic_names": ["t"] * 200_001, "timeout": 1000})
+        assert wire.is_closed()
