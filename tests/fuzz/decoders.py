@@ -1,0 +1,118 @@
+"""The functions that read bytes from outside, called directly: hundreds of times as fast as through a socket.
+
+Each takes bytes and may refuse them with the error that is meant for that, and with nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from ottla.config import TopicConfig
+from ottla.errors import KafkaError
+from ottla.protocol import _schemas, codec
+from ottla.records import (
+    CorruptBatch,
+    DecompressionError,
+    decode_batch,
+    decode_keys,
+    find_timestamp,
+    scan,
+    summarize,
+)
+from ottla.records.compression import Compression, decompress
+from ottla.storage.validation import AppendRules, checked_batch
+from ottla.types import TopicPartition
+
+from .batches import any_batch, valid_batch
+from .mutations import mangled, mutated
+from .requests import SERVED, Generator, World, body_pieces, header_pieces, joined
+
+NOW = 1_800_000_000_000
+MAX_UNPACKED = 1 << 20
+WHERE = TopicPartition("fuzz", 0)
+RULES = [
+    AppendRules(TopicConfig.parse(overrides))
+    for overrides in (
+        {},
+        {"cleanup.policy": "compact"},
+        {"compression.type": "gzip"},
+        {"compression.type": "uncompressed"},
+        {"message.timestamp.type": "LogAppendTime", "compression.type": "zstd"},
+        {"message.timestamp.before.max.ms": "1000"},
+    )
+]
+
+
+def a_request(rng: random.Random, world: World) -> None:
+    """Decode a mutated request."""
+    generator = Generator(rng, world)
+    request = generator.request(*rng.choice(SERVED))
+    pieces = header_pieces(request.api_key, request.version, 7) + body_pieces(request)
+    payload = mutated(rng, pieces) if rng.random() < 0.7 else mangled(rng, joined(pieces))
+    frame = memoryview(bytearray(payload))
+    try:
+        header = codec.decode_request_header(frame)
+        entry = _schemas.APIS.get(header.api_key)
+        if entry is not None and entry[1] <= header.api_version <= entry[2]:
+            codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
+    except codec.DecodeError:
+        return
+
+
+def a_response(rng: random.Random, world: World) -> None:
+    """Decode bytes that claim to be a response, as a client of a hostile broker would."""
+    api_key, version = rng.choice(SERVED)
+    payload = rng.randbytes(rng.choice([4, 20, 100]))
+    if rng.random() < 0.8:
+        pieces = body_pieces(Generator(rng, world).request(api_key, version))
+        payload = bytes(4) + mutated(rng, pieces)
+    try:
+        codec.decode_response(api_key, version, payload)
+    except codec.DecodeError:
+        return
+
+
+def a_batch(rng: random.Random, world: World) -> None:
+    """Validate a batch as a topic would, and then read it in every way that there is."""
+    batch = bytearray(any_batch(rng))
+    try:
+        checked_batch(memoryview(bytearray(batch)), rng.choice(RULES), WHERE, now=NOW)
+    except KafkaError:
+        pass
+    scan(batch, 0, len(batch))
+    readers: list[Callable[[], object]] = [
+        lambda: decode_batch(batch, max_size=MAX_UNPACKED),
+        lambda: decode_keys(batch, max_size=MAX_UNPACKED),
+        lambda: summarize(batch, max_size=MAX_UNPACKED),
+        lambda: find_timestamp(batch, 0, rng.choice([0, NOW, 2**62]), max_size=MAX_UNPACKED),
+    ]
+    for read in readers:
+        try:
+            read()
+        except CorruptBatch:
+            continue
+
+
+def a_compressed_payload(rng: random.Random, world: World) -> None:
+    """Unpack damaged bytes."""
+    codec_ = rng.choice(list(Compression)[1:])
+    data = mangled(rng, valid_batch(rng, codec_)[61:])
+    try:
+        decompress(codec_, data, MAX_UNPACKED)
+    except DecompressionError:
+        return
+
+
+TARGETS: list[Callable[[random.Random, World], None]] = [a_request, a_response, a_batch, a_compressed_payload]
+
+
+def run(seed: int, count: int) -> None:
+    """Call the targets in turn. What escapes from one names the seed that makes it happen again."""
+    world = World()
+    for number in range(count):
+        target = TARGETS[number % len(TARGETS)]
+        try:
+            target(random.Random(f"{seed}/{number}"), world)
+        except Exception as error:
+            raise AssertionError(f"{target.__name__}, seed {seed}, number {number}: {error!r}") from error

@@ -1,0 +1,207 @@
+"""Inputs that are large, or would become large in the hands of a careless broker. Few, and each of them on purpose."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ottla.protocol.apis import ApiKey
+from ottla.records import Compression
+
+from .batches import bomb, swarm
+from .inputs import Input, frame
+from .requests import Piece, Request, World, body_pieces, header_pieces, joined, uvarint
+
+MANY = 100_000
+SWARM = 600_000
+LARGEST = 104_857_600
+#: Topics whose appends are unpacked, of live.VICTIMS.
+UNPACKED = {"compacted": "fuzz-1", "compressed anew": "fuzz-2"}
+
+
+def heavy_inputs(world: World) -> Iterator[Input]:
+    yield from _bombs()
+    yield from _many_items(world)
+    yield from _tiny_items()
+    yield Input("a frame of 100 MB, all zero", struct.pack(">i", LARGEST) + bytes(LARGEST))
+    yield Input("100 MB of tags in the header", frame(_header(ApiKey.METADATA, 12)[:-1] + _many_tags(30_000_000)))
+
+
+def _bombs() -> Iterator[Input]:
+    for what, topic in UNPACKED.items():
+        for codec in list(Compression)[1:]:
+            yield Input(f"{codec.name.lower()} bomb, {what}", _produce(topic, bomb(codec)))
+        yield Input(f"{SWARM:,} records in a batch, {what}", _produce(topic, swarm(Compression.GZIP, SWARM)))
+
+
+def _produce(topic: str, batch: bytes) -> bytes:
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+    message = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": data}
+    return _request(Request(ApiKey.PRODUCE, 8, message))
+
+
+def _request(request: Request) -> bytes:
+    return frame(joined(header_pieces(request.api_key, request.version, 7)) + joined(body_pieces(request)))
+
+
+def _many_items(world: World) -> Iterator[Input]:
+    """Valid requests about very many things, none of which there is."""
+    for name, (api_key, version, message) in _MANY.items():
+        yield Input(f"{name} of {MANY:,}", _request(Request(api_key, version, message(world))))
+
+
+def _each(make: Callable[[int], Any]) -> list[Any]:
+    return [make(number) for number in range(MANY)]
+
+
+def _name(number: int) -> str:
+    return f"no-{number}"
+
+
+_MANY: dict[str, tuple[int, int, Callable[[World], dict[str, Any]]]] = {
+    "Metadata": (
+        ApiKey.METADATA, 8,
+        lambda w: {
+            "topics": _each(lambda n: {"name": _name(n)}), "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False, "include_topic_authorized_operations": True,
+        },
+    ),
+    "CreateTopics, to be refused": (
+        ApiKey.CREATE_TOPICS, 4,
+        lambda w: {
+            "topics": _each(
+                lambda n: {
+                    "name": _name(n), "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": [],
+                }
+            ),
+            "timeout": 1, "validate_only": True,
+        },
+    ),
+    "CreatePartitions": (
+        ApiKey.CREATE_PARTITIONS, 1,
+        lambda w: {
+            "topics": _each(lambda n: {"name": _name(n), "count": 3, "assignments": None}),
+            "timeout": 1, "validate_only": True,
+        },
+    ),
+    "DeleteTopics": (ApiKey.DELETE_TOPICS, 3, lambda w: {"topic_names": _each(_name), "timeout": 1}),
+    "IncrementalAlterConfigs": (
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 0,
+        lambda w: {
+            "resources": _each(lambda n: {"resource_type": 2, "resource_name": _name(n), "configs": []}),
+            "validate_only": True,
+        },
+    ),
+    "AlterConfigs of one topic": (
+        ApiKey.ALTER_CONFIGS, 0,
+        lambda w: {
+            "resources": [
+                {
+                    "resource_type": 2, "resource_name": "fuzz-0",
+                    "configs": _each(lambda n: {"name": _name(n), "value": "1"}),
+                }
+            ],
+            "validate_only": True,
+        },
+    ),
+    "DescribeConfigs": (
+        ApiKey.DESCRIBE_CONFIGS, 1,
+        lambda w: {
+            "resources": _each(
+                lambda n: {"resource_type": 2, "resource_name": _name(n), "configuration_keys": None}
+            ),
+            "include_synonyms": True,
+        },
+    ),
+    "DescribeConfigs, a thousand times the same": (
+        ApiKey.DESCRIBE_CONFIGS, 1,
+        lambda w: {
+            "resources": [{"resource_type": 2, "resource_name": "fuzz-0", "configuration_keys": None}] * 1000,
+            "include_synonyms": True,
+        },
+    ),
+    "ListOffsets": (
+        ApiKey.LIST_OFFSETS, 5,
+        lambda w: {
+            "replica_id": -1, "isolation_level": 0,
+            "topics": [
+                {
+                    "name": "fuzz-0",
+                    "partitions": _each(lambda n: {"partition_index": n, "current_leader_epoch": -1, "timestamp": 0}),
+                }
+            ],
+        },
+    ),
+    "Fetch": (
+        ApiKey.FETCH, 11,
+        lambda w: {
+            "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1, "isolation_level": 0, "session_id": 0,
+            "session_epoch": 0, "forgotten_topics_data": [], "rack_id": "",
+            "topics": [
+                {
+                    "topic": "fuzz-0",
+                    "partitions": _each(
+                        lambda n: {
+                            "partition": n, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1,
+                            "log_start_offset": -1, "partition_max_bytes": 1,
+                        }
+                    ),
+                }
+            ],
+        },
+    ),
+    "DescribeProducers": (
+        ApiKey.DESCRIBE_PRODUCERS, 0,
+        lambda w: {"topics": [{"name": "fuzz-0", "partition_indexes": list(range(MANY))}]},
+    ),
+    "DescribeLogDirs": (
+        ApiKey.DESCRIBE_LOG_DIRS, 1,
+        lambda w: {"topics": _each(lambda n: {"topic": _name(n), "partitions": [0]})},
+    ),
+    "DescribeTopicPartitions": (
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0,
+        lambda w: {"topics": _each(lambda n: {"name": _name(n)}), "response_partition_limit": 10, "cursor": None},
+    ),
+    "DeleteRecords": (
+        ApiKey.DELETE_RECORDS, 1,
+        lambda w: {
+            "topics": [
+                {"name": "fuzz-0", "partitions": _each(lambda n: {"partition_index": n + 5, "offset": 0})}
+            ],
+            "timeout": 1,
+        },
+    ),
+    "Produce": (
+        ApiKey.PRODUCE, 8,
+        lambda w: {
+            "transactional_id": None, "acks": -1, "timeout": 1,
+            "topic_data": [
+                {"name": "fuzz-0", "partition_data": _each(lambda n: {"index": n + 5, "records": b""})}
+            ],
+        },
+    ),
+}  # fmt: skip
+
+
+def _tiny_items() -> Iterator[Input]:
+    """As many items as fit into the largest request, each of two or three bytes."""
+    for name, api_key, version, before, item, after in (
+        ("Metadata", ApiKey.METADATA, 9, b"", b"\1\0", b"\0\0\0\0"),
+        ("Produce", ApiKey.PRODUCE, 9, b"\0\xff\xff\0\0\0\0", b"\1\1\0", b"\0"),
+        ("DescribeConfigs", ApiKey.DESCRIBE_CONFIGS, 4, b"", b"\2\1\0\0", b"\0\0\0"),
+        ("DeleteTopics", ApiKey.DELETE_TOPICS, 4, b"", b"\1", b"\0\0\0\0\0"),
+    ):
+        for size in (4_000_000, LARGEST):
+            count = (size - 100) // len(item)
+            body = before + uvarint(count + 1) + item * count + after
+            yield Input(f"{name}, {count:,} items", frame(_header(api_key, version) + body))
+
+
+def _header(api_key: int, version: int) -> bytes:
+    pieces: list[Piece] = header_pieces(api_key, version, 7)
+    return joined(pieces)
+
+
+def _many_tags(count: int) -> bytes:
+    return uvarint(count) + b"\x63\0" * count
