@@ -56,8 +56,6 @@ class Trace:
     left_out: int = 0
     joined_at: Millis = -1
     late: list[r.Latecomer] = field(default_factory=list)
-    arrivals: dict[str, Millis] = field(default_factory=dict)
-    """When each member joined."""
 
     def trigger(self, trigger: r.Trigger) -> None:
         if len(self.triggers) < MAX_TRIGGERS:

@@ -171,9 +171,7 @@ class Offsets:
             _discard(self._open, group_id, place)
 
 
-def _discard(
-    table: dict[str, dict[Place, Stored]] | dict[str, dict[Place, set[int]]], group: str, place: Place
-) -> None:
+def _discard(table: dict[str, dict[Place, Any]], group: str, place: Place) -> None:
     inner = table.get(group)
     if inner is not None and inner.pop(place, None) is not None and not inner:
         del table[group]

@@ -1,0 +1,346 @@
+"""The group coordinator of one partition of ``__consumer_offsets``: the machine that the shard's runner drives.
+
+It finds the group, makes one where that is allowed, and leaves the rest to the kind of the group: `ClassicGroup`, or
+the groups of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a further kind of group
+brings replayers for its own keys (see ``_replayers``).
+
+If the append of an outcome's records fails, nothing is replayed, and the runner fails the request and every request in
+``answers`` with COORDINATOR_NOT_AVAILABLE; the clients try again, and nothing here depends on an answer having arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any
+
+from ottla import errors
+from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
+from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import Effects
+from ottla.coordinator.group import Group, Shard, TopicInfo
+from ottla.coordinator.history import Explanation
+from ottla.coordinator.offsets import NO_PRODUCER, CheckPartition
+from ottla.machine import Outcome
+from ottla.types import Millis, TopicPartition
+
+EXPIRE_OFFSETS = ("expire-offsets",)
+Record = r.CoordinatorRecord
+_HEARTBEAT_FINE: Outcome[Record, m.HeartbeatResponse] = Outcome((), m.HeartbeatResponse())
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """Return the partition of the offsets topic that a group belongs to.
+
+    >>> partition_for("group-1", 50), partition_for("orders", 50)
+    (49, 31)
+    """
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
+    signed = code - 2**32 if code >= 2**31 else code
+    return 0 if signed == -(2**31) else abs(signed) % partitions
+
+
+def _no_topics() -> Mapping[str, TopicInfo]:
+    return {}
+
+
+class Coordinator:
+    """All groups and offsets of one shard."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        *,
+        new_id: Callable[[], str],
+        topics: Callable[[], Mapping[str, TopicInfo]] = _no_topics,
+    ) -> None:
+        self.config = config
+        self.shard = Shard(config, new_id, topics)
+        self.groups: dict[str, Group] = self.shard.groups
+        self.offsets = self.shard.offsets
+        self.histories = self.shard.histories
+        self.ignored = 0
+        """Records of unknown types that were passed over."""
+        self._replayers: dict[type[Any], Callable[[Any, Any, int], None]] = {
+            r.OffsetCommitKey: self._replay_offset,
+            r.LegacyOffsetCommitKey: self._replay_legacy_offset,
+            r.GroupMetadataKey: self._replay_classic,
+            r.HistoryKey: self._replay_history,
+        }
+
+    # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, request: m.JoinRequest, *, now: Millis) -> Outcome[Record, m.JoinResponse]:
+        """JoinGroup."""
+        fx = Effects(now=now)
+        problem = self._join_problem(request)
+        if problem is not None:
+            return fx.outcome(m.JoinResponse(error_code=problem.code, member_id=request.member_id))
+        group = self.groups.get(request.group_id)
+        if group is None or (group.is_empty and not isinstance(group, ClassicGroup)):
+            return self._join_new_group(request, group, fx)
+        return fx.outcome(group.join(request, fx))
+
+    def _join_problem(self, request: m.JoinRequest) -> type[errors.KafkaError] | None:
+        shortest, longest = self.config.group_min_session_timeout_ms, self.config.group_max_session_timeout_ms
+        if not request.group_id:
+            return errors.InvalidGroupId
+        if not shortest <= request.session_timeout <= longest:
+            return errors.InvalidSessionTimeout
+        if request.member_id and request.group_id not in self.groups:
+            return errors.UnknownMemberId
+        return None
+
+    def _join_new_group(
+        self, request: m.JoinRequest, former: Group | None, fx: Effects
+    ) -> Outcome[Record, m.JoinResponse]:
+        """Make a classic group, in place of an empty one of another kind if there is one."""
+        if former is not None and request.member_id:
+            return fx.outcome(m.JoinResponse(error_code=errors.UnknownMemberId.code, member_id=request.member_id))
+        if former is not None:
+            former.delete(fx)
+        group = ClassicGroup(self.shard, request.group_id, now=fx.now)
+        fx.write(r.GroupMetadataKey(request.group_id), r.GroupMetadataValue("", 0, None, None, fx.now, ()))
+        response = group.join(request, fx)
+        if isinstance(response, m.JoinResponse) and response.error_code != errors.MemberIdRequired.code:
+            return Outcome((), response)
+        self.groups[request.group_id] = group
+        return fx.outcome(response)
+
+    def sync(self, request: m.SyncRequest, *, now: Millis) -> Outcome[Record, m.SyncResponse]:
+        """SyncGroup."""
+        fx = Effects(now=now)
+        if not request.group_id:
+            return fx.outcome(m.SyncResponse(error_code=errors.InvalidGroupId.code))
+        group = self.groups.get(request.group_id)
+        if group is None:
+            return fx.outcome(m.SyncResponse(error_code=errors.UnknownMemberId.code))
+        return fx.outcome(group.sync(request, fx))
+
+    def heartbeat(self, request: m.HeartbeatRequest, *, now: Millis) -> Outcome[Record, m.HeartbeatResponse]:
+        """Heartbeat."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            error = errors.UnknownMemberId if request.group_id else errors.InvalidGroupId
+            return Outcome((), m.HeartbeatResponse(error_code=error.code))
+        fx = Effects(now=now)
+        response = group.heartbeat(request, fx)
+        if response.error_code == 0 and not (fx.timers or fx.records):
+            return _HEARTBEAT_FINE
+        return fx.outcome(response)
+
+    def leave(self, request: m.LeaveRequest, *, now: Millis) -> Outcome[Record, m.LeaveResponse]:
+        """LeaveGroup."""
+        fx = Effects(now=now)
+        if not request.group_id:
+            return fx.outcome(m.LeaveResponse(error_code=errors.InvalidGroupId.code))
+        group = self.groups.get(request.group_id)
+        if group is None:
+            code = errors.UnknownMemberId.code
+            gone = (m.LeftMember(member.member_id, member.group_instance_id, code) for member in request.members)
+            return fx.outcome(m.LeaveResponse(members=tuple(gone)))
+        return fx.outcome(group.leave(request, fx))
+
+    # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, request: m.CommitRequest, *, now: Millis) -> Outcome[Record, m.CommitResponse]:
+        """OffsetCommit. Whoever has no generation may commit for a group that has no members, which makes the group."""
+        fx = Effects(now=now)
+        group = self.groups.get(request.group_id)
+        check: CheckPartition | None = None
+        if group is not None:
+            check = group.check_commit(request, fx)
+        elif request.generation_id >= 0:
+            # Clients from version 9 on know the better error.
+            error = errors.GroupIdNotFound if request.api_version >= 9 else errors.IllegalGeneration
+            raise error(f"There is no group {request.group_id}.")
+        expires_at = -1 if request.retention_time == -1 else now + request.retention_time
+        return fx.outcome(
+            self.offsets.commit(request.group_id, request.offsets, fx, check=check, expires_at=expires_at)
+        )
+
+    def commit_transactional(
+        self, request: m.TransactionalCommitRequest, *, now: Millis
+    ) -> Outcome[Record, m.CommitResponse]:
+        """TxnOffsetCommit. The records belong into a batch of the producer's transaction; replay them with its id."""
+        fx = Effects(now=now)
+        group = self.groups.get(request.group_id)
+        check: CheckPartition | None = None
+        try:
+            if group is not None:
+                check = group.check_commit(request, fx)
+            elif request.generation_id >= 0:
+                raise errors.IllegalGeneration(f"There is no group {request.group_id}.")
+            return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx, check=check))
+        except errors.StaleMemberEpoch as error:
+            raise errors.IllegalGeneration(str(error)) from error
+
+    def fetch(self, request: m.FetchRequest, *, now: Millis) -> Outcome[Record, m.FetchResponse]:
+        """OffsetFetch of one group. Of a group that is not there nothing is committed: that is no error."""
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            group.check_fetch(request)
+        elif request.topics is None:
+            return Outcome((), m.FetchResponse(group_id=request.group_id))
+        return Outcome((), self.offsets.fetch(request))
+
+    def delete_offsets(
+        self, request: m.DeleteOffsetsRequest, *, now: Millis
+    ) -> Outcome[Record, m.DeleteOffsetsResponse]:
+        """OffsetDelete: of topics that nobody in the group reads."""
+        fx = Effects(now=now)
+        group = self._group(request.group_id)
+        group.check_delete_offsets()
+        subscribed = {topic for topic, _ in request.partitions if group.is_subscribed(topic)}
+        free = [place for place in dict.fromkeys(request.partitions) if place[0] not in subscribed]
+        self.offsets.delete(request.group_id, free, fx)
+        code = errors.GroupSubscribedToTopic.code
+        answers = (m.CommittedPartition(*place, code if place[0] in subscribed else 0) for place in request.partitions)
+        return fx.outcome(m.DeleteOffsetsResponse(partitions=tuple(answers)))
+
+    # ── groups as a whole ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def list_groups(
+        self, states: Collection[str] = (), types: Collection[str] = (), *, now: Millis
+    ) -> Outcome[Record, tuple[m.ListedGroup, ...]]:
+        """ListGroups: those in one of the states and of one of the types, in whatever case; all if none is given."""
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {type_.lower() for type_ in types}
+        listed = (group.listed() for group in self.groups.values())
+        return Outcome(
+            (),
+            tuple(
+                group
+                for group in listed
+                if (not wanted_states or group.state.lower() in wanted_states)
+                and (not wanted_types or group.type.lower() in wanted_types)
+            ),
+        )
+
+    def describe(self, group_id: str, *, now: Millis) -> Outcome[Record, m.DescribedGroup]:
+        """DescribeGroups of one classic group. Versions below 6 do not tell the error: a dead group is enough."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            return Outcome((), group.described())
+        code = errors.GroupIdNotFound.code if group_id else errors.InvalidGroupId.code
+        message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
+        return Outcome((), m.DescribedGroup(group_id=group_id, error_code=code, error_message=message, state="Dead"))
+
+    def delete_groups(self, group_ids: Iterable[str], *, now: Millis) -> Outcome[Record, tuple[m.DeletedGroup, ...]]:
+        """DeleteGroups, with their offsets and their history."""
+        fx = Effects(now=now)
+        return fx.outcome(tuple(self._delete_group(group_id, fx) for group_id in group_ids))
+
+    def _delete_group(self, group_id: str, fx: Effects) -> m.DeletedGroup:
+        try:
+            if not group_id:
+                raise errors.InvalidGroupId()
+            group = self._group(group_id)
+            group.check_delete()
+        except errors.KafkaError as error:
+            return m.DeletedGroup(group_id, error.code)
+        self.offsets.delete_group(group_id, fx)
+        group.delete(fx)
+        return m.DeletedGroup(group_id)
+
+    def explain(self, group_id: str, *, now: Millis) -> Outcome[Record, Explanation]:
+        """Why the group rebalanced, as far back as is kept."""
+        return Outcome((), self._group(group_id).explain())
+
+    def _group(self, group_id: str) -> Group:
+        if not group_id:
+            raise errors.InvalidGroupId()
+        group = self.groups.get(group_id)
+        if group is None:
+            raise errors.GroupIdNotFound(f"Group {group_id} not found.")
+        return group
+
+    # ── time, and what happens elsewhere ──────────────────────────────────────────────────────────────────────────
+
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[Record, None]:
+        """A timer has run out."""
+        fx = Effects(now=now)
+        if key == EXPIRE_OFFSETS:
+            self._expire_offsets(fx)
+        elif isinstance(key, tuple) and (group := self.groups.get(key[1])) is not None:
+            group.fire(key, fx)
+        return fx.outcome(None)
+
+    def _expire_offsets(self, fx: Effects) -> None:
+        for group_id, group in self.groups.items():
+            is_expired = group.offset_expiry(fx)
+            if is_expired is None:
+                continue
+            nothing_left = self.offsets.expire(group_id, group.is_subscribed, is_expired, fx)
+            if nothing_left and group.is_empty:
+                group.delete(fx)
+        fx.set_timer(EXPIRE_OFFSETS, fx.now + self.config.offsets_retention_check_interval_ms)
+
+    def partitions_deleted(self, partitions: Iterable[TopicPartition], *, now: Millis) -> Outcome[Record, None]:
+        """Partitions are no more: forget what was committed for them."""
+        fx = Effects(now=now)
+        self.offsets.delete_partitions(partitions, fx)
+        return fx.outcome(None)
+
+    def loaded(self, *, now: Millis) -> Outcome[Record, None]:
+        """Everything has been replayed: set the timers. Called once."""
+        fx = Effects(now=now)
+        for group in list(self.groups.values()):
+            group.loaded(fx)
+        fx.set_timer(EXPIRE_OFFSETS, now + self.config.offsets_retention_check_interval_ms)
+        return fx.outcome(None)
+
+    def unload(self, *, now: Millis) -> Outcome[Record, None]:
+        """The partition goes elsewhere: answer what is parked. The machine is not used after this."""
+        fx = Effects(now=now)
+        for group in self.groups.values():
+            group.unload(fx)
+        return Outcome((), None, (), fx.answers)
+
+    # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def replay(self, record: Record, /, *, producer_id: int = NO_PRODUCER) -> None:
+        """Change the durable state by one record, of the transaction of a producer if there is one."""
+        replayer = self._replayers.get(type(record.key))
+        if replayer is None:
+            self.ignored += 1
+            return
+        replayer(record.key, record.value, producer_id)
+
+    def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """A marker in the log says that a producer's transaction has ended."""
+        self.offsets.end_transaction(producer_id, committed=committed)
+
+    def _replay_offset(self, key: r.OffsetCommitKey, value: r.OffsetCommitValue | None, producer_id: int) -> None:
+        if value is not None and key.group_id not in self.groups:
+            # A group of somebody who only keeps offsets here.
+            self.groups[key.group_id] = ClassicGroup(self.shard, key.group_id, now=value.commit_timestamp)
+        self.offsets.replay(key, value, producer_id)
+
+    def _replay_legacy_offset(
+        self, key: r.LegacyOffsetCommitKey, value: r.LegacyOffsetCommitValue | None, producer_id: int
+    ) -> None:
+        new_value = None
+        if value is not None:
+            new_value = r.OffsetCommitValue(value.offset, -1, value.metadata, value.commit_timestamp)
+        self._replay_offset(r.OffsetCommitKey(key.group_id, key.topic, key.partition), new_value, producer_id)
+
+    def _replay_classic(self, key: r.GroupMetadataKey, value: r.GroupMetadataValue | None, _: int) -> None:
+        group = self.groups.get(key.group_id)
+        if value is None:
+            # After it became a group of another kind its tombstone says nothing of that.
+            if isinstance(group, ClassicGroup):
+                del self.groups[key.group_id]
+            return
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[key.group_id] = ClassicGroup(
+                self.shard, key.group_id, now=value.current_state_timestamp
+            )
+        group.adopt(value)
+
+    def _replay_history(self, key: r.HistoryKey, value: r.HistoryValue | None, _: int) -> None:
+        self.histories.replay(key, value)
