@@ -111,9 +111,10 @@ class ClassicRebalance(ClassicState):
         self.note(trigger)
         if self.state is State.COMPLETING_REBALANCE:
             self._take_back_generation(fx)
-        self.pending_sync.clear()
-        fx.cancel_timer((SYNC, self.group_id))
         initial = self.state is State.EMPTY
+        if not initial:
+            self.pending_sync.clear()
+            fx.cancel_timer((SYNC, self.group_id))
         self.move_to(State.PREPARING_REBALANCE, now=fx.now)
         self.arrivals = dict.fromkeys(self.joining, fx.now)
         if initial:

@@ -1,8 +1,8 @@
 """The group coordinator of one partition of ``__consumer_offsets``: the machine that the shard's runner drives.
 
 It finds the group, makes one where that is allowed, and leaves the rest to the kind of the group: `ClassicGroup`, or
-the groups of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a further kind of group
-brings replayers for its own keys (see ``_replayers``).
+the groups of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a further kind of
+group brings replayers for its own keys (see ``_replayers``).
 
 If the append of an outcome's records fails, nothing is replayed, and the runner fails the request and every request in
 ``answers`` with COORDINATOR_NOT_AVAILABLE; the clients try again, and nothing here depends on an answer having arrived.

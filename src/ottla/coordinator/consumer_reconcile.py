@@ -1,0 +1,104 @@
+"""The next step of a member towards its target assignment: the reconciliation of KIP-848, as one pure function.
+
+    STABLE ──new target──▶ has to give up some? ──yes──▶ UNREVOKED_PARTITIONS (in its old epoch, until it has)
+                               │ no                              │ given up
+                               ▼                                 ▼
+                           in the target's epoch: STABLE, or UNRELEASED_PARTITIONS while others have some of its own
+
+A partition has one owner at a time: it is given to a member only when nobody has it, be it assigned or to be given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+from uuid import UUID
+
+from ottla import errors
+from ottla.coordinator.consumer_member import Member, MemberState, Partitions
+
+OwnerOf: TypeAlias = Callable[[UUID, int], str | None]
+"""Which member has a partition, or still has to give it up."""
+_NONE: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Where a member is to go, and what is known on the way."""
+
+    epoch: int
+    target: Partitions
+    subscribed: Collection[UUID]
+    """The topics that the member subscribes to, as far as they exist."""
+    owner_of: OwnerOf
+    subscription_changed: bool
+    owned: Partitions | None
+    """What the member says that it has; None if it did not say."""
+
+
+def reconcile(member: Member, goal: Goal) -> Member:
+    """Return the member after its next step, or the same if it must wait."""
+    match member.state:
+        case MemberState.STABLE:
+            if member.member_epoch != goal.epoch:
+                return _advance(member, goal, member.member_epoch)
+            return _drop_unsubscribed(member, goal) if goal.subscription_changed else member
+        case MemberState.UNREVOKED_PARTITIONS:
+            if _has_any(goal.owned, member.pending_revocation):
+                return _drop_unsubscribed(member, goal) if goal.subscription_changed else member
+            return _advance(member, goal, member.member_epoch)
+        case MemberState.UNRELEASED_PARTITIONS:
+            return _advance(member, goal, member.member_epoch)
+        case MemberState.UNKNOWN:
+            if goal.owned is None or goal.owned:
+                raise errors.FencedMemberEpoch(
+                    "The consumer group member is in an unknown state. "
+                    "The member must abandon all its partitions and rejoin."
+                )
+            return _advance(member, goal, goal.epoch)
+
+
+def _has_any(owned: Partitions | None, given_up: Partitions) -> bool:
+    """Whether the member still has some of what it gives up; if it does not say, it has."""
+    if owned is None:
+        return True
+    return any(numbers & given_up.get(topic_id, _NONE) for topic_id, numbers in owned.items())
+
+
+def _advance(member: Member, goal: Goal, epoch_if_revoking: int) -> Member:
+    kept: dict[UUID, frozenset[int]] = {}
+    given_up: dict[UUID, frozenset[int]] = {}
+    added: dict[UUID, frozenset[int]] = {}
+    unreleased = False
+    for topic_id in sorted(goal.target.keys() | member.assigned.keys(), key=lambda topic_id: topic_id.int):
+        target = goal.target.get(topic_id, _NONE) if topic_id in goal.subscribed else _NONE
+        now = member.assigned.get(topic_id, _NONE)
+        wanted = target - now
+        own = member.pending_revocation.get(topic_id, _NONE)
+        free = frozenset(n for n in wanted if n in own or goal.owner_of(topic_id, n) is None)
+        unreleased |= len(free) < len(wanted)
+        for partitions, numbers in ((kept, now & target), (given_up, now - target), (added, free)):
+            if numbers:
+                partitions[topic_id] = numbers
+
+    if given_up and _has_any(goal.owned, given_up):
+        return member.in_epoch(epoch_if_revoking, MemberState.UNREVOKED_PARTITIONS, kept, given_up)
+    for topic_id, numbers in added.items():
+        kept[topic_id] = kept.get(topic_id, _NONE) | numbers
+    state = MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE
+    return member.in_epoch(goal.epoch, state, kept)
+
+
+def _drop_unsubscribed(member: Member, goal: Goal) -> Member:
+    """Give up the topics that the member has just unsubscribed from; the rest waits for the next target."""
+    gone = {topic_id: numbers for topic_id, numbers in member.assigned.items() if topic_id not in goal.subscribed}
+    if not gone:
+        return member
+    kept = {topic_id: numbers for topic_id, numbers in member.assigned.items() if topic_id not in gone}
+    given_up = dict(member.pending_revocation)
+    for topic_id, numbers in gone.items():
+        given_up[topic_id] = given_up.get(topic_id, _NONE) | numbers
+    if _has_any(goal.owned, given_up):
+        return replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=given_up)
+    return replace(member, assigned=kept)
