@@ -1,4 +1,5 @@
-"""The coordinators of this broker: one for each partition of ``__consumer_offsets``, each a pure machine behind a runner.
+"""The coordinators of this broker: one for each partition of ``__consumer_offsets``, each a pure machine behind a
+runner.
 
 A shard is loaded by replay when the broker starts (or when the topic is made); until then its groups answer
 COORDINATOR_LOAD_IN_PROGRESS. What a shard decides is appended to its partition before anybody is told.

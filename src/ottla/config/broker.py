@@ -312,8 +312,8 @@ class BrokerConfig(ConfigTable):
     )
     group_initial_rebalance_delay_ms: int = int32(
         3_000,
-        "How long a new classic group waits for more members before its first assignment. An embedded broker with temporary"
-        " data does not wait.",
+        "How long a new classic group waits for more members before its first assignment. An embedded broker with"
+        " temporary data does not wait.",
         at_least(0),
     )
     group_max_size: int = int32(INT_MAX, "The most members that a classic group may have.", at_least(1))

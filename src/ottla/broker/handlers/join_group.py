@@ -1,4 +1,5 @@
-"""JoinGroup: v1 brought the rebalance timeout; v4 gives a new member its id first; v5 static members; v7 lets the protocol be
+"""JoinGroup: v1 brought the rebalance timeout; v4 gives a new member its id first; v5 static members; v7 lets the
+protocol be
 null; v8 brings the reason (KIP-800); v9 lets a leader skip the assignment."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""OffsetCommit: v2 to v4 bring a retention time; v6 leader epochs; v7 static members; v9 member epochs; v10 topic ids."""
+"""OffsetCommit: v2 to v4 bring a retention time; v6 leader epochs; v7 static members; v9 member epochs; v10 topic
+ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""OffsetFetch: up to v7 of one group, from v8 of many; v2 asks for everything by null; v7 can insist on stable offsets; v9
+"""OffsetFetch: up to v7 of one group, from v8 of many; v2 asks for everything by null; v7 can insist on stable
+offsets; v9
 brings member epochs; v10 topic ids."""
 
 from __future__ import annotations
