@@ -88,7 +88,8 @@ def group_requests(topic_id: UUID) -> dict[int, dict[str, Any]]:
         ApiKey.FIND_COORDINATOR: {"key": "readers", "coordinator_keys": ["readers"]},
         ApiKey.OFFSET_COMMIT: {"group_id": "readers", "member_id": "", "topics": [{**named, "partitions": [offset]}]},
         ApiKey.OFFSET_FETCH: {
-            "group_id": "readers", "topics": [asked], "groups": [{"group_id": "readers", "topics": [asked]}],
+            "group_id": "readers", "topics": [{"name": "orders", "partition_indexes": [0]}],
+            "groups": [{"group_id": "readers", "topics": [asked]}],
         },
         ApiKey.LIST_GROUPS: {},
         ApiKey.DESCRIBE_GROUPS: {"groups": ["readers"]},

@@ -26,6 +26,8 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
 def _old(node: Node, call: Call, request: Struct) -> Message:
     answer = _group(node, call, request, request)
     del answer["group_id"]
+    for topic in answer["topics"]:
+        del topic["topic_id"]
     if call.api_version == 1 and answer["error_code"]:
         # v1 has no code for the whole: each partition has it.
         answer["topics"] = [
