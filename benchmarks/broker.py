@@ -91,7 +91,7 @@ def run_throughput(peers: list[Peer], report: Report, options: argparse.Namespac
 
 
 def run_latency(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
-    pace = latency.Pace(seconds=5 if options.quick else 30 if options.full else 15)
+    pace = latency.Pace(seconds=5 if options.quick else 30 if options.full else 12)
     for repetition in range(options.repetitions):
         say(f"latency, round {repetition + 1} of {options.repetitions}")
         latency.measure(peers, report, pace, repetition)

@@ -21,7 +21,7 @@ PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 class Pace:
     rate: int = 1000
     warm_up_seconds: int = 3
-    seconds: int = 15
+    seconds: int = 12
 
 
 def measure(peers: list[Peer], report: Report, pace: Pace, repetition: int) -> None:

@@ -50,6 +50,7 @@ class Measure:
     summary: Callable[[list[float]], float] = statistics.median
     values: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    void: bool = False  # the peers did not get the same load, so there is nothing to compare
 
     def add(self, peer: str, value: float) -> None:
         self.values.setdefault(peer, []).append(value)
@@ -60,10 +61,12 @@ class Measure:
     @property
     def ratio(self) -> float | None:
         ours, theirs = self.of(OTTLA), self.of(KAFKA)
-        return ours / theirs if ours is not None and theirs else None
+        return ours / theirs if ours is not None and theirs and not self.void else None
 
     @property
     def verdict(self) -> str:
+        if self.target is not None and self.void:
+            return "VOID"
         if self.target is None or self.ratio is None:
             return ""
         return "reached" if self.target.reached_by(self.ratio) else "MISSED"

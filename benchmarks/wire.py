@@ -22,6 +22,9 @@ SECTION = "Without a client library"
 IN_FLIGHT = 5
 FETCH_PARTITION_BYTES = 1 << 20
 PRODUCE, FETCH = (0, 7), (1, 11)
+FETCH_PARTITION = ">ihqqqiii"  # index, error code, three offsets, aborted transactions, preferred replica, size
+FETCH_RECORDS = 4 + 2 + 4 + 4 + 2 + 4 + struct.calcsize(FETCH_PARTITION)  # and the topic's name
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,19 @@ def _send(peer: Peer, topic: str, case: Case, requests: int) -> load.Totals:
     return load.run_same(peer, {**job, "requests": requests // load.CLIENTS})
 
 
+def codec_in(peer: Peer, topic: str) -> str:
+    """What the first batch in partition 0 behind the first record of each producer is compressed with."""
+    connection = Connection(peer.bootstrap_servers)
+    connection.send(_fetch_request(topic, {0: load.CLIENTS}))
+    answer = connection.receive()
+    connection.close()
+    (size,) = struct.unpack_from(">i", answer, FETCH_RECORDS - 4 + len(topic))
+    if size < 61:
+        raise RuntimeError(f"{peer.name} has no record in partition 0 of {topic} from offset {load.CLIENTS} on")
+    (attributes,) = struct.unpack_from(">h", answer, FETCH_RECORDS + len(topic) + 21)
+    return CODECS[attributes & 7]
+
+
 # What runs in a process of its own.
 
 
@@ -129,6 +145,7 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = memoryview(bytearray(8 << 20))
         self.send = self._socket.sendall
+        self.close = self._socket.close
 
     def receive(self) -> memoryview:
         """One answer, without its size and correlation id; good until the next call."""
@@ -195,10 +212,10 @@ def _next_offsets(answer: memoryview, topic: str, offsets: dict[int, int]) -> di
     (count,) = struct.unpack_from(">i", answer, position)
     position += 4
     for _ in range(count):
-        index, error, _, _, _, aborted, _, size = struct.unpack_from(">ihqqqiii", answer, position)
+        index, error, _, _, _, aborted, _, size = struct.unpack_from(FETCH_PARTITION, answer, position)
         if error or aborted > 0:
             raise SystemExit(f"a fetch of partition {index} failed with error code {error}")
-        position += struct.calcsize(">ihqqqiii")
+        position += struct.calcsize(FETCH_PARTITION)
         found[index] = _offset_after(answer[position : position + max(size, 0)], offsets[index])
         position += max(size, 0)
     return found

@@ -1,7 +1,8 @@
 """Files as a power loss, a bad disk or a careless hand leaves them, and what the next start makes of them.
 
-The tail above the recovery point is cut at the first batch that is not whole. Everything below was once safely on disk: damage
-there is told (in the log, in an error that names file and offsets) and never served, and all the rest stays readable.
+The tail above the recovery point is cut at the first batch that is not whole. Everything below was once
+safely on disk: damage there is told (in the log, in an error that names file and offsets) and never served,
+and all the rest stays readable.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ def test_a_zero_filled_tail_is_cut(disk: Disk, size: int) -> None:
     assert f"cut {size} bytes" in disk.notes
 
 
-@pytest.mark.parametrize("position", [8, 16, 17, 21, 25, 40, 60, 61, 100, BATCH_SIZE - 1])
+@pytest.mark.parametrize("position", [0, 6, 7, 8, 16, 17, 21, 25, 40, 60, 61, 100, BATCH_SIZE - 1])
 def test_a_flipped_bit_in_the_tail_cuts_from_there(disk: Disk, position: int) -> None:
     disk.write(50)
     disk.crash()
@@ -333,7 +334,7 @@ def test_index_files_without_a_log_are_removed(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("position", [8, 9, 11, 16, 17, 22, 26, 43, 61, 120, BATCH_SIZE - 1])
+@pytest.mark.parametrize("position", [0, 3, 6, 7, 8, 9, 11, 16, 17, 22, 26, 43, 61, 120, BATCH_SIZE - 1])
 def test_a_damaged_batch_in_an_older_segment_is_reported_and_never_served(
     disk: Disk, position: int, clean: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -394,6 +395,15 @@ def test_damage_at_the_very_start_of_an_older_segment(disk: Disk) -> None:
     disk.start()
     offsets, _ = disk.readable()
     assert offsets == [offset for offset in range(3 * A_SEGMENT) if offset != A_SEGMENT]
+
+
+@pytest.mark.parametrize("position", [0, 4, 6, 7])
+def test_a_damaged_offset_of_the_last_batch_of_an_older_segment(disk: Disk, position: int) -> None:
+    disk.write(3 * A_SEGMENT)
+    disk.stop()
+    flip(disk.file(0), (A_SEGMENT - 1) * BATCH_SIZE + position)
+    disk.start()
+    assert disk.readable()[0] == [offset for offset in range(3 * A_SEGMENT) if offset != A_SEGMENT - 1]
 
 
 def test_an_older_segment_that_became_shorter(disk: Disk) -> None:

@@ -1,8 +1,8 @@
 """The group coordinator of one partition of ``__consumer_offsets``: the machine that the shard's runner drives.
 
 It finds the group, makes one where that is allowed, and leaves the rest to the kind of the group: `ClassicGroup`, or
-the groups of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a further kind of
-group brings replayers for its own keys (see ``_replayers``).
+`ConsumerGroups` for those of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a
+further kind of group brings replayers for its own keys.
 
 If the append of an outcome's records fails, nothing is replayed, and the runner fails the request and every request in
 ``answers`` with COORDINATOR_NOT_AVAILABLE; the clients try again, and nothing here depends on an answer having arrived.
@@ -10,14 +10,21 @@ If the append of an outcome's records fails, nothing is replayed, and the runner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla import errors
+from ottla.assignors import Assignor
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.consumer_groups import ConsumerGroups
+from ottla.coordinator.consumer_messages import (
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+    DescribedConsumerGroup,
+)
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Group, Shard, TopicInfo
 from ottla.coordinator.history import Explanation
@@ -57,12 +64,14 @@ class Coordinator:
         *,
         new_id: Callable[[], str],
         topics: Callable[[], Mapping[str, TopicInfo]] = _no_topics,
+        assignors: Sequence[Assignor] | None = None,
     ) -> None:
         self.config = config
         self.shard = Shard(config, new_id, topics)
         self.groups: dict[str, Group] = self.shard.groups
         self.offsets = self.shard.offsets
         self.histories = self.shard.histories
+        self.consumers = ConsumerGroups(self.shard, assignors)
         self.ignored = 0
         """Records of unknown types that were passed over."""
         self._replayers: dict[type[Any], Callable[[Any, Any, int], None]] = {
@@ -70,6 +79,7 @@ class Coordinator:
             r.LegacyOffsetCommitKey: self._replay_legacy_offset,
             r.GroupMetadataKey: self._replay_classic,
             r.HistoryKey: self._replay_history,
+            **self.consumers.replayers,
         }
 
     # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,6 +154,13 @@ class Coordinator:
             gone = (m.LeftMember(member.member_id, member.group_instance_id, code) for member in request.members)
             return fx.outcome(m.LeaveResponse(members=tuple(gone)))
         return fx.outcome(group.leave(request, fx))
+
+    def consumer_heartbeat(
+        self, request: ConsumerHeartbeatRequest, *, now: Millis
+    ) -> Outcome[Record, ConsumerHeartbeatResponse]:
+        """ConsumerGroupHeartbeat."""
+        fx = Effects(now=now)
+        return fx.outcome(self.consumers.heartbeat(request, fx))
 
     # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,6 +247,10 @@ class Coordinator:
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
         return Outcome((), m.DescribedGroup(group_id=group_id, error_code=code, error_message=message, state="Dead"))
 
+    def describe_consumer(self, group_id: str, *, now: Millis) -> Outcome[Record, DescribedConsumerGroup]:
+        """ConsumerGroupDescribe of one group."""
+        return Outcome((), self.consumers.describe(group_id))
+
     def delete_groups(self, group_ids: Iterable[str], *, now: Millis) -> Outcome[Record, tuple[m.DeletedGroup, ...]]:
         """DeleteGroups, with their offsets and their history."""
         fx = Effects(now=now)
@@ -284,6 +305,12 @@ class Coordinator:
         """Partitions are no more: forget what was committed for them."""
         fx = Effects(now=now)
         self.offsets.delete_partitions(partitions, fx)
+        return fx.outcome(None)
+
+    def topics_changed(self, names: Collection[str], *, created: bool, now: Millis) -> Outcome[Record, None]:
+        """Topics were created, deleted or got partitions. Classic groups learn of it from their leaders."""
+        fx = Effects(now=now)
+        self.consumers.topics_changed(names, fx, created=created)
         return fx.outcome(None)
 
     def loaded(self, *, now: Millis) -> Outcome[Record, None]:

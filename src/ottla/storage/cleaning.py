@@ -23,8 +23,8 @@ from ottla.records import BatchHeader, Compression, Record, decode_batch, decode
 from ottla.storage.cleaning_job import CleanedSegment, CleaningJob, SourceSegment
 from ottla.storage.cleaning_state import OffsetMap, Transactions
 from ottla.storage.files import CLEANED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, file_name, write_all
-from ottla.storage.index import MAX_RELATIVE_OFFSET, IndexBuilder
-from ottla.storage.scanning import Piece, walk
+from ottla.storage.index import IndexBuilder
+from ottla.storage.scanning import MAX_RELATIVE_OFFSET, OffsetOrder, Piece, walk
 from ottla.storage.transactions import (
     AbortedTransaction,
     read_aborted,
@@ -102,7 +102,8 @@ def _aborted(job: CleaningJob, segment: SourceSegment) -> list[AbortedTransactio
 def _pieces(job: CleaningJob, segment: SourceSegment, checkpoint: Callable[[int], None]) -> Iterator[Piece]:
     path = os.path.join(job.directory, file_name(segment.base_offset, LOG))
     with open(path, "rb", buffering=0) as file:
-        for piece in walk(file.fileno(), 0, segment.size):
+        order = OffsetOrder(segment.base_offset, segment.base_offset, segment.end_offset)
+        for piece in walk(file.fileno(), 0, segment.size, order=order):
             checkpoint(piece.end - piece.start)
             yield piece
             if piece.problem is not None:

@@ -22,7 +22,6 @@ from ottla.records import LOG_OVERHEAD, BatchHeader
 from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all, write_atomically
 
 _BLOCK_ENTRIES = 512
-MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class DamagedIndex(Exception):

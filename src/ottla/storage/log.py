@@ -22,12 +22,12 @@ from ottla.records import BatchHeader, stamp, stamp_log_append_time
 from ottla.storage import reading, trimming
 from ottla.storage.contracts import AppendInfo, FlushJob, LogHost
 from ottla.storage.files import LEADER_EPOCH_CHECKPOINT
-from ottla.storage.index import MAX_RELATIVE_OFFSET
 from ottla.storage.open_files import FileCache
 from ottla.storage.producers import BatchRecord, Marker, ProducerEntry
 from ottla.storage.reading import OffsetAndTimestamp, Places, Slice
 from ottla.storage.recovery import LoadedLog, RecoveryReport
 from ottla.storage.replay import recall_batches
+from ottla.storage.scanning import MAX_RELATIVE_OFFSET
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 from ottla.storage.snapshots import snapshot_path, write_snapshot

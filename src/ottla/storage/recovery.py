@@ -24,7 +24,7 @@ from ottla.storage.index import DamagedIndex, IndexBuilder
 from ottla.storage.open_files import FileCache
 from ottla.storage.producers import ProducerState
 from ottla.storage.replay import load_producers, replay_piece, replay_segments
-from ottla.storage.scanning import Piece, walk
+from ottla.storage.scanning import OffsetOrder, Piece, walk
 from ottla.storage.segment import Segment
 from ottla.storage.snapshots import snapshot_path, write_snapshot
 from ottla.storage.transactions import transaction_index_path
@@ -101,7 +101,8 @@ class _Loader:
         self._producers = ProducerState(topic_partition)
         self._epochs = LeaderEpochCache(directory)
         self._segments: list[Segment] = []
-        self._rebuild: list[Segment] = []
+        self._rebuild: dict[Segment, str] = {}
+        """Segments whose indexes cannot be used, and why."""
 
     def load(self, recovery_point: int, clean: bool) -> LoadedLog:
         listing = tidy(self._directory, self._report.note)
@@ -136,7 +137,7 @@ class _Loader:
         segment = Segment(self._directory, base_offset, self._cache, created=self._now, size=sizes[LOG])
         for suffix, index in ((OFFSET_INDEX, segment.offset_index), (TIME_INDEX, segment.time_index)):
             if suffix not in sizes or sizes[suffix] % index.entry.size:
-                self._rebuild.append(segment)
+                self._rebuild[segment] = f"{index.path} is missing or cut"
                 return segment
             index.set_file_size(sizes[suffix])
         try:
@@ -145,8 +146,7 @@ class _Loader:
             self._check_coverage(segment)
             segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.load()
         except DamagedIndex as error:
-            self._report.note(str(error))
-            self._rebuild.append(segment)
+            self._rebuild[segment] = str(error)
         return segment
 
     @staticmethod
@@ -218,7 +218,8 @@ class _Loader:
             if number > first and not os.path.exists(snapshot_path(self._directory, segment.base_offset)):
                 write_snapshot(self._directory, segment.base_offset, self._producers)
             scan = SegmentScan(segment, self._producers, self._epochs, self._config.index_interval_bytes)
-            next_offset = scan.run(max(next_offset, segment.base_offset), recovery_point)
+            end_offset = self._segments[number + 1].base_offset if number + 1 < len(self._segments) else None
+            next_offset = scan.run(max(next_offset, segment.base_offset), end_offset, recovery_point)
             self._report.scanned_segments += 1
             self._report.scanned_bytes += segment.size
             if scan.cut:
@@ -227,27 +228,27 @@ class _Loader:
                     f"cut {scan.cut} bytes from {segment.path} at position {segment.size}: {scan.problem}; the log now "
                     f"ends at offset {next_offset}"
                 )
-                self._drop_segments_from(number + 1)
+                self._drop_segments_from(number + 1, "which comes after the cut")
                 break
         self._epochs.write()
-        self._rebuild = [segment for segment in self._rebuild if segment.base_offset < start]
+        self._rebuild = {s: why for s, why in self._rebuild.items() if s.base_offset < start}
         return next_offset
 
-    def _drop_segments_from(self, number: int) -> None:
+    def _drop_segments_from(self, number: int, why: str) -> None:
         for segment in self._segments[number:]:
             self._report.truncated_bytes += segment.size
-            self._report.note(f"removed {segment.path} ({segment.size} bytes), which comes after the cut")
+            self._report.note(f"removed {segment.path} ({segment.size} bytes), {why}")
             segment.remove()
         del self._segments[number:]
 
     def _rebuild_indexes(self) -> None:
-        for segment in self._rebuild:
+        for segment, why in self._rebuild.items():
             if segment.verification is None:
                 segment.verification = Verification(segment.size, segment.base_offset)
             self._report.scanned_segments += 1
             self._report.scanned_bytes += segment.size
             segment.verification.rebuild(segment)
-            self._report.note(f"built the indexes of {segment.path} again")
+            self._report.note(f"{why}; the indexes were built again")
 
     def _learn_epochs(self) -> None:
         for segment in self._segments:
@@ -262,7 +263,7 @@ class _Loader:
             self._report.note(
                 f"the log ends at offset {end_offset}, before its start offset {start_offset}; it starts empty there"
             )
-            self._drop_segments_from(0)
+            self._drop_segments_from(0, "which lies before the log start offset")
             self._segments.append(self._new_segment(start_offset))
             self._producers = ProducerState(self._report.topic_partition)
             end_offset = flushed = start_offset
@@ -288,53 +289,43 @@ class SegmentScan:
         self._builder = IndexBuilder(segment.base_offset, index_interval)
         self._damages: list[Damage] = []
 
-    def run(self, next_offset: int, recovery_point: int) -> int:
+    def run(self, next_offset: int, end_offset: int | None, recovery_point: int) -> int:
         """Cut the segment at the first problem at or above `recovery_point`; the offset that follows the segment."""
         segment = self._segment
         remove_files([transaction_index_path(segment.directory, segment.base_offset)])
         fd, position, end = segment.open().fd, 0, segment.size
+        order = OffsetOrder(segment.base_offset, next_offset, end_offset)
         while position < end:
-            for piece in walk(fd, position, end):
-                next_offset, position = self._take(piece, next_offset)
-                if self.problem is not None or piece.problem is not None:
-                    self.problem = self.problem or piece.problem
-                    break
+            for piece in walk(fd, position, end, order=order):
+                self._take(piece)
+                position = piece.end
+                self.problem = piece.problem
             if self.problem is not None:
-                behind = self._behind_damage(position, next_offset, recovery_point)
-                if behind is None:
+                damage = self._flushed_damage(position, order.expected, recovery_point)
+                if damage is None:
                     break
-                position, self.problem = behind, None
+                self._damages.append(damage)
+                position, self.problem = damage.end, None
         self._install(position)
-        return next_offset
+        return order.expected
 
-    def _take(self, piece: Piece, next_offset: int) -> tuple[int, int]:
-        """Learn from the batches of a piece; where it ends."""
+    def _take(self, piece: Piece) -> None:
+        """Learn from the batches of a piece."""
         batches: list[tuple[int, BatchHeader]] = []
-        end = piece.start
         for position, header in piece.batches:
-            if header.base_offset < next_offset:
-                self.problem = f"offset {header.base_offset} comes after offset {next_offset - 1}"
-                break
             self._builder.add(position, header)
             if header.partition_leader_epoch > self._epochs.latest:
                 self._epochs.learn(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 batches.append((position, header))
-            next_offset = header.base_offset + header.last_offset_delta + 1
-            end = position + header.size
         replay_piece(self._producers, piece._replace(batches=batches), self._segment)
-        return next_offset, end
 
-    def _behind_damage(self, position: int, next_offset: int, recovery_point: int) -> int | None:
-        """Where the log goes on if the problem lies in what was already flushed; None if it is to be cut."""
+    def _flushed_damage(self, position: int, next_offset: int, recovery_point: int) -> Damage | None:
+        """The damage at `position`, if it lies in what was already flushed and the log goes on behind it."""
         if next_offset >= recovery_point:
             return None
         check = Verification(self._segment.size, recovery_point)
-        damage = check.damage_at(self._segment, position, next_offset, str(self.problem))
-        if damage is None:
-            return None
-        self._damages.append(damage)
-        return damage.end
+        return check.damage_at(self._segment, position, next_offset, str(self.problem))
 
     def _install(self, position: int) -> None:
         """Cut the file at `position`, and put in place what was learned."""

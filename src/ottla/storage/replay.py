@@ -33,7 +33,9 @@ def load_producers(
         path = snapshot_path(directory, offset)
         try:
             producers.load(read_snapshot(path))
-        except (DamagedSnapshot, FileNotFoundError) as error:
+        except FileNotFoundError:
+            continue
+        except DamagedSnapshot as error:
             _LOGGER.warning("%s; producers are taken from the log", error)
             remove_files([path])
             continue
@@ -92,24 +94,28 @@ def recall_batches(entry: ProducerEntry, segments: Segments) -> None:
     entry.complete = True
     if not entry.batches:
         return
-    first_known = entry.batches[0]
-    before: deque[BatchRecord] = deque(maxlen=CACHED_BATCHES - 1)
-    number = segments.number_for(first_known.first_offset)
-    segment = segments[number]
-    found = segment.offset_index.lookup(first_known.first_offset)
-    start = segment.offset_index.last_position_up_to(max(0, found - _RECALL_BYTES))
-    for piece in walk(segment.open().fd, start, segment.size):
-        for _, header in piece.batches:
-            if header.producer_id != entry.producer_id or header.producer_epoch != entry.producer_epoch:
-                continue
-            if header.base_offset < first_known.first_offset and not header.is_control:
-                before.append(
-                    BatchRecord(
-                        header.base_sequence,
-                        header.last_sequence,
-                        header.base_offset,
-                        header.last_offset,
-                        header.max_timestamp,
-                    )
-                )
+    first_offset = entry.batches[0].first_offset
+    budget = _RECALL_BYTES
+    before: list[BatchRecord] = []
+    for number in range(segments.number_for(first_offset), -1, -1):
+        segment = segments[number]
+        start = segment.offset_index.last_position_up_to(max(0, segment.size - budget))
+        before = [*_batches_before(entry, segment, start, first_offset), *before]
+        budget -= segment.size - start
+        if len(before) >= CACHED_BATCHES - 1 or budget <= 0:
+            break
     entry.batches = deque([*before, *entry.batches], maxlen=CACHED_BATCHES)
+
+
+def _batches_before(entry: ProducerEntry, segment: Segment, start: int, offset: int) -> list[BatchRecord]:
+    return [
+        BatchRecord(
+            header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
+        )
+        for piece in walk(segment.open().fd, start, segment.size)
+        for _, header in piece.batches
+        if header.base_offset < offset
+        and header.producer_id == entry.producer_id
+        and header.producer_epoch == entry.producer_epoch
+        and not header.is_control
+    ]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.records import BATCH_OVERHEAD, BatchHeader, CorruptBatch, check_batch, read_header, scan
 
 WINDOW = 1024 * 1024
+MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Piece(NamedTuple):
@@ -27,7 +28,58 @@ class Piece(NamedTuple):
     """Why there is no valid batch at `end`; None while all is well."""
 
 
-def walk(fd: int, position: int, end: int, *, check_crc: bool = True, window: int = WINDOW) -> Iterator[Piece]:
+class OffsetOrder:
+    """Offsets have to grow from batch to batch. The CRC does not cover them, so this is all that guards them."""
+
+    __slots__ = ("_limit", "expected")
+
+    def __init__(self, base_offset: int, expected: int, end_offset: int | None = None) -> None:
+        self.expected = expected
+        """The smallest offset that the next batch may have."""
+        self._limit = base_offset + MAX_RELATIVE_OFFSET
+        if end_offset is not None:
+            self._limit = min(self._limit, end_offset - 1)
+
+    def check(self, batches: Sequence[tuple[int, BatchHeader]], fd: int) -> tuple[int, str | None]:
+        """How many of `batches`, which follow each other in the file, are in order; and what is wrong with the next."""
+        for number, (position, header) in enumerate(batches):
+            offset = header.base_offset
+            if offset != self.expected:
+                problem = self._problem(offset, header, batches, number, position, fd)
+                if problem is not None:
+                    return number, problem
+            self.expected = offset + header.last_offset_delta + 1
+        return len(batches), None
+
+    def _problem(
+        self,
+        offset: int,
+        header: BatchHeader,
+        batches: Sequence[tuple[int, BatchHeader]],
+        number: int,
+        position: int,
+        fd: int,
+    ) -> str | None:
+        if offset < self.expected:
+            return f"offset {offset} comes after offset {self.expected - 1}"
+        if header.last_offset > self._limit:
+            return f"offset {header.last_offset} is too large for the segment"
+        # Compaction leaves gaps. But if the following batch fills this one, it is the offset here that is wrong.
+        following = batches[number + 1][1] if number + 1 < len(batches) else header_at(fd, position + header.size)
+        if following is not None and self.expected <= following.base_offset < header.next_offset:
+            return f"offset {offset} is followed by offset {following.base_offset}"
+        return None
+
+
+def walk(
+    fd: int,
+    position: int,
+    end: int,
+    *,
+    check_crc: bool = True,
+    order: OffsetOrder | None = None,
+    window: int = WINDOW,
+) -> Iterator[Piece]:
     """The batches from `position` up to `end`, which must both be boundaries of batches if nothing is damaged."""
     buffer = bytearray(window)
     while position < end:
@@ -45,10 +97,21 @@ def walk(fd: int, position: int, end: int, *, check_crc: bool = True, window: in
         if problem is None and found.end < there and (at_end or not found.batches):
             problem = f"the file ends inside a batch ({there - found.end} bytes of it are there)"
         batches = [(position + at, header) for at, header in found.batches] if position else found.batches
-        yield Piece(batches, view, position, position + found.end, problem)
-        if problem is not None or there < wanted:
+        piece = Piece(batches, view, position, position + found.end, problem)
+        if order is not None:
+            piece = _in_order(piece, order, fd)
+        yield piece
+        if piece.problem is not None or there < wanted:
             return
-        position += found.end
+        position = piece.end
+
+
+def _in_order(piece: Piece, order: OffsetOrder, fd: int) -> Piece:
+    """The piece up to the first batch whose offset is wrong."""
+    count, problem = order.check(piece.batches, fd)
+    if problem is None:
+        return piece
+    return piece._replace(batches=piece.batches[:count], end=piece.batches[count][0], problem=problem)
 
 
 def _size_needed(view: memoryview, there: int, left: int) -> int:

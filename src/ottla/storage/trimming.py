@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ottla.errors import OffsetOutOfRange, PolicyViolation
 from ottla.storage.files import DELETED, remove_files
 from ottla.storage.replay import load_producers
-from ottla.storage.segment import Segment
+from ottla.storage.segment import Found, Segment
 from ottla.storage.snapshots import snapshot_path
+from ottla.storage.verification import SegmentUnverified
 from ottla.types import Millis
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def truncate_to(log: Log, offset: int, now: Millis) -> None:
         replace_segments(log, later, [], now)
     log.places.forget()
     active = log.segments.active
-    found = active.find(offset)
+    found = _find_verified(active, offset)
     if found is not None:
         active.truncate(found.position, found.header.base_offset)
     log.log_end_offset = offset
@@ -83,3 +84,12 @@ def truncate_to(log: Log, offset: int, now: Millis) -> None:
     log.latest_epoch = log.epochs.latest
     bases = [segment.base_offset for segment in log.segments]
     load_producers(log.producers, log.path, bases, list(log.segments), offset)
+
+
+def _find_verified(segment: Segment, offset: int) -> Found | None:
+    """Find a batch, and wait for the check of what was not checked yet."""
+    while True:
+        try:
+            return segment.find(offset)
+        except SegmentUnverified:
+            segment.verify()

@@ -23,7 +23,7 @@ from ottla.errors import CorruptMessage
 from ottla.records import BatchHeader
 from ottla.storage.index import IndexBuilder, OffsetIndex
 from ottla.storage.open_files import OpenFile
-from ottla.storage.scanning import header_at, valid_batch_at, walk
+from ottla.storage.scanning import OffsetOrder, header_at, valid_batch_at, walk
 
 if TYPE_CHECKING:
     from ottla.storage.segment import Segment
@@ -223,19 +223,21 @@ class _Check:
         self._end = end
         self._next_offset = next_offset
         self._entries = entries
-        self._offset = base_offset
         self._matched = 0
         self._builder = IndexBuilder(base_offset)
 
     def run(self, position: int, until: int) -> None:
         """Check from `position` at least to `until`. There is a valid batch at `position`, or it is 0."""
         start = self.position = position
+        first = header_at(self._fd, position) if position else None
+        expected = self._base_offset if first is None else first.base_offset
+        order = OffsetOrder(self._base_offset, expected, self._next_offset)
         while self.position < until:
-            for piece in walk(self._fd, self.position, self._end):
+            for piece in walk(self._fd, self.position, self._end, order=order):
                 self._take(piece.batches)
                 self.position = piece.end
                 if piece.problem is not None:
-                    self._skip(piece.problem)
+                    self._skip(order.expected, piece.problem)
                     break
                 if self.position >= until:
                     break
@@ -244,16 +246,15 @@ class _Check:
     def _take(self, batches: Sequence[tuple[int, BatchHeader]]) -> None:
         for position, header in batches:
             self._builder.add(position, header)
-            self._offset = header.next_offset
             entry = self._entries.get(position)
             if entry is not None:
                 self._matched += 1
                 # A larger offset only makes a look-up start earlier; logs that Kafka compacted have such entries.
                 self.index_is_wrong |= entry < header.last_offset
 
-    def _skip(self, reason: str) -> None:
-        """Go on behind the damage at the present position."""
-        damage = self.damage(self.position, self._offset, reason)
+    def _skip(self, offset: int, reason: str) -> None:
+        """Go on behind the damage at the present position, where `offset` should be."""
+        damage = self.damage(self.position, offset, reason)
         self.damages.append(damage)
         self._matched += sum(damage.start <= position < damage.end for position in self._entries)
         self.position = damage.end

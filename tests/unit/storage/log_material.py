@@ -12,6 +12,7 @@ from ottla.config import BrokerConfig, TopicConfig
 from ottla.records import Compression, Record, decode_batch, encode_batch, scan
 from ottla.storage.log import AppendInfo, Log, SegmentUnverified, Slice
 from ottla.storage.manager import LogManager, OpenReport
+from ottla.storage.reading import OffsetAndTimestamp
 from ottla.storage.retention import remove_paths
 from ottla.testing.clock import ManualClock
 from ottla.types import TopicPartition
@@ -169,3 +170,13 @@ def offsets_of(records: Sequence[Record]) -> list[int]:
 
 def segment_bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
+
+
+def find_timestamp(log: Log, timestamp: int, end: int | None = None) -> OffsetAndTimestamp | None:
+    """Look a timestamp up, and verify what has to be verified, as the broker does."""
+    end_offset = log.log_end_offset if end is None else end
+    while True:
+        try:
+            return log.offset_for_timestamp(timestamp, end_offset=end_offset)
+        except SegmentUnverified as unverified:
+            unverified.segment.verify()

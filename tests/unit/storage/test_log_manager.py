@@ -345,7 +345,7 @@ def test_retention_checkpoints_and_expiry_come_with_time(tmp_path: Path) -> None
         store.clock.advance(2000)
         store.manager.rolled(store.log)
         await waiting.until(lambda: segment_bases(store.log) == [21])
-        await waiting.until(lambda: store.log.active_producers() == [])
+        await waiting.until(lambda: len(store.log.active_producers()) == 0)
         store.clock.advance(2000)
         store.manager.rolled(store.log)
         await waiting.until(lambda: store.files(".deleted") == [])

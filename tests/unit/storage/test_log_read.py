@@ -17,6 +17,7 @@ from ottla.storage.reading import OffsetAndTimestamp
 from unit.storage.log_material import (
     T0,
     Store,
+    find_timestamp,
     offsets_of,
     read_records,
     read_slice,
@@ -203,19 +204,8 @@ def test_look_ups_agree_with_a_walk_through_the_log(
             assert header.base_offset <= offset <= header.last_offset
         for target in {t for _, t in expected} | {T0 - 1, time + 1}:
             wanted = next(((o, t) for o, t in expected if t >= target), None)
-            found = ask(log, target, end)
+            found = find_timestamp(log, target, end)
             assert (found and found[:2]) == wanted
         newest = max(t for _, t in expected)
         assert log.max_timestamp_offset()[:2] == next((o, t) for o, t in expected if t == newest)
     store.crash()
-
-
-def ask(log: object, target: int, end: int) -> OffsetAndTimestamp | None:
-    from ottla.storage.log import Log, SegmentUnverified
-
-    assert isinstance(log, Log)
-    while True:
-        try:
-            return log.offset_for_timestamp(target, end_offset=end)
-        except SegmentUnverified as unverified:
-            unverified.segment.verify()

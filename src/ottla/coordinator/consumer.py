@@ -1,0 +1,281 @@
+"""Consumer groups (KIP-848): what a member may ask, and what it is answered. Error for error as Kafka 4.2 does.
+
+A heartbeat does up to three things: it changes the member, which may raise the group epoch; it computes a new target if
+the epoch was raised; and it takes the member one step towards its target. Each writes records, and replay of those
+changes the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from ottla import errors
+from ottla.coordinator import history
+from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
+from ottla.coordinator.consumer_member import (
+    Member,
+    Partitions,
+    sorted_names,
+    to_partitions,
+    to_topic_partitions,
+)
+from ottla.coordinator.consumer_messages import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerHeartbeatRequest,
+    ConsumerHeartbeatResponse,
+)
+from ottla.coordinator.consumer_rebalance import JOIN, REBALANCE, SESSION, SYNC, Change
+from ottla.coordinator.consumer_subscribe import REGEX, RegexChange, SubscribedConsumerGroup
+from ottla.coordinator.effects import Effects
+from ottla.coordinator.group import CONSUMER, retention_expiry
+from ottla.coordinator.offsets import CheckPartition, IsExpired
+
+
+class ConsumerGroup(SubscribedConsumerGroup):
+    """A group whose partitions the coordinator assigns."""
+
+    def listed(self) -> m.ListedGroup:
+        return m.ListedGroup(self.group_id, "consumer", self.state, CONSUMER)
+
+    # ── the heartbeat; what is wrong is raised ────────────────────────────────────────────────────────────────────
+
+    def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
+        """A member joins, or says that it is there and what it has."""
+        self.check_room(request.member_id)
+        member_id = request.member_id or self.shard.new_id()
+        owned = None if request.topic_partitions is None else to_partitions(request.topic_partitions)
+        before, replaces = self._find(request, member_id, owned, fx)
+        change = Change(before, _changed_by(before, request), replaces)
+        if change.after != change.before:
+            self.write_member(change.after, fx)
+        regex_change = self.update_regex(change.before, change.after, fx)
+        names_changed = change.after.subscribed_topic_names != change.before.subscribed_topic_names
+        member = self._rebalance_member(change, names_changed, regex_change, owned, fx)
+        self.touch(member_id, self.shard.config.group_consumer_session_timeout_ms, fx)
+        tells_all = request.member_epoch == JOIN_EPOCH or request.is_full or member.assigned != before.assigned
+        return ConsumerHeartbeatResponse(
+            member_id=member_id,
+            member_epoch=member.member_epoch,
+            heartbeat_interval=self.shard.config.group_consumer_heartbeat_interval_ms,
+            assignment=to_topic_partitions(member.assigned) if tells_all else None,
+        )
+
+    def _rebalance_member(
+        self, change: Change, names_changed: bool, regex_change: RegexChange, owned: Partitions | None, fx: Effects
+    ) -> Member:
+        """Raise the epoch, compute the target and take the member a step, each if there is a reason to."""
+        trigger = None
+        if not self.group_epoch or names_changed or regex_change is RegexChange.RESOLVED:
+            trigger = self._why(change)
+        epoch = self.group_epoch
+        if trigger is not None or self.must_check_topics:
+            epoch = self.check_topics(change, trigger, fx)
+        return self.settle(
+            change, epoch, fx, owned=owned, changed=names_changed or regex_change is not RegexChange.NONE
+        )
+
+    def settle(self, change: Change, epoch: int, fx: Effects, *, owned: Partitions | None, changed: bool) -> Member:
+        """Compute the target if the epoch is above its own, and take the member a step towards it."""
+        if epoch > self.assignment_epoch:
+            targets = self.update_target(change, epoch, fx)
+            target = targets.get(change.after.member_id, {})
+        else:
+            epoch, targets, target = self.assignment_epoch, self.target, self.target_of(change.after)
+        member = self.reconcile(change.after, epoch, target, fx, owned=owned, subscription_changed=changed)
+        self.finish_if_reconciled(member, epoch, targets, fx)
+        return member
+
+    def _why(self, change: Change) -> str:
+        if change.replaces is not None:
+            return history.STATIC_MEMBER_REPLACED
+        return history.SUBSCRIPTION_CHANGED if change.after.member_id in self.members else history.MEMBER_JOINED
+
+    def check_room(self, member_id: str) -> None:
+        limit = self.shard.config.group_consumer_max_size
+        if len(self.members) >= limit and member_id not in self.members:
+            raise errors.GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limit} members.")
+
+    def _find(
+        self, request: ConsumerHeartbeatRequest, member_id: str, owned: Partitions | None, fx: Effects
+    ) -> tuple[Member, Member | None]:
+        """Return the member, known or new, and the static member whose place it takes."""
+        is_joining = request.member_epoch == JOIN_EPOCH
+        if request.instance_id is None:
+            member = self.members.get(member_id) if is_joining else self.member(member_id)
+            member = member or Member(member_id)
+        elif is_joining:
+            return self.find_static(request.instance_id, member_id, fx, is_classic=False)
+        else:
+            member = self.known_static(request.instance_id, member_id)
+        _check_epoch(member, request.member_epoch, owned)
+        return member, None
+
+    def find_static(
+        self, instance_id: str, member_id: str, fx: Effects, *, is_classic: bool
+    ) -> tuple[Member, Member | None]:
+        """Return the member of an instance that joins: a new one, or the present one under its new id."""
+        present = self.static_member(instance_id)
+        if present is None:
+            return self.members.get(member_id) or Member(member_id), None
+        if not is_classic and present.classic is None and present.member_epoch != LEAVE_STATIC_EPOCH:
+            raise errors.UnreleasedInstanceId(
+                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
+                f"id is owned by {present.member_id} member."
+            )
+        member = replace(present, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+        self.write_removal(present.member_id, fx)
+        self.write_member(member, fx)
+        self.write_target(member_id, self.target.get(present.member_id, {}), fx)
+        self.write_current(member, fx)
+        self.sessions.pop(present.member_id, None)
+        return member, present
+
+    def known_static(self, instance_id: str, member_id: str) -> Member:
+        """Return the member of an instance, or raise if it is not this one."""
+        member = self.static_member(instance_id)
+        if member is None:
+            raise errors.UnknownMemberId(f"Instance id {instance_id} is unknown.")
+        if member.member_id != member_id:
+            raise errors.FencedInstanceId(
+                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
+            )
+        return member
+
+    # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def consumer_leave(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
+        """A member leaves, or a static one goes for a while."""
+        if request.instance_id is None:
+            member = self.member(request.member_id)
+        else:
+            member = self.known_static(request.instance_id, request.member_id)
+        if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
+            self.write_current(replace(member, member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={}), fx)
+        else:
+            self.fence([member], history.MEMBER_LEFT, fx)
+        return ConsumerHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_commit(
+        self, request: m.CommitRequest | m.TransactionalCommitRequest, fx: Effects
+    ) -> CheckPartition | None:
+        if request.generation_id < 0 and not self.members:
+            return None  # An admin, or a consumer that only keeps its offsets here.
+        is_transactional = isinstance(request, m.TransactionalCommitRequest)
+        is_anonymous = request.member_id == m.UNKNOWN_MEMBER_ID and request.group_instance_id is None
+        if is_transactional and request.generation_id == m.NO_GENERATION and is_anonymous:
+            return None
+        member = self.member(request.member_id)
+        if not is_transactional and member.classic is None and request.api_version < 9:
+            raise errors.UnsupportedVersion(
+                "OffsetCommit version 9 or above must be used by members using the modern group protocol."
+            )
+        _check_current_epoch(member, request.generation_id)
+        return None
+
+    def check_fetch(self, request: m.FetchRequest) -> None:
+        if request.member_id is not None or request.member_epoch >= 0:
+            _check_current_epoch(self.member(request.member_id or ""), request.member_epoch)
+
+    def check_delete_offsets(self) -> None:
+        """Nothing is against it but a subscription to the topic."""
+
+    def check_delete(self) -> None:
+        if self.members:
+            raise errors.NonEmptyGroup()
+
+    def offset_expiry(self, fx: Effects) -> IsExpired | None:
+        retention = self.shard.config.offsets_retention_ms
+        return retention_expiry(fx.now, retention, lambda value: value.commit_timestamp)
+
+    # ── the life of the group ─────────────────────────────────────────────────────────────────────────────────────
+
+    def fire(self, key: tuple[Hashable, ...], fx: Effects) -> None:
+        if key[0] == REGEX:
+            self.resolve_regexes(fx)
+            return
+        member = self.members.get(str(key[2])) if len(key) > 2 else None
+        if member is None:
+            return
+        match key[0]:
+            case name if name == SESSION:
+                self.session_ran_out(member, fx)
+            case name if name == REBALANCE:
+                self.revocation_ran_out(member, fx)
+            case name if name in (JOIN, SYNC):
+                kind = history.NEVER_SYNCED if name == SYNC else history.SESSION_EXPIRED
+                self.fence([member], kind, fx)
+
+    def loaded(self, fx: Effects) -> None:
+        self.topics_created(fx)
+        self.set_loaded_timers(fx)
+
+    def delete(self, fx: Effects) -> None:
+        """Write the tombstones of everything, in the order in which Kafka reads them."""
+        for member_id in self.members:
+            fx.write(r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id), None)
+        for member_id in self.members:
+            fx.write(r.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None)
+        fx.write(r.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None)
+        for member_id in self.members:
+            fx.write(r.ConsumerGroupMemberMetadataKey(self.group_id, member_id), None)
+        for regex in self.resolved:
+            fx.write(r.ConsumerGroupRegularExpressionKey(self.group_id, regex), None)
+        fx.write(r.ConsumerGroupPartitionMetadataKey(self.group_id), None)
+        fx.write(r.ConsumerGroupMetadataKey(self.group_id), None)
+        self.shard.histories.delete_group(self.group_id, fx)
+        for member_id in self.members:
+            self.forget_timers(member_id, fx)
+
+    def unload(self, fx: Effects) -> None:
+        """Nothing waits here: the consumer protocol answers at once."""
+
+
+def _changed_by(member: Member, request: ConsumerHeartbeatRequest) -> Member:
+    """Return the member as the request says that it is now; what is None stays."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    return replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout=member.rebalance_timeout if request.rebalance_timeout == -1 else request.rebalance_timeout,
+        server_assignor=member.server_assignor if request.server_assignor is None else request.server_assignor,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else sorted_names(names),
+        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        classic=None,
+    )
+
+
+def _check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
+    """Raise FencedMemberEpoch unless the epoch is the member's, or the one before and the answer was lost."""
+    if epoch in (JOIN_EPOCH, member.member_epoch):
+        return
+    is_subset = owned is not None and all(
+        numbers <= member.assigned.get(topic_id, frozenset()) for topic_id, numbers in owned.items()
+    )
+    if epoch < member.member_epoch and epoch == member.previous_member_epoch and is_subset:
+        return
+    size = "greater" if epoch > member.member_epoch else "smaller"
+    raise errors.FencedMemberEpoch(
+        f"The consumer group member has a {size} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.member_epoch}). The member must abandon all its partitions and rejoin."
+    )
+
+
+def _check_current_epoch(member: Member, epoch: int) -> None:
+    if epoch == member.member_epoch:
+        return
+    if member.classic is not None:
+        raise errors.IllegalGeneration(
+            f"The received generation id {epoch} does not match the expected member epoch {member.member_epoch}."
+        )
+    raise errors.StaleMemberEpoch(
+        f"The received member epoch {epoch} does not match the expected member epoch {member.member_epoch}."
+    )

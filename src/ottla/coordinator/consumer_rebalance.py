@@ -1,0 +1,229 @@
+"""How a consumer group gets from one assignment to the next: epochs, targets, steps of members, timers, fencing.
+
+The request that makes it happen is in ``consumer``. Soft here, and forgotten at a restart: when sessions end, and what the
+group already knows of the topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla.assignors import Assignor
+from ottla.coordinator import history
+from ottla.coordinator import records as r
+from ottla.coordinator.consumer_history import REVOCATION_TIMED_OUT, ExplainedConsumerState
+from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_topic_partitions
+from ottla.coordinator.consumer_reconcile import Goal, reconcile
+from ottla.coordinator.consumer_target import compute_target, metadata_hash
+from ottla.coordinator.effects import Effects
+from ottla.coordinator.group import Shard
+from ottla.types import Millis
+
+SESSION = "consumer-session"
+REBALANCE = "consumer-rebalance"
+JOIN = "consumer-join"
+SYNC = "consumer-sync"
+
+
+@dataclass(slots=True)
+class Session:
+    deadline: Millis
+    timer_at: Millis
+    """A heartbeat moves the deadline only; the timer is set again when it runs out too early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A member before and after a request. One that is new had nothing before."""
+
+    before: Member
+    after: Member
+    replaces: Member | None = None
+    """The static member whose place it takes."""
+
+    @property
+    def leaving(self) -> tuple[Member, ...]:
+        return (self.before,) if self.replaces is None else (self.replaces,)
+
+
+class ConsumerRebalance(ExplainedConsumerState):
+    """A consumer group that moves partitions."""
+
+    def __init__(self, shard: Shard, group_id: str, assignors: Mapping[str, Assignor]) -> None:
+        super().__init__(shard, group_id)
+        self.assignors = assignors
+        """The first is the default."""
+        self.sessions: dict[str, Session] = {}
+        self._checked_epoch: int | None = None
+        """The epoch in which the topics were last looked at; None when they must be looked at again."""
+
+    # ── the group epoch ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def topics_changed(self) -> None:
+        """Topics that the group subscribes to have changed: look at them at the next heartbeat."""
+        self._checked_epoch = None
+
+    @property
+    def must_check_topics(self) -> bool:
+        # An epoch above the group's means that what was decided then was never written.
+        return self._checked_epoch is None or self.group_epoch < self._checked_epoch
+
+    def check_topics(self, change: Change, trigger: str | None, fx: Effects) -> int:
+        """Raise the group epoch if there is a reason to, or the topics give one; return the epoch."""
+        leaving = [member for member in change.leaving if member.member_id in self.members]
+        names = self.subscribed_topics(leaving, change.after)
+        hash_now = metadata_hash(names, self.shard.topics())
+        what_changed = self.remember_topics(names)
+        who: r.Who | None = change.after.who
+        if trigger is None and hash_now != self.metadata_hash:
+            trigger, who = what_changed, None
+        epoch = self.group_epoch
+        if trigger is not None:
+            epoch += 1
+            self.raise_epoch(epoch, hash_now, fx)
+            self.trigger(trigger, fx, who)
+        self._checked_epoch = epoch
+        if self.has_partition_metadata:
+            fx.write(r.ConsumerGroupPartitionMetadataKey(self.group_id), None)
+        return epoch
+
+    def raise_epoch(self, epoch: int, hash_now: int, fx: Effects) -> None:
+        fx.write(r.ConsumerGroupMetadataKey(self.group_id), r.ConsumerGroupMetadataValue(epoch, hash_now))
+
+    # ── the target ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def update_target(self, change: Change, epoch: int, fx: Effects) -> dict[str, Partitions]:
+        """Compute the target for an epoch, write what is new in it, and return all of it."""
+        members = {**self.members, change.after.member_id: change.after}
+        target = dict(self.target)
+        if change.replaces is not None:
+            del members[change.replaces.member_id]
+            target[change.after.member_id] = target.pop(change.replaces.member_id, {})
+        leaving = [member for member in change.leaving if member.member_id in self.members]
+        name = self.preferred_assignor(leaving, change.after)
+        assignor = self.assignors.get(name or "") or next(iter(self.assignors.values()))
+        topics_of = {member_id: self.topics_of(member) for member_id, member in members.items()}
+        new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
+        for member_id, partitions in new_target.items():
+            if self.target.get(member_id) != partitions:
+                self.write_target(member_id, partitions, fx)
+        value = r.ConsumerGroupTargetAssignmentMetadataValue(epoch)
+        fx.write(r.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), value)
+        return new_target
+
+    def write_target(self, member_id: str, partitions: Partitions, fx: Effects) -> None:
+        value = r.ConsumerGroupTargetAssignmentMemberValue(to_topic_partitions(partitions))
+        fx.write(r.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), value)
+
+    # ── the member ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reconcile(
+        self,
+        member: Member,
+        epoch: int,
+        target: Partitions,
+        fx: Effects,
+        *,
+        owned: Partitions | None,
+        subscription_changed: bool,
+    ) -> Member:
+        """Take a member one step towards its target."""
+        if not subscription_changed and member.is_reconciled_to(epoch):
+            return member
+        goal = Goal(epoch, target, self.topic_ids_of(member), self.owner_of, subscription_changed, owned)
+        updated = reconcile(member, goal)
+        if updated != member:
+            self.write_current(updated, fx)
+            if updated.classic is None:
+                self._set_rebalance_timer(updated, fx)
+        return updated
+
+    def write_member(self, member: Member, fx: Effects) -> None:
+        fx.write(r.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id), member.metadata_value())
+
+    def write_current(self, member: Member, fx: Effects) -> None:
+        fx.write(r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member.member_id), member.current_value())
+
+    def write_removal(self, member_id: str, fx: Effects) -> None:
+        fx.write(r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id), None)
+        fx.write(r.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None)
+        fx.write(r.ConsumerGroupMemberMetadataKey(self.group_id, member_id), None)
+
+    # ── fencing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fence(self, members: Sequence[Member], kind: str, fx: Effects, reason: str = "") -> None:
+        """Remove members and raise the epoch; those who stay get their partitions at their next heartbeats."""
+        if not members:
+            return
+        if self.can_downgrade_without(members):
+            self.downgrade(members, kind, fx)
+            return
+        for member in members:
+            self.write_removal(member.member_id, fx)
+        self.delete_unused_regexes(members, fx)
+        names = self.subscribed_topics(members)
+        self.raise_epoch(self.group_epoch + 1, metadata_hash(names, self.shard.topics()), fx)
+        for member in members:
+            self.forget_timers(member.member_id, fx)
+            self.trigger(kind, fx, member.who, reason)
+        if len(members) == len(self.members):
+            self.finish_empty(self.group_epoch + 1, fx)
+
+    def delete_unused_regexes(self, leaving: Iterable[Member], fx: Effects) -> None:
+        left = self.regexes.copy()
+        left.subtract(member.subscribed_topic_regex for member in leaving if member.subscribed_topic_regex)
+        for regex, count in left.items():
+            if count == 0:
+                fx.write(r.ConsumerGroupRegularExpressionKey(self.group_id, regex), None)
+
+    def can_downgrade_without(self, members: Collection[Member]) -> bool:
+        """Whether the group is a classic one once these have gone."""
+        return False
+
+    def downgrade(self, members: Sequence[Member], kind: str, fx: Effects) -> None:
+        """Make a classic group of it without some members."""
+
+    # ── timers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def touch(self, member_id: str, timeout: Millis, fx: Effects) -> None:
+        """The member was heard of: its session starts again."""
+        deadline = fx.now + timeout
+        session = self.sessions.get(member_id)
+        if session is not None and session.timer_at <= deadline:
+            session.deadline = deadline
+            return
+        self.sessions[member_id] = Session(deadline, deadline)
+        fx.set_timer((SESSION, self.group_id, member_id), deadline)
+
+    def _set_rebalance_timer(self, member: Member, fx: Effects) -> None:
+        key = (REBALANCE, self.group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            fx.set_timer(key, fx.now + member.rebalance_timeout)
+        else:
+            fx.cancel_timer(key)
+
+    def forget_timers(self, member_id: str, fx: Effects) -> None:
+        self.sessions.pop(member_id, None)
+        for name in (SESSION, REBALANCE, JOIN, SYNC):
+            fx.cancel_timer((name, self.group_id, member_id))
+
+    def session_ran_out(self, member: Member, fx: Effects) -> None:
+        session = self.sessions.get(member.member_id)
+        if session is not None and session.deadline > fx.now:
+            session.timer_at = session.deadline
+            fx.set_timer((SESSION, self.group_id, member.member_id), session.deadline)
+            return
+        self.fence([member], history.SESSION_EXPIRED, fx)
+
+    def revocation_ran_out(self, member: Member, fx: Effects) -> None:
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self.was_too_slow(member, member.rebalance_timeout)
+            self.fence([member], REVOCATION_TIMED_OUT, fx)
+
+    def set_loaded_timers(self, fx: Effects) -> None:
+        """After a restart every member has a whole session, and those that revoke their whole time."""
+        for member in self.members.values():
+            self.touch(member.member_id, self.session_timeout_of(member), fx)
+            if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+                self._set_rebalance_timer(member, fx)

@@ -1,0 +1,223 @@
+"""A consumer group as it is: what its records say, and what follows from them. What happens to it is in ``consumer``.
+
+Everything durable changes in the ``replay_`` methods only. Counts and indexes over the members are kept up to date with
+them, so that a heartbeat of one member does not look at all the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from uuid import UUID
+
+from ottla import errors
+from ottla.coordinator import records as r
+from ottla.coordinator.consumer_member import Member, Partitions, to_partitions
+from ottla.coordinator.consumer_messages import LEAVE_EPOCH
+from ottla.coordinator.group import CONSUMER, Shard
+from ottla.types import Millis
+
+NO_EPOCH = -1
+
+
+class ConsumerState:
+    """The state of a consumer group, and what can be asked of it."""
+
+    def __init__(self, shard: Shard, group_id: str) -> None:
+        self.shard = shard
+        self.group_id = group_id
+        self.group_epoch = 0
+        self.metadata_hash = 0
+        """Of the topics that the group subscribes to, when the epoch was last raised."""
+        self.assignment_epoch = 0
+        """The group epoch that the target was computed for."""
+        self.target: dict[str, Partitions] = {}
+        self.members: dict[str, Member] = {}
+        self.resolved: dict[str, r.ConsumerGroupRegularExpressionValue] = {}
+        self.has_partition_metadata = False
+        """A record of brokers before 4.1 is still in the log."""
+
+        self.static_members: dict[str, str] = {}
+        self.regexes: Counter[str] = Counter()
+        """How many members subscribe to a regular expression."""
+        self.server_assignors: Counter[str] = Counter()
+        self.classic_members = 0
+        self.classic_protocols: Counter[str] = Counter()
+        """How many members of the classic protocol support an assignor."""
+        self.names: Counter[str] = Counter()
+        """How many members subscribe to a topic by its name."""
+        self._owners: dict[UUID, dict[int, str]] = {}
+
+    # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def type(self) -> str:
+        return CONSUMER
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> str:
+        """By Kafka's names."""
+        if not self.members:
+            return "Empty"
+        if self.group_epoch > self.assignment_epoch:
+            return "Assigning"
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    def member(self, member_id: str) -> Member:
+        """Return a member, or raise UnknownMemberId."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise errors.UnknownMemberId(f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def owner_of(self, topic_id: UUID, partition: int) -> str | None:
+        """Return which member has a partition, or has to give it up."""
+        return self._owners.get(topic_id, {}).get(partition)
+
+    def target_of(self, member: Member) -> Partitions:
+        """Return the target of a member; a static one that has just come back has that of its predecessor."""
+        member_id = member.member_id if member.instance_id is None else self.static_members.get(member.instance_id)
+        return self.target.get(member_id, {}) if member_id is not None else {}
+
+    # ── subscriptions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def topics_of(self, member: Member) -> frozenset[str]:
+        """Return the names that a member subscribes to; an expression that is not resolved yet matches nothing."""
+        resolved = self.resolved.get(member.subscribed_topic_regex)
+        return frozenset(member.subscribed_topic_names).union(resolved.topics if resolved is not None else ())
+
+    def topic_ids_of(self, member: Member) -> frozenset[UUID]:
+        topics = self.shard.topics()
+        return frozenset(topics[name].topic_id for name in self.topics_of(member) if name in topics)
+
+    def is_subscribed(self, topic: str) -> bool:
+        return topic in self.names or any(topic in value.topics for value in self.resolved.values())
+
+    def subscribed_topics(self, leaving: Iterable[Member] = (), joining: Member | None = None) -> set[str]:
+        """Return all names that the group subscribes to once some members have left and one has joined or changed."""
+        names, regexes = Counter(self.names), Counter(self.regexes)
+        for member in leaving:
+            names.subtract(member.subscribed_topic_names)
+            regexes[member.subscribed_topic_regex] -= 1
+        if joining is not None:
+            names.update(joining.subscribed_topic_names)
+            regexes[joining.subscribed_topic_regex] += 1
+        found = {name for name, count in names.items() if count > 0}
+        for regex, value in self.resolved.items():
+            if regexes[regex] > 0:
+                found.update(value.topics)
+        return found
+
+    def preferred_assignor(self, leaving: Iterable[Member] = (), joining: Member | None = None) -> str | None:
+        """Return the assignor that most members ask for, of equals the first by name."""
+        counts = Counter(self.server_assignors)
+        counts.subtract(member.server_assignor for member in leaving if member.server_assignor is not None)
+        if joining is not None and joining.server_assignor is not None:
+            counts[joining.server_assignor] += 1
+        wanted = [name for name, count in counts.items() if count > 0]
+        return min(wanted, key=lambda name: (-counts[name], name), default=None)
+
+    # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def replay_metadata(self, value: r.ConsumerGroupMetadataValue) -> None:
+        self.group_epoch = value.epoch
+        self.metadata_hash = value.metadata_hash
+
+    def replay_member(self, member_id: str, value: r.ConsumerGroupMemberMetadataValue | None) -> None:
+        if value is None:
+            self._put(self.members.pop(member_id, None), None)
+        else:
+            old = self.members.get(member_id)
+            self._put(old, (old or Member(member_id)).with_metadata(value))
+
+    def replay_current(self, member_id: str, value: r.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        old = self.members.get(member_id)
+        if value is not None:
+            self._put(old, (old or Member(member_id)).with_current(value))
+        elif old is not None:
+            gone = replace(
+                old,
+                member_epoch=LEAVE_EPOCH,
+                previous_member_epoch=LEAVE_EPOCH,
+                assigned={},
+                pending_revocation={},
+            )
+            self._put(old, gone)
+
+    def replay_target(self, member_id: str, value: r.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.target.pop(member_id, None)
+        else:
+            self.target[member_id] = to_partitions(value.topic_partitions)
+
+    def replay_target_metadata(self, value: r.ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
+        self.assignment_epoch = NO_EPOCH if value is None else value.assignment_epoch
+
+    def replay_regex(self, regex: str, value: r.ConsumerGroupRegularExpressionValue | None) -> None:
+        if value is None:
+            self.resolved.pop(regex, None)
+        else:
+            self.resolved[regex] = value
+
+    # ── counts and indexes ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _put(self, old: Member | None, new: Member | None) -> None:
+        if old is not None:
+            self._forget(old)
+        if new is not None:
+            self.members[new.member_id] = new
+            self._remember(new)
+
+    def _forget(self, member: Member) -> None:
+        _subtract(self.names, member.subscribed_topic_names)
+        _subtract(self.regexes, [member.subscribed_topic_regex] if member.subscribed_topic_regex else [])
+        _subtract(self.server_assignors, [] if member.server_assignor is None else [member.server_assignor])
+        if member.classic is not None:
+            self.classic_members -= 1
+            _subtract(self.classic_protocols, [protocol.name for protocol in member.classic.supported_protocols])
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                owners = self._owners.get(topic_id, {})
+                for number in numbers:
+                    if owners.get(number) == member.member_id:
+                        del owners[number]
+
+    def _remember(self, member: Member) -> None:
+        self.names.update(member.subscribed_topic_names)
+        if member.subscribed_topic_regex:
+            self.regexes[member.subscribed_topic_regex] += 1
+        if member.server_assignor is not None:
+            self.server_assignors[member.server_assignor] += 1
+        if member.classic is not None:
+            self.classic_members += 1
+            self.classic_protocols.update(protocol.name for protocol in member.classic.supported_protocols)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member.member_id))
+
+    def session_timeout_of(self, member: Member) -> Millis:
+        if member.classic is not None:
+            return member.classic.session_timeout
+        return self.shard.config.group_consumer_session_timeout_ms
+
+
+def _subtract(counts: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        counts[name] -= 1
+        if counts[name] <= 0:
+            del counts[name]

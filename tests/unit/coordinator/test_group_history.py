@@ -1,0 +1,259 @@
+"""4.11: every rebalance keeps its reason, who caused it, how long each phase took and which partitions moved."""
+
+from __future__ import annotations
+
+import pytest
+from group_context import (
+    GROUP,
+    SESSION,
+    START,
+    GroupContext,
+    assignment,
+    protocols,
+    subscription,
+)
+
+from ottla.coordinator import history
+from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
+
+
+@pytest.fixture
+def context() -> GroupContext:
+    return GroupContext()
+
+
+def who(member_id: str, instance_id: str | None = None) -> r.Who:
+    client_id = member_id.partition("-")[0]
+    return r.Who(member_id, instance_id, client_id, "/127.0.0.1")
+
+
+def last(context: GroupContext) -> r.HistoryValue:
+    return context.explain().rebalances[-1]
+
+
+def kinds(value: r.HistoryValue) -> list[tuple[str, str | None]]:
+    return [(trigger.kind, trigger.who.member_id if trigger.who else None) for trigger in value.triggers]
+
+
+def move(partition: int, source: str | None, target: str | None) -> r.PartitionMove:
+    return r.PartitionMove("orders", partition, source, target)
+
+
+def test_the_first_rebalance_names_who_joined_and_what_they_were_given(context: GroupContext) -> None:
+    a, _ = context.enter("a", reason="starting")
+    context.sleep(500)
+    b, _ = context.enter("b")
+    context.wait_for_generation()
+    context.sleep(200)
+    context.settle([a, b])
+    assert context.explain() == history.Explanation(
+        group_id=GROUP,
+        state="Stable",
+        rebalances=(
+            r.HistoryValue(
+                number=0,
+                generation=1,
+                outcome=history.STABLE,
+                protocol="range",
+                started_at=START,
+                joined_at=START + 6_000,
+                ended_at=START + 6_200,
+                members=2,
+                leader=a,
+                triggers=(
+                    r.Trigger(history.MEMBER_JOINED, START, who(a), "starting"),
+                    r.Trigger(history.MEMBER_JOINED, START + 500, who(b), ""),
+                ),
+                triggers_left_out=0,
+                late=(),
+                partitions_kept=0,
+                partitions_moved=2,
+                moves=(move(0, None, a), move(1, None, b)),
+            ),
+        ),
+    )
+
+
+def test_a_member_that_left_is_named_with_its_reason_and_its_partitions(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    context.leave(m.LeavingMember(b, None, "the consumer is being closed"))
+    context.join(a)
+    context.sync(a, assignments=(m.MemberAssignment(a, assignment(orders=[0, 1])),))
+    value = last(context)
+    assert kinds(value) == [(history.MEMBER_LEFT, b)]
+    assert value.triggers[0].reason == "the consumer is being closed"
+    assert (value.partitions_kept, value.partitions_moved, value.moves) == (1, 1, (move(1, b, a),))
+    assert value.generation == 2
+
+
+def test_an_expired_session_is_named(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    context.sleep(SESSION - 1)
+    context.heartbeat(a)
+    context.sleep(1)
+    assert [trigger.kind for trigger in context.explain().triggers] == [history.SESSION_EXPIRED]
+    assert context.explain().triggers[0].who == who(b)
+
+
+def test_a_leader_that_saw_new_partitions_is_named_with_its_reason(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    context.join(a, reason="cached metadata has changed")
+    context.join(b)
+    context.settle([a, b])
+    assert kinds(last(context)) == [(history.LEADER_REJOINED, a)]
+    assert last(context).triggers[0].reason == "cached metadata has changed"
+    assert (last(context).partitions_kept, last(context).partitions_moved) == (2, 0)
+
+
+def test_a_changed_subscription_is_named(context: GroupContext) -> None:
+    _, b = context.stable("a", "b")
+    context.join(b, protocols=protocols("range", metadata=subscription("payments")))
+    assert [trigger.kind for trigger in context.explain().triggers] == [history.SUBSCRIPTION_CHANGED]
+
+
+def test_members_that_never_synced_are_named(context: GroupContext) -> None:
+    a, _ = context.enter("a")
+    b, _ = context.enter("b")
+    c, _ = context.enter("c")
+    context.wait_for_generation()
+    context.sync(a, assignments=())
+    while context.state == "Stable":
+        context.sleep(30_000)
+        for member_id in (a, b, c):
+            context.heartbeat(member_id)
+    assert [(trigger.kind, trigger.who) for trigger in context.explain().triggers] == [
+        (history.NEVER_SYNCED, who(b)),
+        (history.NEVER_SYNCED, who(c)),
+    ]
+
+
+def test_a_static_member_that_came_back_is_told_though_nothing_moved(context: GroupContext) -> None:
+    context.stable_static("i1", "i2")
+    context.sleep(1_000)
+    call = context.join(group_instance_id="i2", client_id="i2", reason="restarted")
+    (value,) = call.history
+    assert value is not None
+    assert (value.outcome, value.generation) == (history.UNCHANGED, 1)
+    assert value.triggers == (r.Trigger(history.STATIC_MEMBER_REPLACED, context.now, who("i2-3", "i2"), "restarted"),)
+    assert (value.partitions_kept, value.partitions_moved) == (2, 0)
+
+
+def test_a_static_member_that_came_back_during_a_rebalance_keeps_its_partitions_in_the_account(
+    context: GroupContext,
+) -> None:
+    a, b = context.stable_static("i1", "i2")
+    context.join(a, group_instance_id="i1")
+    new = context.join(group_instance_id="i2").response.member_id
+    context.settle([a, new])
+    assert b not in context.group.members
+    assert (last(context).partitions_kept, last(context).partitions_moved) == (2, 0)
+
+
+def test_a_group_that_became_empty_says_so(context: GroupContext) -> None:
+    (a,) = context.stable("a")
+    context.leave(a)
+    value = last(context)
+    assert (value.outcome, value.generation, value.members, value.leader) == (history.EMPTY, 2, 0, "")
+    assert value.moves == (move(0, a, None),)
+
+
+def test_the_one_that_the_others_waited_for_is_named(context: GroupContext) -> None:
+    a, b, c = context.stable("a", "b", "c")
+    context.join(a)
+    context.sleep(300)
+    context.join(b)
+    context.sleep(8_700)
+    context.join(c)
+    context.settle([a, b, c])
+    assert last(context).late == (r.Latecomer(who(c), 9_000, removed=False),)
+
+
+def test_those_who_did_not_come_at_all_are_named_and_gone(context: GroupContext) -> None:
+    a, b = context.stable("a", "b", session_timeout=600_000, rebalance_timeout=60_000)
+    context.join(a, session_timeout=600_000, rebalance_timeout=60_000)
+    assert context.explain().waiting_for == (who(b),)
+    context.sleep(60_000)
+    context.settle([a])
+    assert last(context).late == (r.Latecomer(who(b), 60_000, removed=True),)
+    assert kinds(last(context)) == [(history.LEADER_REJOINED, a)]
+
+
+def test_the_account_says_whom_the_group_waits_for_now(context: GroupContext) -> None:
+    a, _ = context.enter("a")
+    b, _ = context.enter("b")
+    context.wait_for_generation()
+    context.sync(b)
+    explanation = context.explain()
+    assert explanation.state == "CompletingRebalance"
+    assert explanation.waiting_for == (who(a),)
+    assert explanation.since == START
+
+
+def test_a_rebalance_that_begins_again_before_it_ended_is_one_with_all_its_reasons(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    context.join(a)
+    context.join(b)
+    assert context.group.generation == 2
+    c, _ = context.enter("c")
+    context.join(a)
+    context.join(b)
+    context.settle([a, b, c])
+    value = last(context)
+    assert value.generation == 3
+    assert kinds(value) == [(history.LEADER_REJOINED, a), (history.MEMBER_JOINED, c)]
+    assert value.number == 1
+
+
+def test_only_the_last_fifty_rebalances_are_kept(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    for _ in range(59):
+        context.join(a)
+        context.join(b)
+        context.settle([a, b])
+    kept = context.explain().rebalances
+    assert [value.number for value in kept] == list(range(10, 60))
+    assert kept[-1].generation == 60
+
+
+def test_the_history_survives_a_restart(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    context.join(a)
+    context.join(b)
+    context.settle([a, b])
+    before = context.explain()
+    context.log = list(dict(context.log).items())
+    context.restart()
+    assert context.explain() == before
+    context.join(a)
+    context.join(b)
+    context.settle([a, b])
+    assert [value.number for value in context.explain().rebalances] == [0, 1, 2]
+
+
+def test_what_moved_after_a_restart_is_measured_from_before_it(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    context.restart()
+    context.leave(b)
+    context.join(a)
+    context.sync(a, assignments=(m.MemberAssignment(a, assignment(orders=[0, 1])),))
+    assert last(context).moves == (move(1, b, a),)
+
+
+def test_long_lists_are_cut_and_say_so(context: GroupContext) -> None:
+    members = context.stable(*(f"m{number}" for number in range(30)))
+    everything = assignment(orders=range(500))
+    value = last(context)
+    assert (len(value.triggers), value.triggers_left_out) == (20, 10)
+    context.leave(*members[1:])
+    context.join(members[0])
+    context.sync(members[0], assignments=(m.MemberAssignment(members[0], everything),))
+    value = last(context)
+    assert (len(value.moves), value.partitions_moved, value.partitions_kept) == (100, 499, 1)
+
+
+def test_assignments_that_are_not_of_consumers_count_no_partitions(context: GroupContext) -> None:
+    worker, _ = context.enter("worker", protocol_type="connect", protocols=protocols("default", metadata=b"x"))
+    context.wait_for_generation()
+    context.sync(worker, assignments=(m.MemberAssignment(worker, b"\0\0\xff\xff\xff\xff\xff"),))
+    assert (last(context).partitions_moved, last(context).members) == (0, 1)

@@ -1,0 +1,211 @@
+"""4.9: what a coordinator knows after a restart is what it wrote before, and only that."""
+
+from __future__ import annotations
+
+import pytest
+from group_context import (
+    EXPIRY_TIMER,
+    GROUP,
+    SESSION,
+    AppendFailed,
+    GroupContext,
+    assignment,
+    heartbeat_timer,
+    protocols,
+)
+
+from ottla import errors
+from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
+
+
+@pytest.fixture
+def context() -> GroupContext:
+    return GroupContext()
+
+
+def test_a_stable_group_goes_on_after_a_restart_as_if_nothing_had_been(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    before = context.group.record(context.group.assignments)
+    call = context.restart()
+    assert context.group.record(context.group.assignments) == before
+    assert call.timers == {
+        heartbeat_timer(a): context.now + SESSION,
+        heartbeat_timer(b): context.now + SESSION,
+        EXPIRY_TIMER: context.now + 600_000,
+    }
+    assert context.heartbeat(a).error_code == 0
+    assert context.sync(b).response.assignment == assignment(orders=[1])
+
+
+def test_members_that_do_not_come_back_after_a_restart_expire(context: GroupContext) -> None:
+    context.stable("a", "b")
+    context.restart()
+    context.sleep(SESSION)
+    assert context.state == "Empty"
+
+
+def test_a_rebalance_that_was_under_way_is_forgotten_and_the_last_generation_counts(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    c, _ = context.enter("c")
+    context.join(a)
+    context.restart()
+    assert context.state == "Stable"
+    assert set(context.group.members) == {a, b}
+    # The newcomer and those who had joined again try again.
+    assert context.join(c).error_code == errors.UnknownMemberId.code
+    assert context.join(a).is_parked
+
+
+def test_a_generation_that_nobody_was_assigned_may_be_given_again(context: GroupContext) -> None:
+    (a,) = context.stable("a")
+    context.join(a)
+    assert (context.state, context.group.generation) == ("CompletingRebalance", 2)
+    context.restart()
+    assert (context.state, context.group.generation) == ("Stable", 1)
+    assert context.sync(a, 2).error_code == errors.IllegalGeneration.code
+
+
+def test_an_empty_group_keeps_its_generation(context: GroupContext) -> None:
+    (a,) = context.stable("a")
+    context.leave(a)
+    context.restart()
+    assert (context.state, context.group.generation) == ("Empty", 2)
+    _, joined = context.enter("b")
+    context.wait_for_generation()
+    assert joined.response.generation_id == 3
+
+
+def test_offsets_are_there_again(context: GroupContext) -> None:
+    context.commit("orders", 0, 5)
+    context.commit("orders", 0, 6, metadata="note", leader_epoch=2)
+    context.commit("orders", 1, 7)
+    request = m.DeleteOffsetsRequest(group_id=GROUP, partitions=(("orders", 1),))
+    context.run(context.coordinator.delete_offsets, request)
+    context.restart()
+    assert context.committed("orders", 0) == m.FetchedPartition("orders", 0, 6, 2, "note")
+    assert context.committed("orders", 1) == m.FetchedPartition("orders", 1)
+
+
+def test_a_deleted_group_does_not_come_back(context: GroupContext) -> None:
+    (a,) = context.stable("a")
+    context.commit(member_id=a, generation_id=1)
+    context.leave(a)
+    context.run(context.coordinator.delete_groups, [GROUP])
+    context.restart()
+    assert context.coordinator.groups == {}
+    assert context.committed().offset == -1
+
+
+def test_records_of_an_unknown_type_are_passed_over(context: GroupContext) -> None:
+    context.commit()
+    context.log.insert(0, (b"\0\x63??", b"\0\0??"))
+    context.restart()
+    assert context.coordinator.ignored == 1
+    assert context.committed().offset == 100
+
+
+def test_offsets_of_brokers_of_long_ago_are_read(context: GroupContext) -> None:
+    key = r.LegacyOffsetCommitKey(GROUP, "orders", 0)
+    context.coordinator.replay(r.CoordinatorRecord(key, r.LegacyOffsetCommitValue(8, "old", 5)))
+    assert context.committed() == m.FetchedPartition("orders", 0, 8, -1, "old")
+    context.coordinator.replay(r.CoordinatorRecord(key, None))
+    assert context.committed().offset == -1
+
+
+def test_a_log_compacted_to_its_last_records_gives_the_same_state(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    context.commit("orders", 0, 1, member_id=a, generation_id=1)
+    context.commit("orders", 0, 2, member_id=a, generation_id=1)
+    c, _ = context.enter("c")
+    context.join(a)
+    context.join(b)
+    context.settle([a, b, c])
+
+    def known() -> object:
+        return context.group.described(), context.group.generation, context.coordinator.offsets.of_group(GROUP)
+
+    context.restart()
+    whole = known()
+    context.log = list(dict(context.log).items())
+    context.restart()
+    assert known() == whole
+
+
+def test_when_the_coordinator_moves_away_everybody_who_waits_is_sent_on(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    waiting = context.join(a)
+    context.join(group_id="second", client_id="x", requires_known_member_id=False)
+    call = context.run(context.coordinator.unload)
+    assert call.outcome.records == ()
+    assert waiting.response == m.JoinResponse(error_code=errors.NotCoordinator.code, member_id=a)
+    assert len(call.outcome.answers) == 2
+    assert context.state == "Dead"
+    assert b in context.group.members
+
+
+# ── the log does not take it ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_assignment_that_could_not_be_written_is_given_to_nobody_and_can_be_brought_again(
+    context: GroupContext,
+) -> None:
+    a, _ = context.enter("a")
+    b, _ = context.enter("b")
+    context.wait_for_generation()
+    context.sync(b)
+    given = (m.MemberAssignment(a, b"A"), m.MemberAssignment(b, b"B"))
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.sync(a, assignments=given)
+    context.append_fails = False
+    assert context.state == "CompletingRebalance"
+    # Both were told that the coordinator is not available: they join and sync again.
+    assert context.join(a).response.generation_id == context.join(b).response.generation_id == 1
+    waiting = context.sync(b)
+    assert context.sync(a, assignments=given).response.assignment == b"A"
+    assert waiting.response.assignment == b"B"
+    assert context.state == "Stable"
+
+
+def test_a_group_whose_end_could_not_be_written_takes_new_members(context: GroupContext) -> None:
+    (a,) = context.stable("a")
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.leave(a)
+    context.append_fails = False
+    b, joined = context.enter("b")
+    assert joined.response.generation_id == 2
+    context.settle([b])
+
+
+def test_a_static_member_whose_return_could_not_be_written_leaves_the_old_one_in_place(context: GroupContext) -> None:
+    a, b = context.stable_static("i1", "i2")
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.join(group_instance_id="i2")
+    context.append_fails = False
+    assert context.heartbeat(b, group_instance_id="i2").error_code == 0
+    assert context.group.assignments.keys() == {a, b}
+    again = context.join(group_instance_id="i2")
+    assert again.response.generation_id == 1
+    assert context.heartbeat(b, group_instance_id="i2").error_code == errors.FencedInstanceId.code
+
+
+def test_a_commit_that_could_not_be_written_never_was(context: GroupContext) -> None:
+    context.commit(offset=1)
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.commit(offset=2)
+    assert context.committed().offset == 1
+
+
+def test_a_group_that_could_not_be_created_can_be_joined_all_the_same(context: GroupContext) -> None:
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.join(client_id="a")
+    context.append_fails = False
+    a, joined = context.enter("a", protocols=protocols("range"))
+    context.sleep(60_000)
+    assert joined.response.generation_id == 1
+    assert joined.response.leader == a
