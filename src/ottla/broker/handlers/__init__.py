@@ -54,12 +54,14 @@ class Handler(NamedTuple):
     first: int
     last: int
     handle: Callable[..., Any]
+    advertised_first: int
+    """What ApiVersions tells as the first version: ``first``, but for one API with a history."""
 
 
 def _handler(module: ModuleType) -> Handler:
     known = api(module.API)
     first, last = getattr(module, "FIRST", known.first), getattr(module, "LAST", known.last)
-    return Handler(known.name, first, last, module.handle)
+    return Handler(known.name, first, last, module.handle, getattr(module, "ADVERTISED_FIRST", first))
 
 
 HANDLERS: dict[int, Handler] = {
