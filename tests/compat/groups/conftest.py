@@ -1,0 +1,63 @@
+"""Fixtures of the group scenarios: a broker that notices silence fast, scenarios on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pytest
+
+from ..brokers import RunningBroker, outside_broker, start_broker
+from ..clients import CLIENTS
+from ..clients.base import Admin
+from ..conftest import Connect, create_and_wait, unique_name
+from .scenario import Scenario
+
+#: Sessions may be short, and nobody waits for more members before the first rebalance.
+GROUP_CONFIG = {
+    "group.min.session.timeout.ms": "500",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "2000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "200",
+}
+
+
+class MakeScenario(Protocol):
+    def __call__(self, *partitions: int, on: RunningBroker | None = None) -> Scenario: ...
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The broker that these scenarios share."""
+    outside = outside_broker()
+    if outside is not None:
+        yield outside
+        return
+    with start_broker(GROUP_CONFIG, tmp_path_factory.mktemp("broker")) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def setup_admin(bootstrap_servers: str) -> Iterator[Admin]:
+    with CLIENTS["confluent"](bootstrap_servers).admin() as admin:
+        yield admin
+
+
+@pytest.fixture
+def make_scenario(bootstrap_servers: str, connect: Connect) -> Iterator[MakeScenario]:
+    """Makes topics with so many partitions each, and a group to read them."""
+    made: list[Scenario] = []
+
+    def make(*partitions: int, on: RunningBroker | None = None) -> Scenario:
+        address = on.bootstrap_servers if on is not None else bootstrap_servers
+        topics = {unique_name(): count for count in partitions}
+        for name, count in topics.items():
+            create_and_wait(connect("confluent", address).admin(), name, count, {})
+        made.append(Scenario(address, topics))
+        return made[-1]
+
+    yield make
+    for scenario in made:
+        scenario.close()

@@ -1,0 +1,230 @@
+"""A group under test: members that come and go, records that keep coming, and what must be true of them.
+
+After each change `settle` waits until the broker calls the group stable and every partition has exactly one owner, by
+the broker's account and by the members' own. At the end `finish` looks for every record that was produced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka import ConsumerGroupState, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from ..clients.base import TP
+from ..clients.confluent import REQUEST_TIMEOUT
+from ..conftest import unique_name
+from ..waiting import until
+from ..wire import Wire
+from .drivers import CONSUMER_PROTOCOL, DRIVERS
+from .members import Journal, Member, Options, Owners, Read
+from .process import MemberProcess
+
+CONSUMER_GROUP_HEARTBEAT = 68
+PACE_SECONDS = 0.003
+SETTLE_SECONDS = 40.0
+
+
+class AnyMember(Protocol):
+    options: Options
+    journal: Journal
+
+    @property
+    def owned(self) -> frozenset[TP]: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+    def leave(self) -> None: ...
+
+
+class Feed:
+    """Produces numbered records to all partitions of some topics until it is stopped."""
+
+    def __init__(self, bootstrap_servers: str, topics: dict[str, int]) -> None:
+        self.topics = dict(topics)
+        config = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 2, "log_level": 2}
+        self._producer = Producer(config)
+        self._stop = threading.Event()
+        self._numbers: Iterator[int] = iter(range(10**9))
+        self.sent: dict[int, TP] = {}
+        self.problems: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(PACE_SECONDS):
+            for topic, partitions in list(self.topics.items()):
+                number = next(self._numbers)
+                self._send(TP(topic, number % partitions), number)
+            self._producer.poll(0)
+
+    def _send(self, tp: TP, number: int) -> None:
+        self.sent[number] = tp
+        self._producer.produce(tp.topic, b"%d" % number, partition=tp.partition, on_delivery=self._delivered)
+
+    def _delivered(self, error: object, _: object) -> None:
+        if error is not None:
+            self.problems.append(str(error))
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def stop(self) -> dict[int, TP]:
+        """Give every partition a last record and wait until all are written; what was sent."""
+        self.close()
+        for topic, partitions in self.topics.items():
+            for partition in range(partitions):
+                self._send(TP(topic, partition), next(self._numbers))
+        left = self._producer.flush(30)
+        assert left == 0, f"{left} records were not delivered"
+        assert self.problems == []
+        return self.sent
+
+
+class Scenario:
+    """One group on one broker."""
+
+    def __init__(self, bootstrap_servers: str, topics: dict[str, int]) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.topics = dict(topics)
+        self.group = unique_name("group")
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 2})
+        self.owners = Owners()
+        self.members: list[AnyMember] = []
+        self._all: list[AnyMember] = []
+        self._feed: Feed | None = None
+
+    # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def options(self, kind: str, **changes: Any) -> Options:
+        if kind == CONSUMER_PROTOCOL and not speaks_consumer_protocol(self.bootstrap_servers):
+            pytest.skip("the broker does not advertise ConsumerGroupHeartbeat (KIP-848)")
+        common = Options(bootstrap_servers=self.bootstrap_servers, group=self.group, topics=tuple(self.topics))
+        return replace(common, client_id=f"{kind}-{len(self._all)}", **changes)
+
+    def join(self, kind: str, **changes: Any) -> Member:
+        """A member on a thread of this process."""
+        options = self.options(kind, **changes)
+        member = Member(DRIVERS[kind], options, Journal(options.client_id, self.owners))
+        self._keep(member)
+        return member.start()
+
+    def join_process(self, kind: str, **changes: Any) -> MemberProcess:
+        """A member in a process of its own."""
+        options = self.options(kind, **changes)
+        # Its callbacks are heard of with a delay, so that they must not be held against those of others.
+        member = MemberProcess(kind, options, Journal(options.client_id, Owners()))
+        self._keep(member)
+        return member
+
+    def _keep(self, member: AnyMember) -> None:
+        self.members.append(member)
+        self._all.append(member)
+
+    def leave(self, member: AnyMember) -> None:
+        self.members.remove(member)
+        member.leave()
+
+    def forget(self, member: AnyMember) -> None:
+        """The member is dead or fenced: nothing is expected of it any more."""
+        self.members.remove(member)
+
+    def close(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+        for member in self._all:
+            if member.is_running:
+                member.leave()
+
+    # ── what must be true ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def partitions(self) -> set[TP]:
+        return {TP(topic, number) for topic, count in self.topics.items() for number in range(count)}
+
+    def settle(self, timeout: float = SETTLE_SECONDS, *, balanced: bool = True) -> dict[str, frozenset[TP]]:
+        """Wait until every partition has exactly one owner; who owns what, by client id."""
+        until(lambda: self._unsettled(balanced) == "", f"{self.group} settles", timeout)
+        assert self.owners.conflicts == []
+        return {member.options.client_id: member.owned for member in self.members}
+
+    def _unsettled(self, balanced: bool) -> str:
+        """What is missing yet, in words."""
+        for member in self.members:
+            assert member.is_running, f"{member.options.client_id} ended"
+        owned = [member.owned for member in self.members]
+        counts = Counter(tp for each in owned for tp in each)
+        if set(counts) != self.partitions or max(counts.values(), default=1) != 1:
+            return f"owned by members: {counts}"
+        sizes = sorted(map(len, owned))
+        if balanced and sizes and sizes[-1] - sizes[0] > len(self.topics):
+            return f"unbalanced: {sizes}"
+        told = self.described()
+        return "" if sorted(map(sorted, owned)) == told else f"by the broker's account: {told}"
+
+    def described(self) -> list[list[TP]] | str:
+        """The assignments by the broker's account, or the state that the group is in."""
+        try:
+            found = self.admin.describe_consumer_groups([self.group])[self.group].result(REQUEST_TIMEOUT)
+        except KafkaException as problem:
+            return str(problem)
+        if found.state != ConsumerGroupState.STABLE:
+            return str(found.state)
+        return sorted(
+            sorted(TP(p.topic, p.partition) for p in member.assignment.topic_partitions) for member in found.members
+        )
+
+    # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def feed(self) -> None:
+        """Begin to produce."""
+        self._feed = Feed(self.bootstrap_servers, self.topics)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """The topic has more partitions from now on, or is new."""
+        self.topics[topic] = partitions
+        if self._feed is not None:
+            self._feed.topics[topic] = partitions
+
+    def finish(self, *, exactly_once: bool = True) -> None:
+        """Every record produced has been read: once, or at least once."""
+        assert self._feed is not None
+        sent = self._feed.stop()
+        until(lambda: not missing(sent, self.reads()), "everything is read", SETTLE_SECONDS)
+        if exactly_once:
+            assert twice(self.reads()) == []
+        assert self.owners.conflicts == []
+
+    def flowing(self, more: int = 100) -> None:
+        """Wait until the members have read this many more records."""
+        goal = len(self.reads()) + more
+        until(lambda: len(self.reads()) >= goal, f"{more} more records are read")
+
+    def reads(self) -> list[Read]:
+        return [read for member in self._all for read in member.journal.reads]
+
+
+def missing(sent: Collection[int], reads: Sequence[Read]) -> list[int]:
+    return sorted(set(sent) - {read.value for read in reads})[:10]
+
+
+def twice(reads: Sequence[Read]) -> list[tuple[Read, int]]:
+    return [(read, count) for read, count in Counter(reads).items() if count > 1][:10]
+
+
+_advertised: dict[str, bool] = {}
+
+
+def speaks_consumer_protocol(bootstrap_servers: str) -> bool:
+    if bootstrap_servers not in _advertised:
+        with Wire(bootstrap_servers) as wire:
+            answer = wire.call("api_versions", 0, {})
+        _advertised[bootstrap_servers] = any(key.api_key == CONSUMER_GROUP_HEARTBEAT for key in answer.api_keys)
+    return _advertised[bootstrap_servers]

@@ -1,0 +1,29 @@
+"""The broker goes away and comes back with the same address and data: groups and their offsets are there again."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..conftest import StartBroker
+from .conftest import GROUP_CONFIG, MakeScenario
+from .drivers import ALL
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_group_goes_on(start_own_broker: StartBroker, make_scenario: MakeScenario, kind: str) -> None:
+    broker = start_own_broker(**GROUP_CONFIG)
+    group = make_scenario(4, on=broker)
+    group.feed()
+    group.join(kind, session_ms=30_000)
+    group.join(kind, session_ms=30_000)
+    group.settle()
+    group.flowing()
+    broker.stop()
+    broker.start()
+    group.settle()
+    group.flowing()
+    third = group.join(kind, session_ms=30_000)
+    group.settle()
+    group.leave(third)
+    group.settle()
+    group.finish()

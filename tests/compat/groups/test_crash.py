@@ -1,0 +1,44 @@
+"""A member dies without a word: its session ends, and the others read on from what it committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import MakeScenario
+from .drivers import ALL
+
+SHORT_SESSION_MS = 1_500
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_member_is_killed(make_scenario: MakeScenario, kind: str) -> None:
+    group = make_scenario(4)
+    group.feed()
+    doomed = group.join_process(kind, session_ms=SHORT_SESSION_MS, commit="each")
+    group.settle()  # it came first, so that it leads a classic group
+    survivor = group.join(kind)
+    group.settle()
+    group.flowing()
+    read_before = len(doomed.journal.reads)
+    assert read_before > 0
+    doomed.kill()
+    group.forget(doomed)
+    assert len(group.settle()[survivor.options.client_id]) == 4
+    group.finish(exactly_once=False)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_everybody_is_killed_and_others_come(make_scenario: MakeScenario, kind: str) -> None:
+    """The newcomers wait for the sessions of the dead to end, and go on from what those committed."""
+    group = make_scenario(4)
+    group.feed()
+    doomed = [group.join_process(kind, session_ms=SHORT_SESSION_MS, commit="each") for _ in range(2)]
+    group.settle()
+    group.flowing()
+    for member in doomed:
+        member.kill()
+        group.forget(member)
+    group.join(kind)
+    group.join(kind)
+    group.settle()
+    group.finish(exactly_once=False)

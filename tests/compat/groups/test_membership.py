@@ -1,0 +1,72 @@
+"""Members come and go; those who stay share the partitions of those who went."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import MakeScenario
+from .drivers import ALL, CLASSIC
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_group_grows_and_shrinks(make_scenario: MakeScenario, kind: str) -> None:
+    group = make_scenario(6)
+    group.feed()
+    first = group.join(kind)
+    assert len(group.settle()[first.options.client_id]) == 6
+    group.flowing()
+    second = group.join(kind)
+    third = group.join(kind)
+    assert {len(owned) for owned in group.settle().values()} == {2}
+    group.flowing()
+    group.leave(second)
+    group.settle()
+    group.leave(first)  # of a classic group this is the leader
+    assert len(group.settle()[third.options.client_id]) == 6
+    group.finish()
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+def test_members_of_three_libraries_in_one_group(make_scenario: MakeScenario, assignor: str) -> None:
+    """Each of the libraries leads once, and assigns partitions to the others."""
+    group = make_scenario(6, 3)
+    group.feed()
+    members = [group.join(kind, assignor=assignor) for kind in CLASSIC]
+    group.settle()
+    group.flowing()
+    for member in members:
+        group.leave(member)
+        group.join(member.options.client_id.partition("-")[0], assignor=assignor)
+        group.settle()
+        group.flowing()
+    group.finish()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_more_members_than_partitions(make_scenario: MakeScenario, kind: str) -> None:
+    """Those without partitions are there, and take over."""
+    group = make_scenario(2)
+    group.feed()
+    for _ in range(4):
+        group.join(kind)
+    owned = group.settle()
+    assert sorted(map(len, owned.values())) == [0, 0, 1, 1]
+    for busy in [member for member in group.members if owned[member.options.client_id]]:
+        group.leave(busy)
+    assert set(map(len, group.settle().values())) == {1}
+    group.finish()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_members_with_different_subscriptions(make_scenario: MakeScenario, kind: str) -> None:
+    """A topic's partitions go to those who subscribe to it, and to nobody else."""
+    group = make_scenario(2, 2)
+    one, other = group.topics
+    group.feed()
+    both, single = group.join(kind), group.join(kind, topics=(other,))
+    owned = group.settle(balanced=False)
+    assert {tp.topic for tp in owned[single.options.client_id]} <= {other}
+    assert {tp for tp in owned[both.options.client_id] if tp.topic == one} == {(one, 0), (one, 1)}
+    group.leave(single)
+    assert len(group.settle()[both.options.client_id]) == 4
+    group.finish()

@@ -1,0 +1,73 @@
+"""Members with a group.instance.id keep their partitions over a restart, and only one of each id can be there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..waiting import until
+from .conftest import MakeScenario
+from .drivers import ALL, CLASSIC, CONSUMER_PROTOCOL
+
+SHORT_SESSION_MS = 1_500
+FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID = 82, 111
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_restart_moves_nothing(make_scenario: MakeScenario, kind: str) -> None:
+    group = make_scenario(6)
+    group.feed()
+    members = [group.join(kind, instance_id=name) for name in ("a", "b", "c")]
+    before = group.settle()
+    others = members[1:]
+    moves = [list(member.journal.moves) for member in others]
+    group.leave(members[0])
+    back = group.join(kind, instance_id="a")
+    after = group.settle()
+    assert after[back.options.client_id] == before[members[0].options.client_id]
+    group.flowing()
+    assert [list(member.journal.moves) for member in others] == moves
+    group.finish()
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_killed_member_comes_back_in_time(make_scenario: MakeScenario, kind: str) -> None:
+    group = make_scenario(4)
+    group.feed()
+    doomed = group.join_process(kind, instance_id="doomed", commit="each", session_ms=20_000)
+    other = group.join(kind, instance_id="other")
+    before = group.settle()
+    moves = list(other.journal.moves)
+    group.flowing()
+    doomed.kill()
+    group.forget(doomed)
+    back = group.join_process(kind, instance_id="doomed", commit="each", session_ms=20_000)
+    if kind == CONSUMER_PROTOCOL:
+        # The broker keeps a second member of the same id out until the session of the first has ended.
+        until(lambda: back.journal.errors or back.owned, "the member is back")
+    assert group.settle()[back.options.client_id] == before[doomed.options.client_id]
+    assert other.journal.moves == moves
+    group.finish(exactly_once=False)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_member_that_stays_away_loses_its_partitions(make_scenario: MakeScenario, kind: str) -> None:
+    group = make_scenario(4)
+    group.feed()
+    gone = group.join(kind, instance_id="gone", session_ms=SHORT_SESSION_MS)
+    stays = group.join(kind, instance_id="stays")
+    group.settle()
+    group.leave(gone)
+    assert len(group.settle()[stays.options.client_id]) == 4
+    group.finish()
+
+
+@pytest.mark.parametrize("kind", CLASSIC)
+def test_a_second_member_with_the_same_id_fences_the_first(make_scenario: MakeScenario, kind: str) -> None:
+    group = make_scenario(2)
+    first = group.join(kind, instance_id="same", commit="never")
+    owned = group.settle()[first.options.client_id]
+    group.forget(first)
+    second = group.join(kind, instance_id="same", commit="never")
+    until(lambda: first.journal.errors, "the first is told")
+    print(first.journal.errors)
+    assert group.settle()[second.options.client_id] == owned
