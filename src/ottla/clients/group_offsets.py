@@ -1,0 +1,145 @@
+"""What groups committed: fetch it, write it for a group without members, delete it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ottla.clients.calls import by_topic, read_error
+from ottla.clients.cluster import Cluster
+from ottla.clients.coordinators import COORDINATOR_ERRORS, Coordinator, Send, by_coordinator
+from ottla.errors import KafkaError
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Struct
+from ottla.types import TopicPartition
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+NO_GENERATION = -1
+NO_MEMBER = ""
+#: Later versions name topics by their ids, by which nobody can ask for the offsets of a topic that is gone.
+LAST_BY_NAME = 9
+FIRST_BATCHED = 8
+
+Errors = dict[TopicPartition, KafkaError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    offset: int
+    leader_epoch: int | None = None
+    """Of the last record before the offset, where the client said it."""
+    metadata: str = ""
+
+
+# ── fetch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def committed_offsets(
+    cluster: Cluster, groups: Iterable[str]
+) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
+    """Everything that these groups have committed; nothing for one that does not exist."""
+    return await by_coordinator(cluster, groups, _fetch)
+
+
+async def _fetch(
+    coordinator: Coordinator, groups: Sequence[str]
+) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
+    version = coordinator.connection.version_of(ApiKey.OFFSET_FETCH, at_most=LAST_BY_NAME)
+    if version < FIRST_BATCHED:
+        return {group: _read_offsets(await _fetch_one(coordinator, group)) for group in groups}
+    message = {"groups": [{"group_id": group, "topics": None} for group in groups], "require_stable": False}
+    response = await coordinator.connection.request(ApiKey.OFFSET_FETCH, message, at_most=LAST_BY_NAME)
+    return {answer.group_id: _read_offsets(answer) for answer in response.groups}
+
+
+async def _fetch_one(coordinator: Coordinator, group: str) -> Struct:
+    message = {"group_id": group, "topics": None, "require_stable": False}
+    return await coordinator.connection.request(ApiKey.OFFSET_FETCH, message, at_most=LAST_BY_NAME)
+
+
+def _read_offsets(answer: Struct) -> dict[TopicPartition, CommittedOffset] | KafkaError:
+    found: dict[TopicPartition, CommittedOffset] = {}
+    if answer.error_code:
+        return read_error(answer.error_code)
+    for topic in answer.topics:
+        for one in topic.partitions:
+            if one.error_code:
+                return read_error(one.error_code)
+            if one.committed_offset != NO_OFFSET:
+                found[TopicPartition(topic.name, one.partition_index)] = _read_committed(one)
+    return dict(sorted(found.items()))
+
+
+def _read_committed(one: Struct) -> CommittedOffset:
+    epoch = one.committed_leader_epoch
+    return CommittedOffset(one.committed_offset, None if epoch == NO_EPOCH else epoch, one.metadata or "")
+
+
+# ── commit ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> Errors:
+    """Write offsets as nobody's member, which works for a group without members only (else `UnknownMemberId`).
+
+    Gives the error of each partition, None where it worked; raises what concerns the whole group.
+    """
+    message = {
+        "group_id": group,
+        "generation_id_or_member_epoch": NO_GENERATION,
+        "member_id": NO_MEMBER,
+        "topics": [
+            {"name": topic, "partitions": [_to_commit(key, offsets[key]) for key in keys]}
+            for topic, keys in by_topic(offsets).items()
+        ],
+    }
+    return await _for_group(cluster, group, partial(_commit, message))
+
+
+def _to_commit(key: TopicPartition, offset: int) -> dict[str, object]:
+    return {"partition_index": key.partition, "committed_offset": offset, "committed_metadata": ""}
+
+
+async def _commit(
+    message: dict[str, object], coordinator: Coordinator, groups: Sequence[str]
+) -> dict[str, Errors | KafkaError]:
+    response = await coordinator.connection.request(ApiKey.OFFSET_COMMIT, message, at_most=LAST_BY_NAME)
+    return {groups[0]: _read_errors(response)}
+
+
+def _read_errors(response: Struct) -> Errors | KafkaError:
+    errors: Errors = {}
+    for topic in response.topics:
+        for one in topic.partitions:
+            if one.error_code in COORDINATOR_ERRORS:
+                return read_error(one.error_code)
+            error = read_error(one.error_code) if one.error_code else None
+            errors[TopicPartition(topic.name, one.partition_index)] = error
+    return errors
+
+
+# ── delete ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> Errors:
+    """Forget what a group committed for partitions that it does not subscribe to."""
+    topics = [
+        {"name": topic, "partitions": [{"partition_index": key.partition} for key in keys]}
+        for topic, keys in by_topic(partitions).items()
+    ]
+    return await _for_group(cluster, group, partial(_delete, {"group_id": group, "topics": topics}))
+
+
+async def _delete(
+    message: dict[str, object], coordinator: Coordinator, groups: Sequence[str]
+) -> dict[str, Errors | KafkaError]:
+    response = await coordinator.connection.request(ApiKey.OFFSET_DELETE, message)
+    return {groups[0]: read_error(response.error_code) if response.error_code else _read_errors(response)}
+
+
+async def _for_group(cluster: Cluster, group: str, send: Send[Errors]) -> Errors:
+    outcome = (await by_coordinator(cluster, [group], send))[group]
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
