@@ -13,7 +13,6 @@ from typing import Generic, Protocol, TypeVar
 from ottla.types import Millis
 
 Record = TypeVar("Record")
-ContraRecord = TypeVar("ContraRecord", contravariant=True)
 Response = TypeVar("Response", covariant=True)
 
 
@@ -42,11 +41,11 @@ class Outcome(Generic[Record, Response]):
     answers: Mapping[Hashable, object] = field(default_factory=dict)
 
 
-class Machine(Protocol[ContraRecord]):
+class Machine(Protocol[Record]):
     """What the runner needs of a machine besides its operations."""
 
-    def replay(self, record: ContraRecord, /) -> None:
+    def replay(self, record: Record, /) -> None:
         """Change the state by one record; the only thing that does."""
 
-    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[object, None]:
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[Record, None]:
         """Return what is due now that the timer of this key has run out."""

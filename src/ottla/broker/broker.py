@@ -70,6 +70,9 @@ class Broker:
             values["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
         if not names & {"log.dirs", "log.dir"}:
             values["log.dirs"] = str(data_dir)
+        if self._data_dir is None and "group.initial.rebalance.delay.ms" not in names:
+            # A broker that is thrown away is a test's: nobody else is about to join.
+            values["group.initial.rebalance.delay.ms"] = 0
         return BrokerConfig.parse(values)
 
     # ── addresses ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla import errors
@@ -21,6 +21,9 @@ from ottla.net.connection import Connection
 from ottla.runtime.clock import Clock
 from ottla.runtime.runner import Runner
 from ottla.storage.manager import LogManager
+
+if TYPE_CHECKING:
+    from ottla.broker.groups import Groups
 
 
 class Call(NamedTuple):
@@ -53,6 +56,7 @@ class Node:
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _random_id)
         self.producer_ids = ProducerIds(runner, metadata)
         self.metrics = Instruments()
+        self.groups: Groups
         self.advertised: Callable[[], Listener]
         self.on_config_change: Callable[[], None] = lambda: None
         # Topics are created, changed and deleted one after the other; clients ask for the same one at the same time.

@@ -87,9 +87,18 @@ class Partition:
             )
         info = self.log.append(records, leader_epoch=self.leader_epoch, now=now)
         if self.waiters and not info.duplicate:
-            for waiter in tuple(self.waiters):
-                waiter.appended(len(records))
+            self._wake(len(records))
         return info
+
+    def append_own(self, records: memoryview, *, now: Millis) -> AppendInfo:
+        """Append what the broker itself has to say."""
+        info = self.log.append(records, leader_epoch=self.leader_epoch, now=now, from_client=False)
+        self._wake(len(records))
+        return info
+
+    def _wake(self, size: int) -> None:
+        for waiter in tuple(self.waiters):
+            waiter.appended(size)
 
     def release_waiters(self) -> None:
         """Wake every fetch that waits here: the partition goes away, or its epoch has changed."""

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ottla.broker.configs import use_dynamic_configs
 from ottla.broker.dispatch import Dispatcher
+from ottla.broker.groups import Groups
 from ottla.broker.metrics import MetricsServer
 from ottla.broker.node import Node
 from ottla.broker.topics import open_partitions
@@ -105,6 +106,8 @@ class BrokerServer:
         node = self._node = self._assemble(self._logs, unclean=not report.clean)
         await self._open_topics(node)
         use_dynamic_configs(node)
+        node.groups = Groups(node)
+        node.groups.open()
         self._logs.start_background(asyncio.get_running_loop())
         if self.config.ottla_metrics_listener:
             await self._serve_metrics(node, self.config.ottla_metrics_listener)
@@ -194,6 +197,7 @@ class BrokerServer:
             await server.stop()
         if self._node is not None:
             self._node.runner.close()
+            self._node.groups.close()
         if self._logs is not None:
             await self._logs.stop_background()
             self._logs.close(clean=clean and self._node is not None)

@@ -44,6 +44,15 @@ async def ensure_topic(node: Node, name: str) -> Topic:
     return node.metadata.topic(name)
 
 
+async def ensure_internal_topic(node: Node, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    """Create a topic that the broker itself writes, if it is not there."""
+    if name not in node.metadata.topics:
+        try:
+            await create_topic(node, name, partitions, configs)
+        except errors.TopicAlreadyExists:
+            pass
+
+
 async def add_partitions(node: Node, name: str, partitions: int, *, validate_only: bool) -> None:
     """Raise the number of partitions of a topic."""
     async with node.topics_lock:
@@ -60,9 +69,11 @@ async def delete_topic(node: Node, name: str) -> None:
         raise errors.TopicDeletionDisabled("Topics cannot be deleted: delete.topic.enable is false.")
     async with node.topics_lock:
         await node.runner.run(node.metadata.delete_topic, name)
-        for partition in node.partitions.pop(name, []):
+        partitions = node.partitions.pop(name, [])
+        for partition in partitions:
             node.logs.delete(partition.log.topic_partition)
             partition.release_waiters()
+    await node.groups.partitions_deleted([partition.log.topic_partition for partition in partitions])
 
 
 async def set_topic_configs(node: Node, name: str, configs: Mapping[str, str]) -> None:

@@ -303,6 +303,68 @@ class BrokerConfig(ConfigTable):
         dynamic=True,
     )
 
+    # Consumer groups.
+    group_min_session_timeout_ms: int = int32(
+        6_000, "The shortest session timeout that a member of a classic group may ask for.", at_least(1)
+    )
+    group_max_session_timeout_ms: int = int32(
+        1_800_000, "The longest session timeout that a member of a classic group may ask for.", at_least(1)
+    )
+    group_initial_rebalance_delay_ms: int = int32(
+        3_000,
+        "How long a new classic group waits for more members before its first assignment. An embedded broker with"
+        " temporary data does not wait.",
+        at_least(0),
+    )
+    group_max_size: int = int32(INT_MAX, "The most members that a classic group may have.", at_least(1))
+    group_consumer_session_timeout_ms: int = int32(
+        45_000, "A member of a consumer group that is silent for this long is removed.", at_least(1)
+    )
+    group_consumer_min_session_timeout_ms: int = int32(
+        45_000, "The shortest session timeout that a consumer group may be given.", at_least(1)
+    )
+    group_consumer_max_session_timeout_ms: int = int32(
+        60_000, "The longest session timeout that a consumer group may be given.", at_least(1)
+    )
+    group_consumer_heartbeat_interval_ms: int = int32(
+        5_000, "How often members of consumer groups are told to send heartbeats.", at_least(1)
+    )
+    group_consumer_min_heartbeat_interval_ms: int = int32(
+        5_000, "The shortest heartbeat interval that a consumer group may be given.", at_least(1)
+    )
+    group_consumer_max_heartbeat_interval_ms: int = int32(
+        15_000, "The longest heartbeat interval that a consumer group may be given.", at_least(1)
+    )
+    group_consumer_max_size: int = int32(INT_MAX, "The most members that a consumer group may have.", at_least(1))
+    group_consumer_assignors: tuple[str, ...] = listing(
+        ("uniform", "range"),
+        "The assignors that consumer groups may use; the first is the default.",
+        Check("at least one name", lambda names: len(names) > 0),
+    )
+    group_consumer_migration_policy: str = string(
+        "bidirectional",
+        "Which groups may change their protocol while they run.",
+        one_of("disabled", "downgrade", "upgrade", "bidirectional"),
+    )
+    group_consumer_regex_refresh_interval_ms: int = int32(
+        600_000, "How often subscriptions by pattern are compared with the topics anew.", at_least(10_000)
+    )
+    offset_metadata_max_bytes: int = int32(
+        4_096, "The longest text that may be committed with an offset.", at_least(0)
+    )
+    offsets_retention_minutes: int = int32(
+        10_080, "How long the offsets of a group without members are kept.", at_least(1)
+    )
+    offsets_retention_check_interval_ms: int = int64(
+        600_000, "How often expired offsets are looked for.", at_least(1)
+    )
+    offsets_topic_num_partitions: int = int32(
+        50, "How many partitions __consumer_offsets is made with.", at_least(1)
+    )
+    offsets_topic_segment_bytes: int = int32(
+        104_857_600, "The segment size of __consumer_offsets.", at_least(1)
+    )
+
     # Our own.
     ottla_log_format: str = string("text", "How the broker's own log lines look.", one_of("text", "json"))
     ottla_log_level: str = string(

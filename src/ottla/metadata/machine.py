@@ -19,7 +19,8 @@ from ottla.types import Millis
 PRODUCER_ID_BLOCK = 1000
 #: As Kafka: more in one request would stop the controller for too long.
 MAX_PARTITIONS_PER_REQUEST = 10_000
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+CONSUMER_OFFSETS = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state"})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -127,7 +128,7 @@ class Metadata:
         block = range(self.next_producer_id, self.next_producer_id + PRODUCER_ID_BLOCK)
         return Outcome((r.ProducerIdsTaken(block.stop),), block)
 
-    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[object, None]:
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[r.MetadataRecord, None]:
         """There are no timers here."""
         return Outcome((), None)
 

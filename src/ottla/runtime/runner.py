@@ -7,13 +7,17 @@ the journal says that the records are committed. Parked requests are futures her
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from ottla.machine import Machine, Outcome, Parked
 from ottla.runtime.clock import Clock
 from ottla.runtime.timers import TimerQueue
+from ottla.types import Millis
 
+logger = logging.getLogger("ottla.runtime")
+RETRY_AFTER: Millis = 1000
 Record = TypeVar("Record")
 ContraRecord = TypeVar("ContraRecord", contravariant=True)
 Response = TypeVar("Response")
@@ -38,6 +42,7 @@ class Runner(Generic[Record]):
         self._clock = clock
         self._timers = TimerQueue()
         self._wakeup: asyncio.TimerHandle | None = None
+        self._wakes_at: Millis = 0
         self._parked: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
@@ -55,18 +60,28 @@ class Runner(Generic[Record]):
         return outcome.response
 
     async def _apply(self, outcome: Outcome[Record, Any]) -> None:
+        self._set_timers(outcome)
         if outcome.records:
-            position = self._journal.append(outcome.records)
+            try:
+                position = self._journal.append(outcome.records)
+            except Exception as error:
+                self._fail(outcome, error)
+                raise
             for record in outcome.records:
                 self._machine.replay(record)
-            self._set_timers(outcome)
             if (pending := self._journal.committed(position)) is not None:
                 await pending
-        else:
-            self._set_timers(outcome)
         for token, answer in outcome.answers.items():
             if (future := self._parked.pop(token, None)) is not None and not future.done():
                 future.set_result(answer)
+
+    def _fail(self, outcome: Outcome[Record, Any], error: Exception) -> None:
+        """Let everybody fail whose answer cannot be written down; they try again."""
+        for token in outcome.answers:
+            if (future := self._parked.pop(token, None)) is not None and not future.done():
+                future.set_exception(error)
+        if isinstance(outcome.response, Parked):
+            self._parked.pop(outcome.response.token, None)
 
     def _set_timers(self, outcome: Outcome[Record, Any]) -> None:
         for timer in outcome.timers:
@@ -77,23 +92,29 @@ class Runner(Generic[Record]):
         self._arm()
 
     def _arm(self) -> None:
+        deadline = self._timers.next_deadline()
+        # Deadlines mostly move away, with every heartbeat: being woken too early now and then is cheaper than that.
+        if deadline is None or (self._wakeup is not None and self._wakes_at <= deadline):
+            return
         if self._wakeup is not None:
             self._wakeup.cancel()
-            self._wakeup = None
-        deadline = self._timers.next_deadline()
-        if deadline is not None:
-            delay = max(0, deadline - self._clock.now()) / 1000
-            self._wakeup = asyncio.get_running_loop().call_later(delay, self._start_firing)
+        delay = max(0, deadline - self._clock.now()) / 1000
+        self._wakes_at = deadline
+        self._wakeup = asyncio.get_running_loop().call_later(delay, self._woken)
 
-    def _start_firing(self) -> None:
+    def _woken(self) -> None:
+        self._wakeup = None
         self._firing = asyncio.ensure_future(self.fire_due())
 
     async def fire_due(self) -> None:
         """Fire every timer whose time has come."""
         now = self._clock.now()
         for key in list(self._timers.due(now=now)):
-            outcome: Outcome[Any, None] = self._machine.fire(key, now=now)
-            await self._apply(outcome)
+            try:
+                await self._apply(self._machine.fire(key, now=now))
+            except Exception:
+                logger.exception("a timer could not be served; it is tried again")
+                self._timers.set(key, now + RETRY_AFTER)
         self._arm()
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class Counter:
         self.waiting[wanted] = wanted
         return Outcome((), Parked(wanted), timers=(Timer(wanted, now + 100),))
 
-    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[object, None]:
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[int, None]:
         return Outcome((1000,), None, answers={key: -1})
 
     def replay(self, record: int, /) -> None:

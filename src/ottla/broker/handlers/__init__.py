@@ -17,21 +17,32 @@ from ottla.broker.handlers import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
     fetch,
+    find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     list_partition_reassignments,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from ottla.protocol.apis import api
 
@@ -43,20 +54,24 @@ class Handler(NamedTuple):
     first: int
     last: int
     handle: Callable[..., Any]
+    advertised_first: int
+    """What ApiVersions tells as the first version: ``first``, but for one API with a history."""
 
 
 def _handler(module: ModuleType) -> Handler:
     known = api(module.API)
     first, last = getattr(module, "FIRST", known.first), getattr(module, "LAST", known.last)
-    return Handler(known.name, first, last, module.handle)
+    return Handler(known.name, first, last, module.handle, getattr(module, "ADVERTISED_FIRST", first))
 
 
 HANDLERS: dict[int, Handler] = {
     int(module.API): _handler(module)
     for module in (
-        alter_configs, api_versions, create_partitions, create_topics, delete_records, delete_topics, describe_cluster,
-        describe_configs, describe_log_dirs, describe_producers, describe_topic_partitions, fetch,
-        incremental_alter_configs, init_producer_id, list_offsets, list_partition_reassignments, metadata,
-        offset_for_leader_epoch, produce,
+        alter_configs, api_versions, create_partitions, create_topics, delete_groups, delete_records,
+        delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
+        describe_producers, describe_topic_partitions, fetch, find_coordinator, heartbeat,
+        incremental_alter_configs, init_producer_id, join_group, leave_group, list_groups, list_offsets,
+        list_partition_reassignments, metadata, offset_commit, offset_delete, offset_fetch,
+        offset_for_leader_epoch, produce, sync_group,
     )
 }  # fmt: skip

@@ -32,6 +32,6 @@ def _served() -> list[Message]:
     from ottla.broker.handlers import HANDLERS
 
     return [
-        {"api_key": key, "min_version": handler.first, "max_version": handler.last}
+        {"api_key": key, "min_version": handler.advertised_first, "max_version": handler.last}
         for key, handler in sorted(HANDLERS.items())
     ]

@@ -19,6 +19,10 @@ from ottla.storage.log import Log
 from ottla.types import Millis
 
 API = ApiKey.PRODUCE
+#: Versions 0 to 2 are gone, here as in Kafka 4, which says otherwise all the same: librdkafka before 2.8 takes a
+#: broker that
+#: does not name them for one that cannot compress.
+ADVERTISED_FIRST = 0
 logger = logging.getLogger("ottla.broker")
 #: Logs whose new records must be on disk before the answer, and up to which offset.
 Flushes = list[tuple[Log, int]]

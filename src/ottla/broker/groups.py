@@ -1,0 +1,227 @@
+"""The coordinators of this broker: one for each partition of ``__consumer_offsets``, each a pure machine behind a
+runner.
+
+A shard is loaded by replay when the broker starts (or when the topic is made); until then its groups answer
+COORDINATOR_LOAD_IN_PROGRESS. What a shard decides is appended to its partition before anybody is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla import errors
+from ottla.broker.partition import Partition
+from ottla.broker.topics import ensure_internal_topic
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.coordinator import Coordinator, partition_for
+from ottla.coordinator.group import TopicInfo
+from ottla.coordinator.records import CoordinatorRecord
+from ottla.coordinator.serde import decode, encode
+from ottla.machine import Outcome, Parked
+from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.records import Record, decode_batch, encode_batch, scan
+from ottla.runtime.runner import Runner
+from ottla.storage.verification import SegmentUnverified
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+
+logger = logging.getLogger("ottla.groups")
+Response = TypeVar("Response")
+READ_AT_ONCE = 1 << 20
+
+
+def answer_of(outcome: Outcome[Any, Response]) -> Response:
+    """Return the answer of an operation that only looks: it writes nothing and waits for nothing."""
+    assert not outcome.records
+    assert not isinstance(outcome.response, Parked)
+    return outcome.response
+
+
+class PartitionJournal:
+    """A partition of ``__consumer_offsets`` as the runner writes it."""
+
+    def __init__(self, node: Node, partition: Partition) -> None:
+        self._node = node
+        self._partition = partition
+
+    def append(self, records: Sequence[CoordinatorRecord], /) -> int:
+        """Write the records as one batch, all or nothing."""
+        now = self._node.clock.now()
+        pairs = [encode(record) for record in records]
+        batch = encode_batch([Record(number, now, key, value) for number, (key, value) in enumerate(pairs)])
+        info = self._partition.append_own(memoryview(bytearray(batch)), now=now)
+        return info.last_offset + 1
+
+    def committed(self, position: int, /) -> Awaitable[None] | None:
+        """With one replica, written is committed; the topic's own flush settings can ask for more."""
+        log = self._partition.log
+        if log.recovery_point >= position or log.config.flush_messages > position - log.recovery_point:
+            return None
+        return self._node.logs.flusher.flushed(log, position)
+
+
+class Shard:
+    """The coordinator of one partition."""
+
+    def __init__(self, node: Node, partition: Partition, config: GroupConfig) -> None:
+        self._node = node
+        self._partition = partition
+        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: _topics(node))
+        self.runner = Runner(self.coordinator, PartitionJournal(node, partition), node.clock)
+        self.is_loaded = False
+
+    async def load(self) -> None:
+        """Replay the partition, then let the coordinator go to work."""
+        count, offset = 0, self._partition.log.log_start_offset
+        while offset < self._partition.high_watermark:
+            data = await self._read(offset)
+            for position, header in scan(data, 0, len(data), check_crc=False).batches:
+                count += self._replay(data, position)
+                offset = header.next_offset
+            await asyncio.sleep(0)
+        self.is_loaded = True
+        await self.runner.run(self.coordinator.loaded)
+        if count:
+            logger.info("loaded %d records of %s-%d", count, self._partition.topic, self._partition.index)
+
+    async def _read(self, offset: int) -> bytes:
+        end = self._partition.high_watermark
+        while True:
+            try:
+                slice_ = self._partition.log.read(offset, max_bytes=READ_AT_ONCE, end_offset=end, min_one_batch=True)
+                return slice_.read()
+            except SegmentUnverified as unverified:
+                await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)
+
+    def _replay(self, data: bytes, position: int) -> int:
+        records = decode_batch(data, position)
+        for record in records:
+            if record.key is not None:
+                self.coordinator.replay(decode(record.key, record.value))
+        return len(records)
+
+
+class Groups:
+    """All groups of this broker."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._shards: list[Shard] = []
+        self._opening = asyncio.Lock()
+        self._loading: set[asyncio.Task[None]] = set()
+
+    async def ready(self) -> None:
+        """Make ``__consumer_offsets`` if it is not there, and its coordinators."""
+        if self._shards:
+            return
+        async with self._opening:
+            if not self._shards:
+                await ensure_internal_topic(self._node, CONSUMER_OFFSETS, *self._layout())
+                self.open()
+
+    def _layout(self) -> tuple[int, dict[str, str]]:
+        config = self._node.config
+        segment_bytes = str(config.offsets_topic_segment_bytes)
+        configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": segment_bytes}
+        return config.offsets_topic_num_partitions, configs
+
+    def open(self) -> None:
+        """Begin to load the coordinators of the partitions that there are."""
+        config = group_config(self._node)
+        for partition in self._node.partitions.get(CONSUMER_OFFSETS, []):
+            shard = Shard(self._node, partition, config)
+            self._shards.append(shard)
+            if partition.log.log_end_offset == partition.log.log_start_offset:
+                shard.is_loaded = True
+                continue
+            task = asyncio.ensure_future(self._load(shard))
+            self._loading.add(task)
+            task.add_done_callback(self._loading.discard)
+
+    async def _load(self, shard: Shard) -> None:
+        try:
+            await shard.load()
+        except Exception:
+            logger.exception("a partition of %s could not be loaded; its groups are not served", CONSUMER_OFFSETS)
+
+    def of(self, group_id: str) -> Coordinator:
+        """Return the coordinator of a group, or raise the error that says why there is none now."""
+        return self._shard(group_id).coordinator
+
+    def all(self) -> Iterator[Coordinator]:
+        """Give every coordinator."""
+        for shard in self._shards:
+            if not shard.is_loaded:
+                raise errors.CoordinatorLoadInProgress("Not all groups have been loaded yet.")
+            yield shard.coordinator
+
+    def _shard(self, group_id: str) -> Shard:
+        if not self._shards:
+            raise errors.CoordinatorNotAvailable("No group has a coordinator yet: ask FindCoordinator first.")
+        shard = self._shards[partition_for(group_id, len(self._shards))]
+        if not shard.is_loaded:
+            raise errors.CoordinatorLoadInProgress(f"The group '{group_id}' is being loaded.")
+        return shard
+
+    async def run(
+        self, group_id: str, operation: Callable[[Coordinator], Callable[..., Outcome[Any, Response]]], request: Any
+    ) -> Response:
+        """Run an operation of a group's coordinator and return its answer once it is safe."""
+        shard = self._shard(group_id)
+        try:
+            return await shard.runner.run(operation(shard.coordinator), request)
+        except errors.KafkaStorageError as error:
+            raise errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}") from error
+
+    async def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
+        """Forget what was committed for partitions that are gone."""
+        for shard in self._shards:
+            if shard.is_loaded:
+                await shard.runner.run(shard.coordinator.partitions_deleted, partitions)
+
+    def close(self) -> None:
+        """Stop all timers and loading."""
+        for task in self._loading:
+            task.cancel()
+        for shard in self._shards:
+            shard.runner.close()
+
+
+def group_config(node: Node) -> GroupConfig:
+    """What the coordinators need of the broker's config."""
+    config = node.config
+    return GroupConfig(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_max_size=config.group_max_size,
+        offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=config.offsets_retention_check_interval_ms,
+        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        group_consumer_min_session_timeout_ms=config.group_consumer_min_session_timeout_ms,
+        group_consumer_max_session_timeout_ms=config.group_consumer_max_session_timeout_ms,
+        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_min_heartbeat_interval_ms=config.group_consumer_min_heartbeat_interval_ms,
+        group_consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
+        group_consumer_max_size=config.group_consumer_max_size,
+        group_consumer_assignors=config.group_consumer_assignors,
+        group_consumer_migration_policy=config.group_consumer_migration_policy,
+        group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+    )
+
+
+def _topics(node: Node) -> Mapping[str, TopicInfo]:
+    return {name: TopicInfo(topic.topic_id, topic.partitions) for name, topic in node.metadata.topics.items()}
+
+
+def _new_id() -> str:
+    # Members are told apart by it, and one must not be able to guess another's.
+    raw = secrets.token_hex(16)
+    return f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"

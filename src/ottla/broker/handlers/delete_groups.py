@@ -1,0 +1,22 @@
+"""DeleteGroups: groups without members, and the offsets that they committed."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DELETE_GROUPS
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    return {"results": [await _delete(node, group_id) for group_id in dict.fromkeys(request.groups_names)]}
+
+
+async def _delete(node: Node, group_id: str) -> Message:
+    try:
+        answer = await node.groups.run(group_id, lambda group: group.delete_groups, (group_id,))
+    except errors.KafkaError as error:
+        return {"group_id": group_id, "error_code": error.code}
+    return {"group_id": group_id, "error_code": answer[0].error_code}

@@ -1,0 +1,50 @@
+"""DescribeGroups: classic groups and their members. v6 tells a group that is not there from an empty one."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.groups import answer_of
+from ottla.broker.node import Call, Node
+from ottla.coordinator.messages import DescribedGroup, DescribedMember
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.DESCRIBE_GROUPS
+NOT_ASKED = -(2**31)
+#: Without an authorizer everything is allowed: read, delete, describe, describe and alter configs.
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    asked = request.include_authorized_operations
+    return {"groups": [_describe(node, call, group_id, operations=asked) for group_id in request.groups]}
+
+
+def _describe(node: Node, call: Call, group_id: str, *, operations: bool) -> Message:
+    try:
+        group = answer_of(node.groups.of(group_id).describe(group_id, now=node.clock.now()))
+    except errors.KafkaError as error:
+        group = DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error))
+    # Before v6 a group that is not there is a dead one, without an error.
+    is_missing = group.error_code == errors.GroupIdNotFound.code
+    return {
+        "error_code": 0 if is_missing and call.api_version < 6 else group.error_code,
+        "error_message": group.error_message,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol_name,
+        "members": [_member(member) for member in group.members],
+        "authorized_operations": GROUP_OPERATIONS if operations else NOT_ASKED,
+    }
+
+
+def _member(member: DescribedMember) -> Message:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.group_instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
+    }

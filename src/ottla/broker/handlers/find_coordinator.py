@@ -1,0 +1,34 @@
+"""FindCoordinator: where a group's coordinator is. v4 asks for several keys at once; v1 brought the key types.
+
+With one broker it is here, and the first who asks has `__consumer_offsets` made.
+"""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.FIND_COORDINATOR
+GROUP = 0
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    if call.api_version < 4:
+        return await _find(node, call, request.key_type, request.key)
+    keys = dict.fromkeys(request.coordinator_keys)
+    return {"coordinators": [{"key": key, **await _find(node, call, request.key_type, key)} for key in keys]}
+
+
+async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:
+    try:
+        if key_type != GROUP:
+            raise errors.InvalidRequest(f"There are no coordinators of the type {key_type} here.")
+        if not key:
+            raise errors.InvalidGroupId("The group id is empty.")
+        await node.groups.ready()
+    except errors.KafkaError as error:
+        return {"error_code": error.code, "error_message": str(error), "node_id": -1, "host": "", "port": -1}
+    host, port = node.address(call.connection)
+    return {"error_message": "NONE", "node_id": node.id, "host": host, "port": port}

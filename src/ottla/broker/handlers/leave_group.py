@@ -1,0 +1,29 @@
+"""LeaveGroup: up to v2 one member, from v3 several, by id or by instance id; v5 brings the reason (KIP-800)."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.coordinator.messages import LeaveRequest, LeavingMember
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.LEAVE_GROUP
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    if call.api_version < 3:
+        members: tuple[LeavingMember, ...] = (LeavingMember(request.member_id),)
+    else:
+        members = tuple(
+            LeavingMember(member.member_id, member.group_instance_id, member.reason or "") for member in request.members
+        )
+    wish = LeaveRequest(group_id=request.group_id, members=members)
+    try:
+        answer = await node.groups.run(wish.group_id, lambda group: group.leave, wish)
+    except errors.KafkaError as error:
+        return {"error_code": error.code, "members": []}
+    code = answer.error_code
+    if call.api_version < 3 and not code and answer.members:
+        code = answer.members[0].error_code
+    return {"error_code": code, "members": [member._asdict() for member in answer.members]}

@@ -1,0 +1,32 @@
+"""ListGroups: v4 filters by state, v5 by type; names of either are compared without regard to case."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.groups import answer_of
+from ottla.broker.node import Call, Node
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.LIST_GROUPS
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    filters = request.states_filter, request.types_filter
+    try:
+        shards = list(node.groups.all())
+    except errors.KafkaError as error:
+        return {"error_code": error.code, "groups": []}
+    now = node.clock.now()
+    found = [group for shard in shards for group in answer_of(shard.list_groups(*filters, now=now))]
+    return {
+        "groups": [
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state,
+                "group_type": group.type,
+            }
+            for group in found
+        ]
+    }

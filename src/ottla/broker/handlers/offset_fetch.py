@@ -1,0 +1,102 @@
+"""OffsetFetch: up to v7 of one group, from v8 of many; v2 asks for everything by null; v7 can insist on stable
+offsets; v9
+brings member epochs; v10 topic ids."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+from ottla import errors
+from ottla.broker.groups import answer_of
+from ottla.broker.node import Call, Node
+from ottla.coordinator.messages import FetchedPartition, FetchRequest, TopicToFetch
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.OFFSET_FETCH
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    if call.api_version < 8:
+        return _old(node, call, request)
+    return {"groups": [_group(node, call, request, asked) for asked in request.groups]}
+
+
+def _old(node: Node, call: Call, request: Struct) -> Message:
+    answer = _group(node, call, request, request)
+    del answer["group_id"]
+    for topic in answer["topics"]:
+        del topic["topic_id"]
+    if call.api_version == 1 and answer["error_code"]:
+        # v1 has no code for the whole: each partition has it.
+        answer["topics"] = [
+            {"name": topic.name, "partitions": [_failed(p, answer["error_code"]) for p in topic.partition_indexes]}
+            for topic in request.topics
+        ]
+    return answer
+
+
+def _group(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
+    topics: list[TopicToFetch] | None = None
+    unknown: list[Message] = []
+    if asked.topics is not None:
+        topics = []
+        for topic in asked.topics:
+            name = _name(node, call, topic)
+            if name is None:
+                unknown.append(_unknown_id(topic))
+            else:
+                topics.append(TopicToFetch(name, tuple(topic.partition_indexes), getattr(topic, "topic_id", None)))
+    wish = FetchRequest(
+        group_id=asked.group_id,
+        topics=None if topics is None else tuple(topics),
+        member_id=getattr(asked, "member_id", None),
+        member_epoch=getattr(asked, "member_epoch", -1),
+        require_stable=request.require_stable,
+    )
+    try:
+        answer = answer_of(node.groups.of(asked.group_id).fetch(wish, now=node.clock.now()))
+    except errors.KafkaError as error:
+        return {"group_id": asked.group_id, "error_code": error.code, "topics": []}
+    return {"group_id": asked.group_id, "error_code": 0, "topics": _topics(node, answer.partitions) + unknown}
+
+
+def _name(node: Node, call: Call, topic: Struct) -> str | None:
+    if call.api_version < 10:
+        name: str = topic.name
+        return name
+    known = node.metadata.topics_by_id.get(topic.topic_id)
+    return known.name if known is not None else None
+
+
+def _topics(node: Node, partitions: tuple[FetchedPartition, ...]) -> list[Message]:
+    found: list[Message] = []
+    for name, group in groupby(partitions, key=lambda each: each.topic):
+        known = node.metadata.topics.get(name)
+        found.append(
+            {
+                "name": name,
+                "topic_id": known.topic_id if known is not None else None,
+                "partitions": [
+                    {
+                        "partition_index": each.partition,
+                        "committed_offset": each.offset,
+                        "committed_leader_epoch": each.leader_epoch,
+                        "metadata": each.metadata,
+                        "error_code": each.error_code,
+                    }
+                    for each in group
+                ],
+            }
+        )
+    return found
+
+
+def _unknown_id(topic: Struct) -> Message:
+    code = errors.UnknownTopicId.code
+    return {"topic_id": topic.topic_id, "partitions": [_failed(index, code) for index in topic.partition_indexes]}
+
+
+def _failed(index: int, code: int) -> dict[str, Any]:
+    return {"partition_index": index, "committed_offset": -1, "metadata": "", "error_code": code}

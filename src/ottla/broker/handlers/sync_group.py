@@ -1,0 +1,33 @@
+"""SyncGroup: v3 brought static members; v5 the protocol, which must be the one that was voted."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.coordinator.messages import MemberAssignment, SyncRequest, SyncResponse
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.SYNC_GROUP
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    wish = SyncRequest(
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple(MemberAssignment(each.member_id, each.assignment) for each in request.assignments),
+    )
+    try:
+        answer = await node.groups.run(wish.group_id, lambda group: group.sync, wish)
+    except errors.KafkaError as error:
+        answer = SyncResponse(error_code=error.code)
+    return {
+        "error_code": answer.error_code,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol_name,
+        "assignment": answer.assignment,
+    }
