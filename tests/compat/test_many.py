@@ -9,6 +9,7 @@ import struct
 from .clients.base import TP, Client
 from .conftest import MakeTopic, unique_name
 from .waiting import take, until
+from .wire import answer_of
 
 PARTITIONS = 1_000
 CONNECTIONS = 500
@@ -32,6 +33,8 @@ def test_a_thousand_partitions(client: Client) -> None:
     for n in (999, 0, 500):
         producer.send(topic, b"more", partition=n).result()
         assert [m.partition for m in take(consumer, 1)] == [n]
+    consumer.close()  # a client in use asks for its topics again and again, which would create them again
+    producer.close()
     admin.delete_topic(topic)
     until(lambda: topic not in admin.list_topics(), "the topic is gone")
 
@@ -56,17 +59,3 @@ def test_many_connections(bootstrap_servers: str) -> None:
             connection.sendall(API_VERSIONS_V0)
         for connection in connections:
             assert answer_of(connection)[:6] == struct.pack(">ih", 7, 0)
-
-
-def answer_of(connection: socket.socket) -> bytes:
-    (size,) = struct.unpack(">i", receive(connection, 4))
-    return receive(connection, size)
-
-
-def receive(connection: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        part = connection.recv(count - len(found))
-        assert part, f"the broker closed the connection after {len(found)} of {count} bytes"
-        found += part
-    return found

@@ -133,9 +133,11 @@ def test_metadata_by_topic_id(wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic()
     known, unknown = topic_id(wire, topic), uuid.uuid4()
     for version in (v for v in served(wire, "metadata") if v >= 12):
-        answer = wire.call("metadata", version, {"topics": [{"topic_id": known}, {"topic_id": unknown}]})
-        found = {t.topic_id: (int(t.error_code), t.name) for t in answer.topics}
-        assert found == {known: (0, topic), unknown: (100, None)}
+        for name in (None, ""):  # the Java client says the empty name
+            topics = [{"topic_id": known, "name": name}, {"topic_id": unknown, "name": name}]
+            answer = wire.call("metadata", version, {"topics": topics})
+            found = {t.topic_id: (int(t.error_code), t.name) for t in answer.topics}
+            assert found == {known: (0, topic), unknown: (100, None)}
 
 
 def test_metadata_of_a_topic_that_is_not_there(wire: Wire) -> None:
@@ -334,6 +336,8 @@ def test_describe_topic_partitions(wire: Wire, make_topic: MakeTopic) -> None:
         content = {"topics": [{"name": topic}], "response_partition_limit": 3, "cursor": None}
         first = wire.call("describe_topic_partitions", version, content)
         assert [p.partition_index for p in first.topics[0].partitions] == [0, 1, 2]
+        eligible = {(p.eligible_leader_replicas, p.last_known_elr) for p in first.topics[0].partitions}
+        assert eligible == {((), ())}  # none, but not null: the Java client does not expect that
         assert (first.next_cursor.topic_name, first.next_cursor.partition_index) == (topic, 3)
         content["cursor"] = {"topic_name": topic, "partition_index": 3}
         rest = wire.call("describe_topic_partitions", version, content)

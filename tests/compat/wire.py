@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import socket
+import struct
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -20,8 +21,6 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
-
-from .test_many import answer_of
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 Content = Mapping[str, Any]
@@ -73,10 +72,26 @@ class Wire:
         return response
 
     def receive_bytes(self) -> bytes:
+        return answer_of(self._socket)
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """The next frame from the broker, without its size."""
+    (size,) = struct.unpack(">i", _exactly(connection, 4))
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
         try:
-            return answer_of(self._socket)
-        except (AssertionError, ConnectionError) as problem:
+            part = connection.recv(count - len(found))
+        except ConnectionError as problem:
             raise Disconnected(str(problem)) from problem
+        if not part:
+            raise Disconnected(f"the broker closed the connection after {len(found)} of {count} bytes")
+        found += part
+    return found
 
 
 def versions_known(api: str) -> range:

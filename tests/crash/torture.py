@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -339,7 +340,9 @@ def main() -> int:
     begin = time.monotonic()
     try:
         summary = Torture(directory, seed, lambda line: print(line, flush=True)).run(args.rounds)
-    except AssertionError as problem:
+    except Exception as problem:
+        if not isinstance(problem, AssertionError):
+            traceback.print_exc()
         print(f"\nFAILED (seed {seed}, data kept in {directory}): {problem}", file=sys.stderr)
         return 1
     shutil.rmtree(directory, ignore_errors=True)

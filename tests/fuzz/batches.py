@@ -21,11 +21,14 @@ HEAD = 61
 #: position, layout and name of the fields in the header of a batch
 FIELDS = [
     (0, ">q", "base offset"), (8, ">i", "batch length"), (12, ">i", "leader epoch"), (16, ">b", "magic"),
-    (21, ">h", "attributes"), (23, ">i", "last offset delta"), (27, ">q", "base timestamp"), (35, ">q", "max timestamp"),
-    (43, ">q", "producer id"), (51, ">h", "producer epoch"), (53, ">i", "base sequence"), (57, ">i", "record count"),
+    (21, ">h", "attributes"), (23, ">i", "last offset delta"), (27, ">q", "base timestamp"),
+    (35, ">q", "max timestamp"), (43, ">q", "producer id"), (51, ">h", "producer epoch"),
+    (53, ">i", "base sequence"), (57, ">i", "record count"),
 ]  # fmt: skip
 CRC_AT, CRC_FROM = 17, 21
 CODECS = list(Compression)
+VARINTS = [b"\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\x01", b"\x80", b"\xfe\xff\xff\xff\x0f"]
+MAGICS = [b"\xff" * 8, b"\x82SNAPPY\0", b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08", b"\0" * 8]
 BOMB = 256 * 1024 * 1024
 
 
@@ -48,7 +51,11 @@ def valid_batch(rng: random.Random, codec: Compression | None = None) -> bytes:
     ]
     codec = rng.choice(CODECS) if codec is None else codec
     if rng.random() < 0.3:
-        producer = {"producer_id": rng.randrange(100), "producer_epoch": 0, "base_sequence": rng.choice([0, 0, 1, 9])}
+        producer = {
+            "producer_id": rng.randrange(3),
+            "producer_epoch": rng.choice([0, 0, 1]),
+            "base_sequence": rng.choice([0, 0, 1, 9]),
+        }
         return encode_batch(records, compression=codec, **producer)
     return encode_batch(records, compression=codec)
 
@@ -101,7 +108,9 @@ def _lying_records(rng: random.Random) -> bytes:
         if kind == 0 and records:
             records[at] ^= 1 << rng.randrange(8)
         elif kind == 1:
-            records[at : at + 1] = rng.choice([b"\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\x01", b"\x80", b"\xfe\xff\xff\xff\x0f"])
+            records[at : at + 1] = rng.choice(
+                [b"\xff\xff\xff\xff\x0f", b"\xff" * 10, b"\x01", b"\x80", b"\xfe\xff\xff\xff\x0f"]
+            )
         elif kind == 2:
             del records[at:]
         elif kind == 3:
@@ -133,7 +142,9 @@ def _broken_compression(rng: random.Random) -> bytes:
     elif kind == 3:
         struct.pack_into(">h", out, 21, rng.randrange(8))
     else:
-        out[HEAD + rng.randrange(20) : HEAD + 20] = rng.choice([b"\xff" * 8, b"\x82SNAPPY\0", b"\x04\x22\x4d\x18", b"\0" * 8])
+        out[HEAD + rng.randrange(20) : HEAD + 20] = rng.choice(
+            [b"\xff" * 8, b"\x82SNAPPY\0", b"\x04\x22\x4d\x18", b"\0" * 8]
+        )
     return sealed(out)
 
 
@@ -169,9 +180,9 @@ def bomb(codec: Compression) -> bytes:
 
 def _packed_zeros(codec: Compression) -> bytes:
     if codec is Compression.GZIP:
-        packer = zlib.compressobj(9, wbits=31)
-        block = bytes(1 << 20)
-        return b"".join(packer.compress(block) for _ in range(BOMB >> 20)) + packer.flush()
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        megabyte = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+        return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + megabyte * (BOMB >> 20)
     if codec is Compression.SNAPPY:  # only a claim: the length comes first
         return b"\x80\x80\x80\x80\x01" + bytes(cramjam.snappy.compress_raw(bytes(1 << 16)))[3:]
     return bytes(compress(codec, bytes(BOMB)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from ottla.protocol.apis import ApiKey
@@ -20,23 +22,30 @@ LARGEST = 104_857_600
 UNPACKED = {"compacted": "fuzz-1", "compressed anew": "fuzz-2"}
 
 
-def heavy_inputs(world: World) -> Iterator[Input]:
-    yield from _bombs()
-    yield from _many_items(world)
-    yield from _tiny_items()
-    yield Input("a frame of 100 MB, all zero", struct.pack(">i", LARGEST) + bytes(LARGEST))
-    yield Input("100 MB of tags in the header", frame(_header(ApiKey.METADATA, 12)[:-1] + _many_tags(30_000_000)))
+Made = Iterator[tuple[str, Callable[[], bytes]]]
 
 
-def _bombs() -> Iterator[Input]:
+def heavy_inputs(world: World, names: Sequence[str] = ("",)) -> Iterator[Input]:
+    """All of them, or those whose names begin with one of these; each is made when its turn comes."""
+    for name, make in chain(_bombs(), _many_items(world), _tiny_items(), _large_frames()):
+        if name.startswith(tuple(names)):
+            yield Input(name, make())
+
+
+def _bombs() -> Made:
     for what, topic in UNPACKED.items():
         for codec in list(Compression)[1:]:
-            yield Input(f"{codec.name.lower()} bomb, {what}", _produce(topic, bomb(codec)))
-        yield Input(f"{SWARM:,} records in a batch, {what}", _produce(topic, swarm(Compression.GZIP, SWARM)))
+            yield f"{codec.name.lower()} bomb, {what}", partial(_produce, topic, partial(bomb, codec))
+        yield f"{SWARM:,} records in a batch, {what}", partial(_produce, topic, partial(swarm, Compression.GZIP, SWARM))
 
 
-def _produce(topic: str, batch: bytes) -> bytes:
-    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
+def _large_frames() -> Made:
+    yield "a frame of 100 MB, all zero", lambda: struct.pack(">i", LARGEST) + bytes(LARGEST)
+    yield "60 MB of tags in the header", lambda: frame(_header(ApiKey.METADATA, 12)[:-1] + _many_tags(30_000_000))
+
+
+def _produce(topic: str, batch: Callable[[], bytes]) -> bytes:
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch()}]}]
     message = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": data}
     return _request(Request(ApiKey.PRODUCE, 8, message))
 
@@ -45,10 +54,14 @@ def _request(request: Request) -> bytes:
     return frame(joined(header_pieces(request.api_key, request.version, 7)) + joined(body_pieces(request)))
 
 
-def _many_items(world: World) -> Iterator[Input]:
+def _many_items(world: World) -> Made:
     """Valid requests about very many things, none of which there is."""
     for name, (api_key, version, message) in _MANY.items():
-        yield Input(f"{name} of {MANY:,}", _request(Request(api_key, version, message(world))))
+        yield f"{name} of {MANY:,}", partial(_valid, api_key, version, message, world)
+
+
+def _valid(api_key: int, version: int, message: Callable[[World], dict[str, Any]], world: World) -> bytes:
+    return _request(Request(api_key, version, message(world)))
 
 
 def _each(make: Callable[[int], Any]) -> list[Any]:
@@ -184,8 +197,8 @@ _MANY: dict[str, tuple[int, int, Callable[[World], dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-def _tiny_items() -> Iterator[Input]:
-    """As many items as fit into the largest request, each of two or three bytes."""
+def _tiny_items() -> Made:
+    """As many items as fit into a request, each of a few bytes: more in memory than on the wire."""
     for name, api_key, version, before, item, after in (
         ("Metadata", ApiKey.METADATA, 9, b"", b"\1\0", b"\0\0\0\0"),
         ("Produce", ApiKey.PRODUCE, 9, b"\0\xff\xff\0\0\0\0", b"\1\1\0", b"\0"),
@@ -194,8 +207,11 @@ def _tiny_items() -> Iterator[Input]:
     ):
         for size in (4_000_000, LARGEST):
             count = (size - 100) // len(item)
-            body = before + uvarint(count + 1) + item * count + after
-            yield Input(f"{name}, {count:,} items", frame(_header(api_key, version) + body))
+            yield f"{name}, {count:,} items", partial(_items, _header(api_key, version) + before, item, count, after)
+
+
+def _items(before: bytes, item: bytes, count: int, after: bytes) -> bytes:
+    return frame(before + uvarint(count + 1) + item * count + after)
 
 
 def _header(api_key: int, version: int) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from ottla.protocol.apis import ApiKey
 
 from .mutations import mangled, mutated
-from .requests import Generator, World, body_pieces, header_pieces, joined
+from .requests import Generator, Request, World, body_pieces, header_pieces, joined
 
 _SIZE = struct.Struct(">i")
 SIZE_LIES = [-1, -(2**31), 0, 1, 7, 8, 9, 2**31 - 1, 104_857_600, 104_857_601, 65536]
@@ -72,7 +72,8 @@ def _valid(generator: Generator) -> Input:
 
 
 def _produce(generator: Generator) -> Input:
-    return Input("produce", frame(_payload(generator, ApiKey.PRODUCE)))
+    request = generator.produce()
+    return Input("produce", frame(joined(header_pieces(*request[:2], 7)) + joined(body_pieces(request))))
 
 
 def _reading(generator: Generator) -> Input:
@@ -132,7 +133,24 @@ def _flood(generator: Generator) -> Input:
     return Input("flood", b"".join(parts))
 
 
+def _deaf(generator: Generator) -> Input:
+    """Ask for everything again and again, and never read an answer."""
+    topic = generator.rng.choice(generator.world.kept)
+    partition = {
+        "partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": -1,
+        "partition_max_bytes": 1 << 30,
+    }  # fmt: skip
+    message = {
+        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 30, "isolation_level": 0, "session_id": 0,
+        "session_epoch": -1, "topics": [{"topic": topic, "partitions": [partition]}], "forgotten_topics_data": [],
+        "rack_id": "",
+    }  # fmt: skip
+    request = Request(ApiKey.FETCH, 11, message)
+    payload = joined(header_pieces(ApiKey.FETCH, 11, 7)) + joined(body_pieces(request))
+    return Input("deaf", frame(payload) * 40, whole=False)
+
+
 _KINDS: dict[Callable[[Generator], Input], int] = {
-    _valid: 16, _produce: 18, _reading: 6, _mutated: 28, _mangled: 14, _wrong_version: 4, _random: 4, _wrong_size: 3,
-    _cut: 3, _other_protocol: 1, _dribble: 1, _flood: 2,
+    _valid: 16, _produce: 18, _reading: 6, _mutated: 27, _mangled: 14, _wrong_version: 4, _random: 4, _wrong_size: 3,
+    _cut: 3, _other_protocol: 1, _dribble: 1, _flood: 2, _deaf: 1,
 }  # fmt: skip

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -177,6 +177,8 @@ class Live:
             asked: dict[str, Any] = {"topics": None, "allow_auto_topic_creation": False}
             names = [topic.name for topic in wire.call(ApiKey.METADATA, 8, asked).topics if topic.name != KEPT]
             wire.call(ApiKey.DELETE_TOPICS, 4, {"topic_names": names, "timeout": 30_000})
+            brokers = [{"resource_type": 4, "resource_name": name, "configs": []} for name in ("", "1")]
+            wire.call(ApiKey.ALTER_CONFIGS, 1, {"resources": brokers, "validate_only": False})
             _create(wire, VICTIMS)
             topics = wire.call(ApiKey.METADATA, 12, {**asked, "include_topic_authorized_operations": False}).topics
             self.world.topic_ids = {topic.name: topic.topic_id for topic in topics}
@@ -199,11 +201,13 @@ class Live:
         resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return resident, files
 
-    def restart(self) -> None:
+    def restart(self, *, kill: bool) -> None:
         """Stop and start: what hostile producers have left in the logs must not be in the way."""
         self._drop_connections()
         self.health.finish()
-        if self.broker.terminate() != 0:
+        if kill:
+            self.broker.kill()
+        elif self.broker.terminate() != 0:
             raise Broken(f"the broker did not stop well: {self.broker.last_words()}")
         self._look_at_log()
         self.broker.start()
@@ -261,14 +265,15 @@ def _skip_to_ping(sock: socket.socket) -> bool:
         data += part
 
 
-def _settled(measure: Any, seconds: float = 5.0) -> int:
-    """The smallest value within a time; files that wait to be deleted are closed by then."""
-    smallest: int = measure()
+def _settled(measure: Callable[[], int], seconds: float = 10.0) -> int:
+    """The value once it has not changed for half a second: what waits to be closed is closed by then."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(0.2)
-        smallest = min(smallest, measure())
-    return smallest
+    value, since = measure(), time.monotonic()
+    while time.monotonic() < end and time.monotonic() - since < 0.5:
+        time.sleep(0.05)
+        if (now := measure()) != value:
+            value, since = now, time.monotonic()
+    return value
 
 
 def good_batch(number: int) -> bytes:

@@ -9,7 +9,14 @@ from collections.abc import Callable
 from .requests import Piece, joined, uvarint
 
 LENGTHS = [0, 1, 2, 126, 127, 128, 255, 1000, 32767, 65535, 2**20, 2**31 - 2, 2**31 - 1]
-OVERLONG = [b"\xff" * 5, b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x00", b"\xff" * 10, b"\x80", b"\xfe\xff\xff\xff\x7f"]
+OVERLONG = [
+    b"\xff" * 5,
+    b"\xff\xff\xff\xff\x0f",
+    b"\x80\x80\x80\x80\x00",
+    b"\xff" * 10,
+    b"\x80",
+    b"\xfe\xff\xff\xff\x7f",
+]
 BROKEN_TEXT = [b"\xff\xfe", b"\xc3(", b"\xed\xa0\x80", b"\0" * 20, b"a" * 32767, b"\xf8\x88\x80\x80\x80"]
 
 

@@ -33,12 +33,26 @@ CONFIGS = [
     ("retention.ms", "1000"), ("retention.ms", "-1"), ("retention.ms", "nine"), ("segment.bytes", "1048576"),
     ("cleanup.policy", "compact"), ("cleanup.policy", "delete"), ("cleanup.policy", "compact,delete"),
     ("cleanup.policy", "none"), ("compression.type", "gzip"), ("compression.type", "brotli"), ("flush.messages", "1"),
-    ("message.timestamp.type", "LogAppendTime"), ("message.timestamp.before.max.ms", "5"), ("max.message.bytes", "10"),
-    ("segment.ms", "1"), ("min.insync.replicas", "2"), ("index.interval.bytes", "0"), ("segment.index.bytes", "12"),
+    ("message.timestamp.type", "LogAppendTime"), ("message.timestamp.before.max.ms", "5"),
+    ("max.message.bytes", "9999"), ("segment.ms", "1"), ("index.interval.bytes", "0"), ("segment.index.bytes", "12"),
     ("retention.bytes", "1" * 400), ("", ""), ("no.such.config", "x"), ("compression.zstd.level", "-99999999999"),
-    ("log.cleaner.threads", "2"), ("background.threads", "3"), ("log.retention.ms", "10000"), ("segment.jitter.ms", "5"),
+    ("log.cleaner.threads", "2"), ("background.threads", "3"), ("log.retention.ms", "10000"),
+    ("segment.jitter.ms", "5"),
 ]  # fmt: skip
-ODD_NAMES = ["", ".", "..", "a/b", "a\0b", "ä", "名前", "x" * 249, "x" * 250, "x" * 3000, "__consumer_offsets", "fuzz_0"]
+ODD_NAMES = [
+    "",
+    ".",
+    "..",
+    "a/b",
+    "a\0b",
+    "ä",
+    "名前",
+    "x" * 249,
+    "x" * 250,
+    "x" * 3000,
+    "__consumer_offsets",
+    "fuzz_0",
+]
 
 
 class Piece(NamedTuple):
@@ -56,7 +70,9 @@ class World:
     kept: list[str] = field(default_factory=lambda: ["kept"])
     """Topics that are read and never changed."""
     victims: list[str] = field(default_factory=lambda: [f"fuzz-{n}" for n in range(6)])
-    """Topics that may come and go."""
+    """Topics that anything may be done to, but deleting them, which would be the end of all else."""
+    passing: list[str] = field(default_factory=lambda: [f"passing-{n}" for n in range(4)])
+    """Topics that come and go."""
     topic_ids: dict[str, UUID] = field(default_factory=dict)
     broker_id: int = 1
 
@@ -89,6 +105,18 @@ class Generator:
         self._api_key = api_key
         return Request(api_key, version, self._struct(_schemas.APIS[api_key][4], version))
 
+    def produce(self) -> Request:
+        """A Produce request in which nothing is wrong but the records."""
+        self._api_key = ApiKey.PRODUCE
+        name = self.rng.choice(self.world.victims)
+        data = [{"index": self.rng.randrange(2), "records": any_batch(self.rng)}]
+        message = {
+            "transactional_id": None, "acks": self.one_of(-1, -1, -1, 1), "timeout": 1000,
+            "topic_data": [{"name": name, "topic_id": self.world.topic_ids.get(name), "partition_data": data}],
+        }  # fmt: skip
+        _, version = self.rng.choice([served for served in SERVED if served[0] == ApiKey.PRODUCE])
+        return Request(ApiKey.PRODUCE, version, message)
+
     def _struct(self, fields: tuple[Any, ...], version: int) -> dict[str, Any]:
         return {f[0]: self._field(f, version) for f in fields if f[1] <= version <= f[2]}
 
@@ -98,6 +126,8 @@ class Generator:
             return None
         if tag is not None and default is not ... and self.rng.random() < 0.7:
             return default
+        if name == "assignments" and self.rng.random() < 0.7:
+            return None if nullable else []
         if array:
             return [self._value(name, type_, children, version) for _ in range(self._count())]
         return self._value(name, type_, children, version)
@@ -127,7 +157,7 @@ class Generator:
         if type_ == "bool":
             return rng.random() < 0.5
         if type_ == "uuid":
-            return rng.choice([None, UUID(int=rng.getrandbits(128)), *self.world.topic_ids.values()])
+            return rng.choice([None, UUID(int=rng.getrandbits(128)), self.topic_id()])
         if type_ == "float64":
             return rng.choice([0.0, -1.0, 1e308, float("nan")])
         if type_ == "string":
@@ -139,13 +169,16 @@ class Generator:
     # ── values that mean something ────────────────────────────────────────────────────────────────────────────────
 
     def topic(self) -> str:
-        names = self.world.victims
-        if self._api_key not in CHANGING:
-            names = names + self.world.kept
-        return self.rng.choice(names) if self.rng.random() < 0.9 else self.rng.choice(ODD_NAMES)
+        if self.rng.random() < 0.1:
+            return self.rng.choice(ODD_NAMES)
+        if self._api_key in (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS) and self.rng.random() < 0.95:
+            return self.rng.choice(self.world.passing)
+        return self.rng.choice(self.world.victims + ([] if self._api_key in CHANGING else self.world.kept))
 
     def topic_id(self) -> UUID | None:
         known = self.world.topic_ids
+        if self._api_key == ApiKey.DELETE_TOPICS and self.rng.random() < 0.95:
+            return None
         names = [name for name in known if self._api_key not in CHANGING or name not in self.world.kept]
         return known[self.rng.choice(names)] if names and self.rng.random() < 0.9 else None
 
@@ -167,8 +200,8 @@ _MEANINGFUL: dict[str, Callable[[Generator], Any]] = {
     "topic_id": Generator.topic_id,
     "resource_name": Generator.resource_name,
     "records": lambda g: any_batch(g.rng),
-    "acks": lambda g: g.one_of(-1, -1, -1, 1, 0, 2),
-    "transactional_id": lambda g: g.rng.choice([None, None, None, "t"]),
+    "acks": lambda g: g.one_of(-1, -1, -1, -1, -1, 1, 0, 2),
+    "transactional_id": lambda g: g.rng.choice([None, None, None, None, None, "t"]),
     "index": lambda g: g.one_of(0, 0, 0, 1, 2, -1),
     "partition": lambda g: g.one_of(0, 0, 0, 1, 2, -1),
     "partitions": lambda g: g.one_of(0, 0, 1, -1),
@@ -191,7 +224,7 @@ _MEANINGFUL: dict[str, Callable[[Generator], Any]] = {
     "session_id": lambda g: g.one_of(0, 0, 0, 1, -1),
     "session_epoch": lambda g: g.one_of(-1, 0, 0, 1, 2),
     "isolation_level": lambda g: g.one_of(0, 0, 1, 2),
-    "resource_type": lambda g: g.one_of(2, 2, 2, 4, 4, 8, 0, 127),
+    "resource_type": lambda g: g.one_of(2, 2, 2, 2, 2, 4, 4, 8, 0, 127),
     "config_operation": lambda g: g.one_of(0, 0, 1, 2, 3, 4, -1),
     "response_partition_limit": lambda g: g.one_of(0, 1, 2, 2000, -1, 2**31 - 1),
     "configuration_keys": lambda g: g.rng.choice(CONFIGS)[0],

@@ -21,16 +21,17 @@ from .inputs import Input, Inputs
 from .live import Broken, Live
 
 CHECK_EVERY = 1000
-TIDY_EVERY = 2000
+TIDY_EVERY = 500
 MAX_GROWTH = 64 * 1024 * 1024
 MAX_FILES = 12
 HEAVY_PATIENCE = 60.0
+RESTART_INPUTS = 150
 
 
 def fuzz(live: Live, seed: int, count: int) -> None:
-    """The inputs of a seed, and after them the heavy ones; raises Broken."""
+    """The inputs of a seed; raises Broken."""
     inputs = Inputs(seed, live.world)
-    baseline = live.resources()
+    baseline: tuple[int, int] | None = None
     begin = time.monotonic()
     for number in range(count):
         live.throw(inputs[number])
@@ -41,7 +42,17 @@ def fuzz(live: Live, seed: int, count: int) -> None:
             live.tidy_up()
         if number == count // 5:
             baseline = live.resources()  # by now everything is in memory that is there once
+    assert baseline is not None
     check_resources(live, baseline)
+
+
+def fuzz_over_restarts(live: Live, seed: int, count: int) -> None:
+    """Leave hostile batches in the logs, restart with and without recovery, and read."""
+    inputs = Inputs(seed, live.world)
+    for number, kill in enumerate((True, False)):
+        for following in range(RESTART_INPUTS):
+            live.throw(inputs[count + number * RESTART_INPUTS + following])
+        live.restart(kill=kill)
 
 
 def check_resources(live: Live, baseline: tuple[int, int]) -> None:
@@ -111,7 +122,7 @@ def main() -> int:
                 throw_heavy(live)
                 live.outcomes.clear()
             fuzz(live, seed, args.inputs)
-            live.restart()
+            fuzz_over_restarts(live, seed, args.inputs)
         except AssertionError as problem:
             _save(live, args.failure)
             print(f"\nFAILED (seed {seed}; the last inputs are in {args.failure}): {problem}", file=sys.stderr)

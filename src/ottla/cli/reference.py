@@ -1,7 +1,7 @@
 """The reference page of all commands, made from their parsers.
 
-``python -m ottla.cli.reference > docs/reference/commands.md`` renews the page; a test fails while it is out of date. Change
-the sentences where the options are declared, and the frame of the page here.
+``python -m ottla.cli.reference > docs/reference/commands.md`` renews the page; a test fails while it is out of date.
+Change the sentences where the options are declared, and the frame of the page here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _TITLE = """# Commands
 
 Made from the parsers of `ottla.cli` by `python -m ottla.cli.reference`; do not edit it by hand.
 
-Exit codes: 0 done; 1 it failed, and one line on stderr says what was wrong and what to do; 2 wrong usage. Every command that
-talks to a broker works with any Kafka.
+Exit codes: 0 done; 1 it failed, and one line on stderr says what was wrong and what to do; 2 wrong usage. Every
+command that talks to a broker works with any Kafka.
 """
 
 

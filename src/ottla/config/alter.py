@@ -53,9 +53,7 @@ def replace_topic(broker: BrokerConfig, values: Mapping[str, str | None]) -> dic
     return replaced
 
 
-def alter_broker(
-    broker: BrokerConfig, alterations: Sequence[Alteration], *, for_all_brokers: bool
-) -> dict[str, str]:
+def alter_broker(broker: BrokerConfig, alterations: Sequence[Alteration], *, for_all_brokers: bool) -> dict[str, str]:
     """What is altered at run time, for this broker or for all brokers, after IncrementalAlterConfigs."""
     layer = broker.dynamic_default if for_all_brokers else broker.dynamic
     altered = _altered(BrokerConfig.rows(), layer, alterations)
@@ -63,9 +61,7 @@ def alter_broker(
     return _checked_layer(broker, altered, touched, for_all_brokers=for_all_brokers)
 
 
-def replace_broker(
-    broker: BrokerConfig, values: Mapping[str, str | None], *, for_all_brokers: bool
-) -> dict[str, str]:
+def replace_broker(broker: BrokerConfig, values: Mapping[str, str | None], *, for_all_brokers: bool) -> dict[str, str]:
     """What is altered at run time, for this broker or for all brokers, after AlterConfigs."""
     replaced = _without_nulls(values)
     return _checked_layer(broker, replaced, list(replaced), for_all_brokers=for_all_brokers)
@@ -91,9 +87,7 @@ def _without_nulls(values: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _altered(
-    rows: Mapping[str, Key], settings: Mapping[str, str], alterations: Sequence[Alteration]
-) -> dict[str, str]:
+def _altered(rows: Mapping[str, Key], settings: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
     twice = sorted(name for name, count in Counter(each.name for each in alterations).items() if count > 1)
     if twice:
         raise InvalidRequest(f"Altered twice in one request: {', '.join(twice)}.")

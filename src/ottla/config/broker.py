@@ -42,9 +42,7 @@ from ottla.errors import ConfigError
 
 _HOUR = 3_600_000
 _MINUTE = 60_000
-_BUFFER = Check(
-    "at least 1, or -1 for the default of the operating system", lambda size: size >= 1 or size == -1
-)
+_BUFFER = Check("at least 1, or -1 for the default of the operating system", lambda size: size >= 1 or size == -1)
 _ONE_REPLICA = Check("1, since this broker is alone", lambda replicas: replicas == 1)
 
 
@@ -113,24 +111,16 @@ class BrokerConfig(ConfigTable):
     max_connections_per_ip_overrides: str = string(
         "", "Other limits for single addresses, as address:number separated by commas.", dynamic=True
     )
-    max_incremental_fetch_session_cache_slots: int = int32(
-        1000, "How many fetch sessions are remembered.", at_least(0)
-    )
+    max_incremental_fetch_session_cache_slots: int = int32(1000, "How many fetch sessions are remembered.", at_least(0))
     max_request_partition_size_limit: int = int32(
         2000, "The most partitions that one answer to DescribeTopicPartitions lists.", at_least(1)
     )
     queued_max_request_bytes: int = int64(
         -1, "No more requests are read while those under way take this many bytes; -1 is no limit."
     )
-    queued_max_requests: int = int32(
-        500, "No more requests are read while this many are under way.", at_least(1)
-    )
-    request_timeout_ms: int = int32(
-        30_000, "How long the broker waits for what a request needs.", at_least(1)
-    )
-    socket_listen_backlog_size: int = int32(
-        50, "How many new connections may wait to be accepted.", at_least(1)
-    )
+    queued_max_requests: int = int32(500, "No more requests are read while this many are under way.", at_least(1))
+    request_timeout_ms: int = int32(30_000, "How long the broker waits for what a request needs.", at_least(1))
+    socket_listen_backlog_size: int = int32(50, "How many new connections may wait to be accepted.", at_least(1))
     socket_receive_buffer_bytes: int = int32(
         102_400, "The receive buffer of a socket; -1 leaves it to the operating system.", _BUFFER
     )
@@ -140,28 +130,18 @@ class BrokerConfig(ConfigTable):
     )
 
     # Topics.
-    auto_create_topics_enable: bool = boolean(
-        True, "Whether a topic is created when a client first asks for it."
-    )
-    default_replication_factor: int = int32(
-        1, "The replication factor of a topic that names none.", _ONE_REPLICA
-    )
+    auto_create_topics_enable: bool = boolean(True, "Whether a topic is created when a client first asks for it.")
+    default_replication_factor: int = int32(1, "The replication factor of a topic that names none.", _ONE_REPLICA)
     delete_topic_enable: bool = boolean(True, "Whether topics can be deleted.")
     num_partitions: int = int32(1, "How many partitions a topic gets that names no number.", at_least(1))
 
     # What a topic has unless it says otherwise. Each is described at the topic's own name.
-    compression_gzip_level: int = int32(
-        -1, "Default of a topic's compression.gzip.level.", GZIP_LEVEL, dynamic=True
-    )
-    compression_lz4_level: int = int32(
-        9, "Default of a topic's compression.lz4.level.", LZ4_LEVEL, dynamic=True
-    )
+    compression_gzip_level: int = int32(-1, "Default of a topic's compression.gzip.level.", GZIP_LEVEL, dynamic=True)
+    compression_lz4_level: int = int32(9, "Default of a topic's compression.lz4.level.", LZ4_LEVEL, dynamic=True)
     compression_type: str = string(
         "producer", "Default of a topic's compression.type.", one_of(*COMPRESSION_TYPES), dynamic=True
     )
-    compression_zstd_level: int = int32(
-        3, "Default of a topic's compression.zstd.level.", ZSTD_LEVEL, dynamic=True
-    )
+    compression_zstd_level: int = int32(3, "Default of a topic's compression.zstd.level.", ZSTD_LEVEL, dynamic=True)
     log_cleaner_delete_retention_ms: int = int64(
         86_400_000, "Default of a topic's delete.retention.ms.", at_least(0), dynamic=True
     )
@@ -193,18 +173,14 @@ class BrokerConfig(ConfigTable):
     log_flush_scheduler_interval_ms: int = int64(
         LONG_MAX, "Default of a topic's flush.ms if log.flush.interval.ms is not set.", at_least(0)
     )
-    log_index_interval_bytes: int = int32(
-        4096, "Default of a topic's index.interval.bytes.", at_least(0), dynamic=True
-    )
+    log_index_interval_bytes: int = int32(4096, "Default of a topic's index.interval.bytes.", at_least(0), dynamic=True)
     log_index_size_max_bytes: int = int32(
         10_485_760, "Default of a topic's segment.index.bytes.", at_least(4), dynamic=True
     )
     log_local_retention_bytes: int = int64(
         -2, "Default of a topic's local.retention.bytes.", at_least(-2), dynamic=True
     )
-    log_local_retention_ms: int = int64(
-        -2, "Default of a topic's local.retention.ms.", at_least(-2), dynamic=True
-    )
+    log_local_retention_ms: int = int64(-2, "Default of a topic's local.retention.ms.", at_least(-2), dynamic=True)
     log_message_timestamp_after_max_ms: int = int64(
         _HOUR, "Default of a topic's message.timestamp.after.max.ms.", at_least(0), dynamic=True
     )
@@ -222,18 +198,14 @@ class BrokerConfig(ConfigTable):
     log_retention_minutes: int | None = int32(
         None, "Default of a topic's retention.ms, in minutes, if log.retention.ms is not set; -1 is no limit."
     )
-    log_retention_ms: int | None = int64(
-        None, "Default of a topic's retention.ms; -1 is no limit.", dynamic=True
-    )
+    log_retention_ms: int | None = int64(None, "Default of a topic's retention.ms; -1 is no limit.", dynamic=True)
     log_roll_hours: int = int32(
         168, "Default of a topic's segment.ms, in hours, if log.roll.ms is not set.", at_least(1)
     )
     log_roll_jitter_hours: int = int32(
         0, "Default of a topic's segment.jitter.ms, in hours, if log.roll.jitter.ms is not set.", at_least(0)
     )
-    log_roll_jitter_ms: int | None = int64(
-        None, "Default of a topic's segment.jitter.ms.", at_least(0), dynamic=True
-    )
+    log_roll_jitter_ms: int | None = int64(None, "Default of a topic's segment.jitter.ms.", at_least(0), dynamic=True)
     log_roll_ms: int | None = int64(None, "Default of a topic's segment.ms.", at_least(1), dynamic=True)
     log_segment_bytes: int = int32(
         1_073_741_824, "Default of a topic's segment.bytes.", at_least(1_048_576), dynamic=True
@@ -241,12 +213,8 @@ class BrokerConfig(ConfigTable):
     log_segment_delete_delay_ms: int = int64(
         60_000, "Default of a topic's file.delete.delay.ms.", at_least(0), dynamic=True
     )
-    message_max_bytes: int = int32(
-        1_048_588, "Default of a topic's max.message.bytes.", at_least(0), dynamic=True
-    )
-    min_insync_replicas: int = int32(
-        1, "Default of a topic's min.insync.replicas.", at_least(1), dynamic=True
-    )
+    message_max_bytes: int = int32(1_048_588, "Default of a topic's max.message.bytes.", at_least(0), dynamic=True)
+    min_insync_replicas: int = int32(1, "Default of a topic's min.insync.replicas.", at_least(1), dynamic=True)
     unclean_leader_election_enable: bool = boolean(
         False, "Default of a topic's unclean.leader.election.enable.", dynamic=True
     )
@@ -262,9 +230,7 @@ class BrokerConfig(ConfigTable):
         at_least(1),
         dynamic=True,
     )
-    log_cleaner_enable: bool = boolean(
-        True, "Whether compaction runs. Without it compacted topics only grow."
-    )
+    log_cleaner_enable: bool = boolean(True, "Whether compaction runs. Without it compacted topics only grow.")
     log_cleaner_io_buffer_load_factor: float = double(
         0.9, "How full the memory for keys may get.", between(0, 1), dynamic=True
     )
@@ -349,21 +315,13 @@ class BrokerConfig(ConfigTable):
     group_consumer_regex_refresh_interval_ms: int = int32(
         600_000, "How often subscriptions by pattern are compared with the topics anew.", at_least(10_000)
     )
-    offset_metadata_max_bytes: int = int32(
-        4_096, "The longest text that may be committed with an offset.", at_least(0)
-    )
+    offset_metadata_max_bytes: int = int32(4_096, "The longest text that may be committed with an offset.", at_least(0))
     offsets_retention_minutes: int = int32(
         10_080, "How long the offsets of a group without members are kept.", at_least(1)
     )
-    offsets_retention_check_interval_ms: int = int64(
-        600_000, "How often expired offsets are looked for.", at_least(1)
-    )
-    offsets_topic_num_partitions: int = int32(
-        50, "How many partitions __consumer_offsets is made with.", at_least(1)
-    )
-    offsets_topic_segment_bytes: int = int32(
-        104_857_600, "The segment size of __consumer_offsets.", at_least(1)
-    )
+    offsets_retention_check_interval_ms: int = int64(600_000, "How often expired offsets are looked for.", at_least(1))
+    offsets_topic_num_partitions: int = int32(50, "How many partitions __consumer_offsets is made with.", at_least(1))
+    offsets_topic_segment_bytes: int = int32(104_857_600, "The segment size of __consumer_offsets.", at_least(1))
 
     # Our own.
     ottla_log_format: str = string("text", "How the broker's own log lines look.", one_of("text", "json"))
@@ -372,8 +330,7 @@ class BrokerConfig(ConfigTable):
     )
     ottla_metrics_listener: str | None = string(
         None,
-        "Where GET /metrics (for Prometheus) and GET /healthz are answered, as host:port; nowhere if not "
-        "set.",
+        "Where GET /metrics (for Prometheus) and GET /healthz are answered, as host:port; nowhere if not set.",
         Check("an address such as 127.0.0.1:9090", _is_address),
     )
     ottla_request_receive_timeout_ms: int = int32(

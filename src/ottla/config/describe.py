@@ -63,9 +63,7 @@ def describe_broker(broker: BrokerConfig, *, names: Collection[str] | None = Non
     return [_broker_entry(key, broker) for key in _chosen(BrokerConfig.rows(), names)]
 
 
-def describe_broker_default(
-    broker: BrokerConfig, *, names: Collection[str] | None = None
-) -> list[ConfigEntry]:
+def describe_broker_default(broker: BrokerConfig, *, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """What was altered for all brokers at once: the resource of Kafka's with the empty name."""
     chosen = [key for key in _chosen(BrokerConfig.rows(), names) if key.name in broker.dynamic_default]
     return [_default_entry(key, broker.dynamic_default[key.name]) for key in chosen]
@@ -96,9 +94,7 @@ def _broker_entry(key: Key, broker: BrokerConfig) -> ConfigEntry:
 
 def _default_entry(key: Key, text: str) -> ConfigEntry:
     value = key.canonical(text)
-    return _entry(
-        key, value, [Synonym(key.name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], read_only=False
-    )
+    return _entry(key, value, [Synonym(key.name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)], read_only=False)
 
 
 def _entry(key: Key, value: str | None, synonyms: list[Synonym], *, read_only: bool) -> ConfigEntry:

@@ -63,18 +63,14 @@ class TopicConfig(ConfigTable):
         "The gzip level the broker uses when compression.type is gzip; -1 is gzip's own default.",
         GZIP_LEVEL,
     )
-    compression_lz4_level: int = int32(
-        9, "The lz4 level the broker uses when compression.type is lz4.", LZ4_LEVEL
-    )
+    compression_lz4_level: int = int32(9, "The lz4 level the broker uses when compression.type is lz4.", LZ4_LEVEL)
     compression_type: str = string(
         "producer",
         "How batches are compressed on disk: producer keeps them as the producer sent them, anything else "
         "makes the broker compress anew the batches that came in another form.",
         one_of(*COMPRESSION_TYPES),
     )
-    compression_zstd_level: int = int32(
-        3, "The zstd level the broker uses when compression.type is zstd.", ZSTD_LEVEL
-    )
+    compression_zstd_level: int = int32(3, "The zstd level the broker uses when compression.type is zstd.", ZSTD_LEVEL)
     delete_retention_ms: int = int64(
         86_400_000,
         "How long a tombstone stays readable in a compacted topic. A reader that starts at the beginning "
@@ -115,8 +111,7 @@ class TopicConfig(ConfigTable):
     )
     local_retention_bytes: int = int64(
         -2,
-        "How many bytes stay on the broker once segments are copied to remote storage; -2 follows "
-        "retention.bytes.",
+        "How many bytes stay on the broker once segments are copied to remote storage; -2 follows retention.bytes.",
         at_least(-2),
     )
     local_retention_ms: int = int64(
@@ -140,8 +135,7 @@ class TopicConfig(ConfigTable):
     )
     message_timestamp_before_max_ms: int = int64(
         LONG_MAX,
-        "How far the timestamp of a record may lie in the past of the broker's clock. Not checked with "
-        "LogAppendTime.",
+        "How far the timestamp of a record may lie in the past of the broker's clock. Not checked with LogAppendTime.",
         at_least(0),
     )
     message_timestamp_type: str = string(
@@ -152,8 +146,7 @@ class TopicConfig(ConfigTable):
     )
     min_cleanable_dirty_ratio: float = double(
         0.5,
-        "A log is compacted once this share of it has not been compacted yet. Smaller means less space and "
-        "more work.",
+        "A log is compacted once this share of it has not been compacted yet. Smaller means less space and more work.",
         between(0, 1),
     )
     min_compaction_lag_ms: int = int64(
@@ -173,9 +166,7 @@ class TopicConfig(ConfigTable):
     remote_storage_enable: bool = boolean(
         False, "Whether segments are copied to remote storage. There is none here, so true is refused."
     )
-    retention_bytes: int = int64(
-        -1, "Old segments are deleted while a partition is larger than this; -1 is no limit."
-    )
+    retention_bytes: int = int64(-1, "Old segments are deleted while a partition is larger than this; -1 is no limit.")
     retention_ms: int = int64(
         604_800_000,
         "Segments whose newest record is older than this are deleted; -1 is no limit.",
@@ -189,8 +180,7 @@ class TopicConfig(ConfigTable):
     segment_index_bytes: int = int32(10_485_760, "The largest size of an index file.", at_least(4))
     segment_jitter_ms: int = int64(
         0,
-        "Up to this much is taken off segment.ms at random, so that not all segments roll at the same "
-        "moment.",
+        "Up to this much is taken off segment.ms at random, so that not all segments roll at the same moment.",
         at_least(0),
     )
     segment_ms: int = int64(
@@ -201,8 +191,7 @@ class TopicConfig(ConfigTable):
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        "Whether a replica that is not in sync may become leader as a last resort, at the price of lost "
-        "data.",
+        "Whether a replica that is not in sync may become leader as a last resort, at the price of lost data.",
     )
 
     @classmethod

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
-from ottla.coordinator import records as r
+from ottla.coordinator.consumer_classic import ClassicMembers
 from ottla.coordinator.consumer_member import (
     Member,
     Partitions,
@@ -23,19 +23,18 @@ from ottla.coordinator.consumer_member import (
 )
 from ottla.coordinator.consumer_messages import (
     JOIN_EPOCH,
-    LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
 )
 from ottla.coordinator.consumer_rebalance import JOIN, REBALANCE, SESSION, SYNC, Change
-from ottla.coordinator.consumer_subscribe import REGEX, RegexChange, SubscribedConsumerGroup
+from ottla.coordinator.consumer_subscribe import REGEX, RegexChange
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CONSUMER, retention_expiry
 from ottla.coordinator.offsets import CheckPartition, IsExpired
 
 
-class ConsumerGroup(SubscribedConsumerGroup):
+class ConsumerGroup(ClassicMembers):
     """A group whose partitions the coordinator assigns."""
 
     def listed(self) -> m.ListedGroup:
@@ -70,34 +69,13 @@ class ConsumerGroup(SubscribedConsumerGroup):
         """Raise the epoch, compute the target and take the member a step, each if there is a reason to."""
         trigger = None
         if not self.group_epoch or names_changed or regex_change is RegexChange.RESOLVED:
-            trigger = self._why(change)
+            trigger = self.why(change)
         epoch = self.group_epoch
         if trigger is not None or self.must_check_topics:
             epoch = self.check_topics(change, trigger, fx)
         return self.settle(
             change, epoch, fx, owned=owned, changed=names_changed or regex_change is not RegexChange.NONE
         )
-
-    def settle(self, change: Change, epoch: int, fx: Effects, *, owned: Partitions | None, changed: bool) -> Member:
-        """Compute the target if the epoch is above its own, and take the member a step towards it."""
-        if epoch > self.assignment_epoch:
-            targets = self.update_target(change, epoch, fx)
-            target = targets.get(change.after.member_id, {})
-        else:
-            epoch, targets, target = self.assignment_epoch, self.target, self.target_of(change.after)
-        member = self.reconcile(change.after, epoch, target, fx, owned=owned, subscription_changed=changed)
-        self.finish_if_reconciled(member, epoch, targets, fx)
-        return member
-
-    def _why(self, change: Change) -> str:
-        if change.replaces is not None:
-            return history.STATIC_MEMBER_REPLACED
-        return history.SUBSCRIPTION_CHANGED if change.after.member_id in self.members else history.MEMBER_JOINED
-
-    def check_room(self, member_id: str) -> None:
-        limit = self.shard.config.group_consumer_max_size
-        if len(self.members) >= limit and member_id not in self.members:
-            raise errors.GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limit} members.")
 
     def _find(
         self, request: ConsumerHeartbeatRequest, member_id: str, owned: Partitions | None, fx: Effects
@@ -113,37 +91,6 @@ class ConsumerGroup(SubscribedConsumerGroup):
             member = self.known_static(request.instance_id, member_id)
         _check_epoch(member, request.member_epoch, owned)
         return member, None
-
-    def find_static(
-        self, instance_id: str, member_id: str, fx: Effects, *, is_classic: bool
-    ) -> tuple[Member, Member | None]:
-        """Return the member of an instance that joins: a new one, or the present one under its new id."""
-        present = self.static_member(instance_id)
-        if present is None:
-            return self.members.get(member_id) or Member(member_id), None
-        if not is_classic and present.classic is None and present.member_epoch != LEAVE_STATIC_EPOCH:
-            raise errors.UnreleasedInstanceId(
-                f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
-                f"id is owned by {present.member_id} member."
-            )
-        member = replace(present, member_id=member_id, member_epoch=0, previous_member_epoch=0)
-        self.write_removal(present.member_id, fx)
-        self.write_member(member, fx)
-        self.write_target(member_id, self.target.get(present.member_id, {}), fx)
-        self.write_current(member, fx)
-        self.sessions.pop(present.member_id, None)
-        return member, present
-
-    def known_static(self, instance_id: str, member_id: str) -> Member:
-        """Return the member of an instance, or raise if it is not this one."""
-        member = self.static_member(instance_id)
-        if member is None:
-            raise errors.UnknownMemberId(f"Instance id {instance_id} is unknown.")
-        if member.member_id != member_id:
-            raise errors.FencedInstanceId(
-                f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}."
-            )
-        return member
 
     # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -191,7 +138,7 @@ class ConsumerGroup(SubscribedConsumerGroup):
 
     def offset_expiry(self, fx: Effects) -> IsExpired | None:
         retention = self.shard.config.offsets_retention_ms
-        return retention_expiry(fx.now, retention, lambda value: value.commit_timestamp)
+        return retention_expiry(retention, now=fx.now)
 
     # ── the life of the group ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -216,21 +163,8 @@ class ConsumerGroup(SubscribedConsumerGroup):
         self.set_loaded_timers(fx)
 
     def delete(self, fx: Effects) -> None:
-        """Write the tombstones of everything, in the order in which Kafka reads them."""
-        for member_id in self.members:
-            fx.write(r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id), None)
-        for member_id in self.members:
-            fx.write(r.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None)
-        fx.write(r.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None)
-        for member_id in self.members:
-            fx.write(r.ConsumerGroupMemberMetadataKey(self.group_id, member_id), None)
-        for regex in self.resolved:
-            fx.write(r.ConsumerGroupRegularExpressionKey(self.group_id, regex), None)
-        fx.write(r.ConsumerGroupPartitionMetadataKey(self.group_id), None)
-        fx.write(r.ConsumerGroupMetadataKey(self.group_id), None)
+        self.write_tombstones(fx)
         self.shard.histories.delete_group(self.group_id, fx)
-        for member_id in self.members:
-            self.forget_timers(member_id, fx)
 
     def unload(self, fx: Effects) -> None:
         """Nothing waits here: the consumer protocol answers at once."""

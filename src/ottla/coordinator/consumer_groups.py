@@ -1,20 +1,22 @@
 """The consumer groups of a shard together: finds or makes the group of a request, describes groups, replays records.
 
-The coordinator has one :class:`ConsumerGroups` and gives it what is about the consumer protocol. A group that a heartbeat
-makes becomes one of the shard's when its records are replayed, and not before.
+The coordinator has one :class:`ConsumerGroups` and gives it what is about the consumer protocol. A group that a
+heartbeat makes becomes one of the shard's when its records are replayed, and not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from ottla import errors
 from ottla.assignors import BY_NAME, Assignor
 from ottla.coordinator import records as r
+from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_member import Member, Partitions
+from ottla.coordinator.consumer_membership import merge
 from ottla.coordinator.consumer_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -25,6 +27,7 @@ from ottla.coordinator.consumer_messages import (
     DescribedConsumerGroup,
     NamedPartitions,
 )
+from ottla.coordinator.consumer_migration import after_downgrade, upgrade
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard
 
@@ -64,9 +67,7 @@ class ConsumerGroups:
             response = self._heartbeat(request, draft)
         except errors.KafkaError as error:
             return ConsumerHeartbeatResponse(error_code=error.code, error_message=str(error))
-        fx.records.extend(draft.records)
-        fx.timers.update(draft.timers)
-        fx.answers.update(draft.answers)
+        merge(fx, draft)
         return response
 
     def _heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
@@ -112,11 +113,9 @@ class ConsumerGroups:
         group = self.shard.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        if group is not None:
-            if not group.is_empty:
-                raise errors.GroupIdNotFound(f"Group {group_id} is not a consumer group.")
-            group.delete(fx)
         unborn = self._unborn[group_id] = ConsumerGroup(self.shard, group_id, self.assignors)
+        if isinstance(group, ClassicGroup):
+            upgrade(group, unborn, fx)
         return unborn
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,6 +147,12 @@ class ConsumerGroups:
                     group.topics_created(fx)
                 if any(group.is_subscribed(name) for name in names):
                     group.topics_changed()
+
+    def downgraded(self, key: tuple[Hashable, ...], fx: Effects) -> None:
+        """The timer `DOWNGRADED` has run out: the classic group that its key names has just been made."""
+        trigger = key[2]
+        assert trigger is None or isinstance(trigger, r.Trigger)
+        after_downgrade(self.shard.groups.get(str(key[1])), trigger, fx)
 
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
 

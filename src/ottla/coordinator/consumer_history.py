@@ -18,7 +18,7 @@ from ottla.coordinator.group import Shard, TopicInfo
 from ottla.types import Millis
 
 REVOCATION_TIMED_OUT = "revocation timed out"
-"""A member did not give up its partitions within its rebalance timeout: a kind of trigger that classic groups have not."""
+"""A kind of trigger that classic groups have not: a member did not give up its partitions in time."""
 
 
 @dataclass(slots=True)

@@ -1,12 +1,12 @@
 """How a consumer group gets from one assignment to the next: epochs, targets, steps of members, timers, fencing.
 
-The request that makes it happen is in ``consumer``. Soft here, and forgotten at a restart: when sessions end, and what the
-group already knows of the topics.
+The request that makes it happen is in ``consumer``. Soft here, and forgotten at a restart: when sessions end, and what
+the group already knows of the topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.assignors import Assignor
@@ -14,6 +14,7 @@ from ottla.coordinator import history
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_history import REVOCATION_TIMED_OUT, ExplainedConsumerState
 from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_topic_partitions
+from ottla.coordinator.consumer_migration import can_downgrade, downgrade
 from ottla.coordinator.consumer_reconcile import Goal, reconcile
 from ottla.coordinator.consumer_target import compute_target, metadata_hash
 from ottla.coordinator.effects import Effects
@@ -55,6 +56,8 @@ class ConsumerRebalance(ExplainedConsumerState):
         self.assignors = assignors
         """The first is the default."""
         self.sessions: dict[str, Session] = {}
+        self.asked_to_join: set[str] = set()
+        """Members of the classic protocol that were told to join again."""
         self._checked_epoch: int | None = None
         """The epoch in which the topics were last looked at; None when they must be looked at again."""
 
@@ -156,8 +159,8 @@ class ConsumerRebalance(ExplainedConsumerState):
         """Remove members and raise the epoch; those who stay get their partitions at their next heartbeats."""
         if not members:
             return
-        if self.can_downgrade_without(members):
-            self.downgrade(members, kind, fx)
+        if can_downgrade(self, members):
+            self._downgrade_without(members, r.Trigger(kind, fx.now, members[-1].who, reason), fx)
             return
         for member in members:
             self.write_removal(member.member_id, fx)
@@ -177,12 +180,37 @@ class ConsumerRebalance(ExplainedConsumerState):
             if count == 0:
                 fx.write(r.ConsumerGroupRegularExpressionKey(self.group_id, regex), None)
 
-    def can_downgrade_without(self, members: Collection[Member]) -> bool:
-        """Whether the group is a classic one once these have gone."""
-        return False
+    def _downgrade_without(self, leaving: Sequence[Member], trigger: r.Trigger, fx: Effects) -> None:
+        gone = {member.member_id for member in leaving}
+        staying = [member for member in self.members.values() if member.member_id not in gone]
+        downgrade(self, staying, self.target, trigger, fx)
 
-    def downgrade(self, members: Sequence[Member], kind: str, fx: Effects) -> None:
-        """Make a classic group of it without some members."""
+    # ── the whole group ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_over(self, members: Iterable[Member], epoch: int, hash_now: int) -> None:
+        """Become what a classic group was; the records that say so are written."""
+        self.group_epoch = self.assignment_epoch = epoch
+        self.metadata_hash = hash_now
+        for member in members:
+            self.replay_member(member.member_id, member.metadata_value())
+            self.replay_current(member.member_id, member.current_value())
+            self.target[member.member_id] = member.assigned
+
+    def write_tombstones(self, fx: Effects) -> None:
+        """Write the end of everything but the history, in the order in which Kafka reads it; stop the timers."""
+        for member_id in self.members:
+            fx.write(r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id), None)
+        for member_id in self.members:
+            fx.write(r.ConsumerGroupTargetAssignmentMemberKey(self.group_id, member_id), None)
+        fx.write(r.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), None)
+        for member_id in self.members:
+            fx.write(r.ConsumerGroupMemberMetadataKey(self.group_id, member_id), None)
+        for regex in self.resolved:
+            fx.write(r.ConsumerGroupRegularExpressionKey(self.group_id, regex), None)
+        fx.write(r.ConsumerGroupPartitionMetadataKey(self.group_id), None)
+        fx.write(r.ConsumerGroupMetadataKey(self.group_id), None)
+        for member_id in self.members:
+            self.forget_timers(member_id, fx)
 
     # ── timers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,6 +233,7 @@ class ConsumerRebalance(ExplainedConsumerState):
 
     def forget_timers(self, member_id: str, fx: Effects) -> None:
         self.sessions.pop(member_id, None)
+        self.asked_to_join.discard(member_id)
         for name in (SESSION, REBALANCE, JOIN, SYNC):
             fx.cancel_timer((name, self.group_id, member_id))
 

@@ -1,7 +1,7 @@
 """Regular expressions of consumer subscriptions: RE2's syntax, matched against whole topic names in linear time.
 
-Python's ``re`` would do neither: it goes back on its steps, so that one expression can hold up the broker for hours, and
-it knows things that RE2 does not. The parser here gives a small program, which is run as a finite automaton
+Python's ``re`` would do neither: it goes back on its steps, so that one expression can hold up the broker for hours,
+and it knows things that RE2 does not. The parser here gives a small program, which is run as a finite automaton
 whose states are made as they are needed. Topic names are ASCII, so a set of characters is a number of 128 bits.
 
 What differs from RE2: characters outside of ASCII match nothing; of the scripts in ``\\p{…}`` only Latin and Common are

@@ -1,7 +1,7 @@
 """Subscriptions by regular expression: when they are resolved, and what follows from it.
 
-An expression is resolved against the names of all topics, not in the heartbeat that brings it but right after, by a timer
-that is due at once; the member gets its partitions at its next heartbeat. All expressions of a group are resolved
+An expression is resolved against the names of all topics, not in the heartbeat that brings it but right after, by a
+timer that is due at once; the member gets its partitions at its next heartbeat. All expressions of a group are resolved
 together: when one is new, when topics were created, and after a while in any case.
 """
 
@@ -17,7 +17,8 @@ from ottla.coordinator import history
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_member import Member
 from ottla.coordinator.consumer_rebalance import ConsumerRebalance
-from ottla.coordinator.consumer_regex import InvalidPattern, Pattern
+from ottla.coordinator.consumer_regex import Pattern
+from ottla.coordinator.consumer_regex_syntax import InvalidPattern
 from ottla.coordinator.consumer_target import metadata_hash
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Shard
@@ -57,10 +58,10 @@ class SubscribedConsumerGroup(ConsumerRebalance):
         counts[old] -= 1
         counts[new] += 1
         subscribed = {regex for regex, count in counts.items() if regex and count > 0}
-        if (is_new or self.regexes) and subscribed and self._may_refresh(fx.now):
-            if is_new or len(subscribed) != len(self.resolved) or self._is_stale(fx.now):
-                self._refresh_asked_at = fx.now
-                fx.set_timer((REGEX, self.group_id), fx.now)
+        is_open = is_new or len(subscribed) != len(self.resolved) or self._is_stale(fx.now)
+        if subscribed and is_open and self._may_refresh(fx.now):
+            self._refresh_asked_at = fx.now
+            fx.set_timer((REGEX, self.group_id), fx.now)
         if change is RegexChange.UNRESOLVED:
             kind = history.SUBSCRIPTION_CHANGED if after.member_id in self.members else history.MEMBER_JOINED
             self._asked_by = (kind, after.who)

@@ -97,8 +97,9 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def write_partition_metadata(directory: str, topic_id: uuid.UUID) -> None:
-    data = f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
-    write_atomically(os.path.join(directory, PARTITION_METADATA), data, sync=False)
+    """Only for a new partition: the file is never changed later."""
+    with open(os.path.join(directory, PARTITION_METADATA), "wb", buffering=0) as file:
+        file.write(f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode())
 
 
 def read_partition_metadata(directory: str) -> uuid.UUID | None:

@@ -18,11 +18,12 @@ UNDEFINED_OFFSET = -1
 class LeaderEpochCache:
     """(epoch, start offset) pairs, both growing."""
 
-    __slots__ = ("_entries", "directory")
+    __slots__ = ("_entries", "_written", "directory")
 
     def __init__(self, directory: str, entries: list[tuple[int, int]] | None = None) -> None:
         self.directory = directory
         self._entries = entries if entries is not None else []
+        self._written = list(self._entries)
 
     @property
     def latest(self) -> int:
@@ -38,12 +39,16 @@ class LeaderEpochCache:
         if epoch > self.latest:
             self._entries = [entry for entry in self._entries if entry[1] < start_offset]
             self._entries.append((epoch, start_offset))
-            self._write()
+            self.write()
 
     def learn(self, epoch: int, start_offset: int) -> None:
         """Like `assign`, but nothing is written: for recovery, which writes once at its end."""
         if epoch > self.latest:
             self._entries.append((epoch, start_offset))
+
+    def forget_from(self, offset: int) -> None:
+        """Forget the epochs that began at `offset` or later, to learn them anew; nothing is written."""
+        self._entries = [entry for entry in self._entries if entry[1] < offset]
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch that is not newer than `epoch`, and where it ended; (-1, -1) if nobody can know."""
@@ -62,8 +67,7 @@ class LeaderEpochCache:
 
     def truncate_from_end(self, end_offset: int) -> None:
         """The log now ends at `end_offset`: forget the epochs that began there or later."""
-        kept = [entry for entry in self._entries if entry[1] < end_offset]
-        self._replace(kept)
+        self._replace([entry for entry in self._entries if entry[1] < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now starts at `start_offset`: forget the epochs that ended before it."""
@@ -74,11 +78,11 @@ class LeaderEpochCache:
         self._replace(kept)
 
     def _replace(self, entries: list[tuple[int, int]]) -> None:
-        if entries != self._entries:
-            self._entries = entries
-            self._write()
+        self._entries = entries
+        self.write()
 
-    def _write(self) -> None:
-        checkpoints.write_epochs(self.directory, self._entries)
-
-    write = _write
+    def write(self) -> None:
+        """Write the file, if it does not say the same already."""
+        if self._entries != self._written:
+            checkpoints.write_epochs(self.directory, self._entries)
+            self._written = list(self._entries)

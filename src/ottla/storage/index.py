@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from ottla.records import LOG_OVERHEAD, BatchHeader
-from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all, write_atomically
+from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all
 
 _BLOCK_ENTRIES = 512
 
@@ -84,9 +84,9 @@ class _Index:
 
     def replace(self, entries: bytes) -> None:
         """Put `entries` in the place of everything that is in the file and in memory."""
-        write_atomically(self.path, entries, sync=False)
-        self._stored = len(entries) // self.entry.size
-        self._tail.clear()
+        self._stored = 0
+        self._tail = bytearray(entries)
+        self.write_out()
 
     def added(self) -> bytes:
         """The entries that were added since the file was opened."""

@@ -281,6 +281,8 @@ class Log:
         except OSError as error:
             raise KafkaStorageError(f"cannot begin a new segment in {self.path}: {error.strerror}") from error
         self.segments.append(segment)
+        # A reader that had come to the end of the log finds what follows in the new segment.
+        self.places.remember(self.log_end_offset, segment, 0)
         self.host.rolled(self)
         return segment
 

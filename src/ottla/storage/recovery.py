@@ -177,7 +177,7 @@ class _Loader:
         active = self._segments[-1]
         if active in self._rebuild or active.base_offset > recovery_point:
             return None if active.size or not clean else active.base_offset
-        end_offset = self._read_tail(active)
+        end_offset = active.read_tail()
         if end_offset is None or end_offset != recovery_point:
             if clean:
                 self._report.note(
@@ -189,29 +189,12 @@ class _Loader:
         active.verification = Verification(active.size, end_offset)
         return end_offset
 
-    def _read_tail(self, segment: Segment) -> int | None:
-        """Walk from the last index entry to the end of the file; None if that is not all valid."""
-        end_offset, position = segment.base_offset, segment.offset_index.last_position
-        start = position
-        for piece in walk(segment.open().fd, position, segment.size, window=16384):
-            if piece.problem is not None:
-                return None
-            for _, header in piece.batches:
-                end_offset = header.next_offset
-                if header.max_timestamp > segment.max_timestamp:
-                    segment.max_timestamp, segment.max_timestamp_offset = (
-                        header.max_timestamp,
-                        header.last_offset,
-                    )
-        segment.bytes_since_index_entry = segment.size - start
-        return end_offset
-
     def _recover(self, recovery_point: int, snapshots: list[int]) -> int:
         """Scan all segments that reach above the recovery point; the log end offset."""
         first = max((n for n, s in enumerate(self._segments) if s.base_offset <= recovery_point), default=0)
         start = self._segments[first].base_offset
         load_producers(self._producers, self._directory, snapshots, self._segments[:first], start)
-        self._epochs.truncate_from_end(start)
+        self._epochs.forget_from(start)
         next_offset = start
         for number in range(first, len(self._segments)):
             segment = self._segments[number]

@@ -81,7 +81,7 @@ def walk(
     window: int = WINDOW,
 ) -> Iterator[Piece]:
     """The batches from `position` up to `end`, which must both be boundaries of batches if nothing is damaged."""
-    buffer = bytearray(window)
+    buffer = bytearray(min(window, max(0, end - position)))
     while position < end:
         wanted = min(len(buffer), end - position)
         view = memoryview(buffer)[:wanted]

@@ -24,7 +24,7 @@ from ottla.storage.files import (
 )
 from ottla.storage.index import OffsetIndex, TimeIndex
 from ottla.storage.open_files import FileCache, OpenFile
-from ottla.storage.scanning import header_at
+from ottla.storage.scanning import header_at, walk
 from ottla.storage.transactions import (
     AbortedTransaction,
     append_aborted,
@@ -35,6 +35,7 @@ from ottla.storage.verification import Verification
 from ottla.types import Millis
 
 _LOOKUP_BYTES = 8192
+_TAIL_WINDOW = 16384
 
 
 class Found(NamedTuple):
@@ -218,13 +219,28 @@ class Segment:
         self.size = position
         self.offset_index.truncate_to_position(position)
         self.time_index.truncate_to_offset(next_offset)
-        timestamp, offset = self.time_index.load()
-        if not position:
-            self._first_timestamp = None
-        self.max_timestamp, self.max_timestamp_offset = timestamp, offset
-        self.bytes_since_index_entry = position - self.offset_index.last_position
+        self.read_tail()
         if self.verification is not None:
             self.verification.cut(position, next_offset)
+
+    def read_tail(self) -> int | None:
+        """Take what the indexes do not say from the batches behind their last entries; the offset that follows.
+
+        None if those batches are not all valid.
+        """
+        start = self.offset_index.last_position
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.load()
+        self.bytes_since_index_entry = self.size - start
+        self._first_timestamp = None
+        end_offset = self.base_offset
+        for piece in walk(self.open().fd, start, self.size, window=_TAIL_WINDOW):
+            if piece.problem is not None:
+                return None
+            for _, header in piece.batches:
+                end_offset = header.next_offset
+                if header.max_timestamp > self.max_timestamp:
+                    self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+        return end_offset
 
     def rename(self, suffix: str) -> list[str]:
         """Give all files a state (such as ``.deleted``); the new paths of those that were there."""

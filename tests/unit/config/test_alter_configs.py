@@ -19,9 +19,7 @@ SET, DELETE, APPEND, SUBTRACT = AlterOp
 
 def test_set_and_delete() -> None:
     before = {"segment.ms": "5", "retention.ms": "7"}
-    after = alter_topic(
-        BROKER, before, [Alteration("segment.ms", DELETE, None), Alteration("flush.ms", SET, "9")]
-    )
+    after = alter_topic(BROKER, before, [Alteration("segment.ms", DELETE, None), Alteration("flush.ms", SET, "9")])
     assert after == {"retention.ms": "7", "flush.ms": "9"}
     assert before == {"segment.ms": "5", "retention.ms": "7"}
 

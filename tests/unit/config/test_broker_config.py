@@ -36,9 +36,7 @@ KAFKA = {
     "group.max.session.timeout.ms": "1800000",
     "group.max.size": "2147483647",
     "group.min.session.timeout.ms": "6000",
-    "listener.security.protocol.map": (
-        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-    ),
+    "listener.security.protocol.map": ("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"),
     "listeners": "PLAINTEXT://:9092",
     "log.cleaner.backoff.ms": "15000",
     "log.cleaner.dedupe.buffer.size": "134217728",
@@ -168,18 +166,12 @@ FIXED = {
 
 def test_defaults_are_kafkas() -> None:
     ours = {key.name: key.format(key.default) for key in BrokerConfig.rows().values()}
-    shared = {
-        name: text
-        for name, text in ours.items()
-        if name not in OTHER_DEFAULT and not name.startswith("ottla.")
-    }
+    shared = {name: text for name, text in ours.items() if name not in OTHER_DEFAULT and not name.startswith("ottla.")}
     assert shared == KAFKA
 
 
 def test_alterable_names_are_kafkas() -> None:
-    fixed = {
-        name for name, key in BrokerConfig.rows().items() if not key.dynamic and not name.startswith("ottla.")
-    }
+    fixed = {name for name, key in BrokerConfig.rows().items() if not key.dynamic and not name.startswith("ottla.")}
     assert fixed == FIXED
 
 
@@ -309,16 +301,12 @@ NAMES = (Path(__file__).parent / "kafka_broker_names.txt").read_text().split()
 
 
 def test_every_name_of_kafka_is_known_left_aside_or_refused_for_a_reason() -> None:
-    ways = {
-        name: (name in BrokerConfig.rows(), is_ignored(name), refusal_of(name) is not None) for name in NAMES
-    }
+    ways = {name: (name in BrokerConfig.rows(), is_ignored(name), refusal_of(name) is not None) for name in NAMES}
     assert [name for name, way in ways.items() if sum(way) != 1] == []
 
 
 def test_names_that_change_nothing_here_are_reported() -> None:
-    config = BrokerConfig.parse(
-        {"num.io.threads": "8", "process.roles": "broker,controller", "num.partitions": "2"}
-    )
+    config = BrokerConfig.parse({"num.io.threads": "8", "process.roles": "broker,controller", "num.partitions": "2"})
     assert config.ignored == ("num.io.threads", "process.roles")
     assert config.given == {"num.partitions": "2"}
 
@@ -333,9 +321,7 @@ def test_listeners_of_controllers_are_left_aside() -> None:
 
 def test_with_dynamic() -> None:
     static = BrokerConfig.parse({"message.max.bytes": "100", "num.partitions": "4"})
-    now = static.with_dynamic(
-        {"message.max.bytes": "300"}, {"message.max.bytes": "200", "max.connections": "5"}
-    )
+    now = static.with_dynamic({"message.max.bytes": "300"}, {"message.max.bytes": "200", "max.connections": "5"})
     assert (now.message_max_bytes, now.max_connections, now.num_partitions) == (300, 5, 4)
     assert now.with_dynamic({}, now.dynamic_default).message_max_bytes == 200
     assert now.with_dynamic({}).message_max_bytes == 100

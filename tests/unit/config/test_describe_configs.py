@@ -68,10 +68,7 @@ def test_topic_without_a_name_on_the_broker() -> None:
 
 
 def test_lists_are_shown_in_the_order_given() -> None:
-    assert (
-        topic_entry("cleanup.policy", BrokerConfig(), cleanup_policy="delete , compact").value
-        == "delete,compact"
-    )
+    assert topic_entry("cleanup.policy", BrokerConfig(), cleanup_policy="delete , compact").value == "delete,compact"
 
 
 def test_all_names_are_described_but_not_the_internal_ones() -> None:
@@ -120,9 +117,7 @@ def test_broker_name_that_another_one_stands_in_for() -> None:
 
 
 def test_default_for_all_brokers_tells_only_what_was_altered() -> None:
-    broker = BrokerConfig.parse({"num.partitions": "2"}).with_dynamic(
-        {"max.connections": "1"}, {"log.roll.ms": "5"}
-    )
+    broker = BrokerConfig.parse({"num.partitions": "2"}).with_dynamic({"max.connections": "1"}, {"log.roll.ms": "5"})
     (entry,) = describe_broker_default(broker)
     assert (entry.name, entry.value, entry.source) == (
         "log.roll.ms",

@@ -18,9 +18,7 @@ def test_defaults_of_the_broker_are_the_defaults_of_the_topic() -> None:
 
 
 def test_every_default_of_the_broker_has_a_name_of_topics() -> None:
-    of_topics = {
-        key.name for key in BrokerConfig.rows().values() if key.doc.startswith("Default of a topic's")
-    }
+    of_topics = {key.name for key in BrokerConfig.rows().values() if key.doc.startswith("Default of a topic's")}
     assert of_topics == {each.name for group in BROKER_NAMES.values() for each in group}
     assert set(BROKER_NAMES) <= set(TopicConfig.rows())
 

@@ -16,9 +16,7 @@ def test_page_is_up_to_date() -> None:
 
 
 def test_command_prints_the_page() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ottla.config.reference"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "ottla.config.reference"], capture_output=True, text=True, check=True)
     assert done.stdout == render()
     assert done.stderr == ""
 

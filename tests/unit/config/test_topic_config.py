@@ -78,9 +78,7 @@ def test_attributes_are_typed() -> None:
 
 
 def test_typed_values_and_underscores_are_as_good() -> None:
-    typed = TopicConfig.parse(
-        {"segment_bytes": 2_097_152, "cleanup_policy": {"compact"}, "preallocate": True}
-    )
+    typed = TopicConfig.parse({"segment_bytes": 2_097_152, "cleanup_policy": {"compact"}, "preallocate": True})
     text = TopicConfig.parse({"segment.bytes": "2097152", "cleanup.policy": "compact", "preallocate": "true"})
     assert typed == text
 
@@ -158,9 +156,7 @@ def test_lags_must_fit_each_other() -> None:
     ],
 )
 def test_unknown_name_suggests_the_nearest(wrong: str, right: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"Unknown topic configuration name: {wrong}\. Did you mean {right}\?"
-    ):
+    with pytest.raises(ConfigError, match=rf"Unknown topic configuration name: {wrong}\. Did you mean {right}\?"):
         TopicConfig.parse({wrong: "1"})
 
 

@@ -22,9 +22,7 @@ MAX_INT64 = 2**63 - 1
 
 timestamps = st.one_of(st.integers(-1, 2**41), st.integers(-(2**62), 2**62 - 1))
 parts = st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=60, max_size=300))
-header_keys = st.one_of(
-    st.text(max_size=8), st.binary(max_size=4).map(lambda b: b.decode("utf-8", "surrogateescape"))
-)
+header_keys = st.one_of(st.text(max_size=8), st.binary(max_size=4).map(lambda b: b.decode("utf-8", "surrogateescape")))
 headers = st.lists(st.tuples(header_keys, parts), max_size=3).map(tuple)
 
 

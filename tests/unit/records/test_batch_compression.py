@@ -182,8 +182,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 def test_bombs_do_not_take_memory() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", BOMBS], capture_output=True, text=True, timeout=60, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", BOMBS], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) < 64 * 1024, "more than 64 MiB for a limit of 16 MiB"

@@ -142,9 +142,7 @@ def test_a_summary_needs_no_records() -> None:
     ("timestamp", "min_offset", "found"),
     [(0, 0, (10, 1000)), (1001, 0, (12, 1500)), (1100, 13, (15, 1200)), (1501, 0, None), (0, 16, None)],
 )
-def test_a_record_is_found_by_its_timestamp(
-    timestamp: int, min_offset: int, found: tuple[int, int] | None
-) -> None:
+def test_a_record_is_found_by_its_timestamp(timestamp: int, min_offset: int, found: tuple[int, int] | None) -> None:
     batch = encode_batch(RECORDS, compression=Compression.GZIP)
     assert find_timestamp(batch, 0, timestamp, min_offset=min_offset) == found
 

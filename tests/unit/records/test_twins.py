@@ -13,9 +13,7 @@ from ottla.records import BatchHeader, Record, Scan, encode_batch, read_header
 from ottla.records._kernels import Kernels
 
 BATCH_OVERHEAD = 61
-INT64 = st.one_of(
-    st.integers(-2, 5), st.sampled_from([2**63 - 1, -(2**63), 2**62]), st.integers(-(2**63), 2**63 - 1)
-)
+INT64 = st.one_of(st.integers(-2, 5), st.sampled_from([2**63 - 1, -(2**63), 2**62]), st.integers(-(2**63), 2**63 - 1))
 
 pytestmark = pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not built")
 

@@ -340,7 +340,7 @@ def test_retention_checkpoints_and_expiry_come_with_time(tmp_path: Path) -> None
     async def scenario(waiting: Waiting) -> None:
         store.clock.advance(10)
         store.manager.rolled(store.log)
-        await waiting.until(lambda: (tmp_path / "replication-offset-checkpoint").exists())
+        await waiting.until((tmp_path / "replication-offset-checkpoint").exists)
         assert segment_bases(store.log)[0] == 0
         store.clock.advance(2000)
         store.manager.rolled(store.log)

@@ -158,8 +158,8 @@ class LogModel(RuleBasedStateMachine):
         end = self.store.log.log_end_offset
         assert safe <= end <= self.end
         self.records = self.records[:end]
-        self.start = min(self.start, end)
-        self.forget_sequences_from(end)
+        # A log that ends before its start offset starts there, and knows no producers.
+        self.forget_sequences_from(0 if end == self.start else end)
 
     def forget_sequences_from(self, end: int) -> None:
         for producer, batches in self.sequences.items():

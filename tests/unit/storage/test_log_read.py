@@ -118,6 +118,15 @@ def scan_end(store: Store, offset: int) -> int:
     return batches[-1][1].next_offset
 
 
+def test_a_reader_at_the_end_goes_on_in_the_next_segment(store: Store) -> None:
+    store.fill(5)
+    assert offsets_of(read_records(store.log)) == [0, 1, 2, 3, 4]
+    store.log.roll(now=store.now)
+    assert read_slice(store.log, 5).length == 0
+    store.fill(2)
+    assert offsets_of(read_records(store.log, 5)) == [5, 6]
+
+
 def test_a_slice_stays_readable_when_its_file_is_closed_and_removed(store: Store) -> None:
     store.fill(200)
     held = read_slice(store.log, 0)
