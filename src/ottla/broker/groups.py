@@ -179,11 +179,13 @@ class Groups:
         except errors.KafkaStorageError as error:
             raise errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}") from error
 
-    async def partitions_deleted(self, partitions: Sequence[TopicPartition]) -> None:
-        """Forget what was committed for partitions that are gone."""
+    async def topic_changed(self, name: str, *, created: bool = False, deleted: Sequence[TopicPartition] = ()) -> None:
+        """Let groups know that a topic came, went or grew; what was committed for deleted partitions is forgotten."""
         for shard in self._shards:
             if shard.is_loaded:
-                await shard.runner.run(shard.coordinator.partitions_deleted, partitions)
+                if deleted:
+                    await shard.runner.run(shard.coordinator.partitions_deleted, deleted)
+                await shard.runner.run(shard.coordinator.topics_changed, (name,), created=created)
 
     def close(self) -> None:
         """Stop all timers and loading."""

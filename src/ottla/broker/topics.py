@@ -31,7 +31,8 @@ async def create_topic(
         await node.runner.run(node.metadata.create_topic, name, uuid4(), partitions, configs)
         topic = node.metadata.topics[name]
         await open_partitions(node, topic)
-        return topic
+    await node.groups.topic_changed(name, created=True)
+    return topic
 
 
 async def ensure_topic(node: Node, name: str) -> Topic:
@@ -61,6 +62,7 @@ async def add_partitions(node: Node, name: str, partitions: int, *, validate_onl
             return
         await node.runner.run(node.metadata.add_partitions, name, partitions)
         await open_partitions(node, node.metadata.topics[name])
+    await node.groups.topic_changed(name)
 
 
 async def delete_topic(node: Node, name: str) -> None:
@@ -73,7 +75,7 @@ async def delete_topic(node: Node, name: str) -> None:
         for partition in partitions:
             node.logs.delete(partition.log.topic_partition)
             partition.release_waiters()
-    await node.groups.partitions_deleted([partition.log.topic_partition for partition in partitions])
+    await node.groups.topic_changed(name, deleted=[partition.log.topic_partition for partition in partitions])
 
 
 async def set_topic_configs(node: Node, name: str, configs: Mapping[str, str]) -> None:

@@ -17,7 +17,9 @@ from unit.broker.wire import Wire, batch, fetch_request
 
 SERVED = [(key, version) for key, h in sorted(HANDLERS.items()) for version in range(h.first, h.last + 1)]
 MEMBERSHIP = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP}
-GROUPS = set(range(ApiKey.OFFSET_COMMIT, ApiKey.LIST_GROUPS + 1)) | {ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE}
+GROUPS = set(range(ApiKey.OFFSET_COMMIT, ApiKey.LIST_GROUPS + 1)) | {
+    ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE,
+}  # fmt: skip
 IDS = [f"{HANDLERS[key].name}-v{version}" for key, version in SERVED]
 
 
@@ -94,6 +96,11 @@ def group_requests(topic_id: UUID) -> dict[int, dict[str, Any]]:
         ApiKey.LIST_GROUPS: {},
         ApiKey.DESCRIBE_GROUPS: {"groups": ["readers"]},
         ApiKey.DELETE_GROUPS: {"groups_names": ["leavers"]},
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: {
+            "group_id": "consumers", "member_id": str(topic_id), "member_epoch": 0, "rebalance_timeout": 10_000,
+            "subscribed_topic_names": ["orders"], "topic_partitions": [],
+        },
+        ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": ["consumers"]},
         ApiKey.OFFSET_DELETE: {
             "group_id": "readers", "topics": [{"name": "orders", "partitions": [{"partition_index": 1}]}],
         },

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from ottla.broker.handlers import (
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
     delete_groups,
@@ -67,11 +69,11 @@ def _handler(module: ModuleType) -> Handler:
 HANDLERS: dict[int, Handler] = {
     int(module.API): _handler(module)
     for module in (
-        alter_configs, api_versions, create_partitions, create_topics, delete_groups, delete_records,
-        delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
-        describe_producers, describe_topic_partitions, fetch, find_coordinator, heartbeat,
-        incremental_alter_configs, init_producer_id, join_group, leave_group, list_groups, list_offsets,
-        list_partition_reassignments, metadata, offset_commit, offset_delete, offset_fetch,
-        offset_for_leader_epoch, produce, sync_group,
+        alter_configs, api_versions, consumer_group_describe, consumer_group_heartbeat, create_partitions,
+        create_topics, delete_groups, delete_records, delete_topics, describe_cluster, describe_configs,
+        describe_groups, describe_log_dirs, describe_producers, describe_topic_partitions, fetch,
+        find_coordinator, heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group,
+        list_groups, list_offsets, list_partition_reassignments, metadata, offset_commit, offset_delete,
+        offset_fetch, offset_for_leader_epoch, produce, sync_group,
     )
 }  # fmt: skip

@@ -1,0 +1,62 @@
+"""ConsumerGroupHeartbeat (KIP-848): a member joins, lives, reconciles and leaves by this one API.
+
+v1 brings patterns, and ids that members make themselves.
+"""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.records import TopicPartitions
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.CONSUMER_GROUP_HEARTBEAT
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    wish = ConsumerHeartbeatRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout=request.rebalance_timeout,
+        subscribed_topic_names=_names(request),
+        subscribed_topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        topic_partitions=_owned(request),
+        client_id=call.client_id or "",
+        client_host=f"/{call.connection.client_host}",
+        requires_member_id=call.api_version >= 1,
+    )
+    try:
+        answer = await node.groups.run(wish.group_id, lambda group: group.consumer_heartbeat, wish)
+    except errors.KafkaError as error:
+        answer = ConsumerHeartbeatResponse(error_code=error.code, error_message=str(error))
+    return {
+        "error_code": answer.error_code,
+        "error_message": answer.error_message,
+        "member_id": answer.member_id,
+        "member_epoch": answer.member_epoch,
+        "heartbeat_interval": answer.heartbeat_interval,
+        "assignment": _assignment(answer.assignment),
+    }
+
+
+def _names(request: Struct) -> tuple[str, ...] | None:
+    return None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names)
+
+
+def _owned(request: Struct) -> tuple[TopicPartitions, ...] | None:
+    if request.topic_partitions is None:
+        return None
+    return tuple(TopicPartitions(topic.topic_id, tuple(topic.partitions)) for topic in request.topic_partitions)
+
+
+def _assignment(assignment: tuple[TopicPartitions, ...] | None) -> Message | None:
+    if assignment is None:
+        return None
+    topics = [{"topic_id": topic.topic_id, "partitions": topic.partitions} for topic in assignment]
+    return {"topic_partitions": topics}
