@@ -52,6 +52,8 @@ class SubscribedConsumerGroup(ConsumerRebalance):
     def update_regex(self, before: Member, after: Member, fx: Effects) -> RegexChange:
         """Take note of a member's expression, and ask for the resolution of all if it is time to."""
         old, new = before.subscribed_topic_regex, after.subscribed_topic_regex
+        if not (old or new or self.regexes):
+            return RegexChange.NONE
         change = RegexChange.NONE if old == new else self._replace_regex(old, new, fx)
         is_new = old != new and bool(new) and not self.regexes[new]
         counts = Counter(self.regexes)
