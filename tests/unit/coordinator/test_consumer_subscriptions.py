@@ -168,6 +168,20 @@ def test_the_last_member_takes_its_expression_with_it() -> None:
     assert regex_record("or.*", None) in context.beat("a", -1).records
 
 
+def test_what_a_member_had_by_another_expression_goes_to_the_others_even_if_the_new_one_matches_nothing() -> None:
+    context = ConsumerContext()
+    enroll_by_regex(context, "a", "or.*")
+    context.sleep(0)
+    enroll_by_regex(context, "b", "or.*")
+    context.settle_consumers()
+    context.beat("a", 3, subscribed_topic_regex="nothing")
+    context.now += 10_001
+    context.settle_consumers()
+    context.sleep(0)
+    context.settle_consumers()
+    assert context.assigned() == {"a": {}, "b": {"orders": [0, 1, 2, 3, 4, 5]}}
+
+
 def test_names_and_expressions_go_together() -> None:
     context = ConsumerContext()
     context.enroll("a", "users", subscribed_topic_regex="or.*")
