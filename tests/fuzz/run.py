@@ -24,7 +24,7 @@ from .storm import Storm
 CHECK_EVERY = 1000
 TIDY_EVERY = 500
 MAX_GROWTH = 64 * 1024 * 1024
-MAX_FILES = 12
+MAX_FILES = 70  # each partition that groups are in has one; a leak would be of thousands
 HEAVY_PATIENCE = 60.0
 RESTART_INPUTS = 150
 STORM_SECONDS = 2.0
