@@ -65,7 +65,9 @@ class OffsetRow:
 
 async def describe(client: WireClient, args: Namespace) -> int:
     groups = await existing_groups(client, await _names(client, args))
-    if args.json:
+    if not groups and not args.json:
+        print("there are no groups yet")
+    elif args.json:
         rows = await _offset_rows(client, groups)
         print_json([_as_json(group, rows[group.group_id]) for group in groups])
     elif args.members:

@@ -79,7 +79,8 @@ def _planned(key: TopicPartition, situation: Situation, wanted: int, note: str) 
 
 def scenario_of(args: Namespace) -> Scenario:
     """The one scenario that the command line has."""
-    return next(scenario for name, scenario in SCENARIOS.items() if getattr(args, name) not in (None, False))
+    given = {name: getattr(args, name) for name in SCENARIOS}
+    return next(SCENARIOS[name] for name, value in given.items() if value is not None and value is not False)
 
 
 # the scenarios

@@ -15,6 +15,7 @@ from ottla.cli.options import UsageError, add_bootstrap_option, not_negative
 from ottla.cli.session import run, run_with_client
 from ottla.clients.offsets_topic import Entry, entries, partition_count, partition_of, read_entries
 from ottla.clients.wire import WireClient
+from ottla.coordinator.records import UnknownKey
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.records import scan
@@ -137,9 +138,17 @@ async def _latest(source: AsyncIterator[Entry]) -> list[Entry]:
     last: dict[object, Entry] = {}
     async for entry in source:
         if entry.record is not None:
-            last.pop(entry.record.key, None)
-            last[entry.record.key] = entry
-    return [entry for entry in last.values() if entry.record is not None and not entry.record.is_tombstone]
+            key = entry.record.key
+            identity = key.key if isinstance(key, UnknownKey) else key
+            last.pop(identity, None)
+            last[identity] = entry
+    return [entry for entry in last.values() if not _is_tombstone(entry)]
+
+
+def _is_tombstone(entry: Entry) -> bool:
+    if entry.record is not None and isinstance(entry.record.key, UnknownKey):
+        return entry.record.key.value is None
+    return entry.record is None or entry.record.is_tombstone
 
 
 def _print_one(args: Namespace, entry: Entry, names: TopicNames) -> None:

@@ -85,15 +85,12 @@ def _plain(value: Any, names: TopicNames) -> Any:
 
 
 def _object(value: Any, names: TopicNames) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for field in fields(value):
-        item = getattr(value, field.name)
-        found[field.name] = _plain(item, names)
-        if field.name == "topic_id":
-            found["topic"] = getattr(value, "topic_name", None) or names.of(item)
+    found = {field.name: _plain(getattr(value, field.name), names) for field in fields(value)}
+    if isinstance(value, r.TopicPartitions):
+        found["topic"] = names.of(value.topic_id)
     if isinstance(value, r.MemberMetadata):
         found["subscribed_topics"] = list(read_subscription(value.subscription))
-        found["assigned_partitions"] = format_partitions(read_assignment(value.assignment)) or ""
+        found["assigned_partitions"] = [_plain(key, names) for key in read_assignment(value.assignment)]
     return found
 
 
@@ -141,9 +138,9 @@ def _short(value: Any, names: TopicNames) -> str:
     if value is None:
         return "-"
     if isinstance(value, UUID):
-        return names.of(value) or format_topic_id(value)
+        return format_topic_id(value)
     if isinstance(value, r.TopicPartitions):
-        topic = _short(value.topic_id, names)
+        topic = names.of(value.topic_id) or _short(value.topic_id, names)
         return format_partitions(TopicPartition(topic, number) for number in value.partitions) or f"{topic}:"
     if is_dataclass(value):
         return "{" + " ".join(_pairs(value, names)) + "}"
