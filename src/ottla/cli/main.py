@@ -27,6 +27,8 @@ _COMMANDS = {
     "topics": "list, create, describe, alter and delete topics",
     "produce": "write lines from the standard input to a topic",
     "consume": "print the records of a topic, and follow it",
+    "groups": "list, describe, explain, reset and delete groups of consumers",
+    "offsets": "look into __consumer_offsets, where groups are kept",
     "log": "look into the files of a log",
     "demo": "see a broker, producers and a consumer work for some seconds",
 }

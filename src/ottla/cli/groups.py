@@ -1,0 +1,211 @@
+"""``ottla groups list|describe|members|reset-offsets|delete|delete-offsets|explain``: what groups do, and changing it.
+
+Here are the list and the deletions; the larger actions have modules of their own: groups_describe, groups_reset and
+groups_explain.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from ottla.cli import groups_describe, groups_explain, groups_reset
+from ottla.cli.groups_common import active_group, add_topic_option, chosen_partitions, existing_groups, missing_group
+from ottla.cli.options import add_bootstrap_option, did_you_mean
+from ottla.cli.session import run_with_client
+from ottla.cli.terminal import plural, print_json, table
+from ottla.clients.group_offsets import delete_offsets
+from ottla.clients.groups import GroupDescription, ListedGroup, delete_groups, describe_groups, list_groups
+from ottla.clients.wire import WireClient
+from ottla.errors import GroupIdNotFound, GroupSubscribedToTopic, KafkaError, NonEmptyGroup, OttlaError
+from ottla.types import TopicPartition
+
+Action = Callable[[WireClient, Namespace], Awaitable[int]]
+STATES = (
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _configure_list(_add(actions, "list", list_, "list the groups"))
+    groups_describe.configure(
+        _add(actions, "describe", groups_describe.describe, "show offsets, lag, members and state")
+    )
+    groups_describe.configure_members(
+        _add(actions, "members", groups_describe.members, "show the members of a group and what each has")
+    )
+    groups_reset.configure(
+        _add(actions, "reset-offsets", groups_reset.reset, "move the offsets of a group without members")
+    )
+    _configure_delete(_add(actions, "delete", delete, "delete groups without members, with their offsets"))
+    _configure_delete_offsets(
+        _add(actions, "delete-offsets", delete_group_offsets, "forget the offsets that a group committed for topics")
+    )
+    groups_explain.configure(
+        _add(actions, "explain", groups_explain.explain, "tell why a group rebalanced, as a timeline")
+    )
+
+
+def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    add_bootstrap_option(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=partial(_run, action))
+    return parser
+
+
+def _run(action: Action, args: Namespace) -> int:
+    return run_with_client(args, action)
+
+
+# list
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state",
+        action="append",
+        type=_one_of(STATES),
+        metavar="STATE",
+        help=f"only in this one of {', '.join(STATES)}",
+    )
+    parser.add_argument(
+        "--type", action="append", type=_one_of(TYPES), metavar="TYPE", help=f"only of this one of {', '.join(TYPES)}"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="names only, one a line")
+
+
+def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+    known = {name.lower(): name for name in names}
+
+    def parse(text: str) -> str:
+        if text.lower() not in known:
+            hint = did_you_mean(text.lower(), known) or f"; it is one of {', '.join(names)}"
+            raise argparse.ArgumentTypeError(f"there is no {text!r}{hint}")
+        return known[text.lower()]
+
+    return parse
+
+
+async def list_(client: WireClient, args: Namespace) -> int:
+    groups = await list_groups(client.cluster, states=args.state or (), types=args.type or ())
+    if args.json:
+        print_json([_listed_json(group) for group in groups])
+    elif args.quiet:
+        print("".join(f"{group.group_id}\n" for group in groups), end="")
+    elif not groups:
+        print("there are no such groups" if args.state or args.type else "there are no groups yet")
+    else:
+        rows = [[group.group_id, group.type, group.state, group.protocol_type or None] for group in groups]
+        print(table(["GROUP", "TYPE", "STATE", "PROTOCOL"], rows))
+    return 0
+
+
+def _listed_json(group: ListedGroup) -> dict[str, object]:
+    return {"group": group.group_id, "type": group.type, "state": group.state, "protocol_type": group.protocol_type}
+
+
+# delete
+
+
+def _configure_delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("groups", nargs="+", metavar="GROUP")
+    parser.add_argument("--if-exists", action="store_true", help="a group that is not there is no error")
+
+
+async def delete(client: WireClient, args: Namespace) -> int:
+    errors = await delete_groups(client.cluster, args.groups)
+    failed = {group: error for group, error in errors.items() if error is not None}
+    if args.if_exists:
+        failed = {group: error for group, error in failed.items() if not isinstance(error, GroupIdNotFound)}
+    explained = await _explained(client, failed)
+    _tell_deleted(args, errors, explained)
+    if explained:
+        raise OttlaError("; ".join(explained.values()))
+    return 0
+
+
+async def _explained(client: WireClient, failed: Mapping[str, KafkaError]) -> dict[str, str]:
+    """What the broker said, with what a person can do about it."""
+    described = await describe_groups(client.cluster, failed)
+    return {group: await _why_not_deleted(client, group, error, described[group]) for group, error in failed.items()}
+
+
+async def _why_not_deleted(
+    client: WireClient, group: str, error: KafkaError, described: GroupDescription | KafkaError
+) -> str:
+    if isinstance(error, GroupIdNotFound):
+        return str(await missing_group(client, group))
+    if isinstance(error, NonEmptyGroup) and isinstance(described, GroupDescription):
+        return str(active_group(described, "cannot be deleted"))
+    return f"group {group!r} cannot be deleted: {error}"
+
+
+def _tell_deleted(args: Namespace, errors: Mapping[str, KafkaError | None], explained: Mapping[str, str]) -> None:
+    statuses = {
+        group: "failed" if group in explained else "deleted" if error is None else "missing"
+        for group, error in errors.items()
+    }
+    if args.json:
+        outcomes = [{"group": group, "status": status} for group, status in statuses.items()]
+        print_json(
+            [one | ({"error": explained[one["group"]]} if one["group"] in explained else {}) for one in outcomes]
+        )
+        return
+    for group, status in statuses.items():
+        if status != "failed":
+            print(f"deleted group {group}" if status == "deleted" else f"group {group} does not exist")
+
+
+# delete-offsets
+
+
+def _configure_delete_offsets(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", metavar="GROUP")
+    add_topic_option(parser, required=True)
+
+
+async def delete_group_offsets(client: WireClient, args: Namespace) -> int:
+    (group,) = await existing_groups(client, [args.group])
+    partitions = await chosen_partitions(client, args.topic)
+    errors = await delete_offsets(client.cluster, args.group, partitions)
+    if args.json:
+        print_json([_offset_outcome(key, error) for key, error in sorted(errors.items())])
+    else:
+        rows = [
+            [key.topic, key.partition, "deleted" if error is None else "failed"]
+            for key, error in sorted(errors.items())
+        ]
+        print(table(["TOPIC", "PARTITION", "STATUS"], rows))
+    _raise_offset_errors(group, errors)
+    return 0
+
+
+def _offset_outcome(key: TopicPartition, error: KafkaError | None) -> dict[str, object]:
+    outcome: dict[str, object] = {"topic": key.topic, "partition": key.partition}
+    return outcome | ({"status": "deleted"} if error is None else {"status": "failed", "error": str(error)})
+
+
+def _raise_offset_errors(group: GroupDescription, errors: Mapping[TopicPartition, KafkaError | None]) -> None:
+    failed = {key: error for key, error in errors.items() if error is not None}
+    if not failed:
+        return
+    topics = ", ".join(sorted({key.topic for key in failed}))
+    if all(isinstance(error, GroupSubscribedToTopic) for error in failed.values()):
+        raise active_group(group, f"subscribes to {topics}: its offsets there cannot be deleted")
+    key, error = min(failed.items(), key=lambda item: item[0])
+    raise OttlaError(f"the offsets of {plural(len(failed), 'partition')} could not be deleted; {key}: {error}")

@@ -1,0 +1,115 @@
+"""What the actions on groups share: the groups and partitions that a command line names, and the errors about them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.cli.options import did_you_mean
+from ottla.cli.session import existing_topic
+from ottla.cli.terminal import plural
+from ottla.clients.group_offsets import CommittedOffset, committed_offsets
+from ottla.clients.groups import GroupDescription, describe_groups, list_groups
+from ottla.clients.wire import WireClient
+from ottla.errors import GroupIdNotFound, KafkaError, NonEmptyGroup, OttlaError, UnknownTopicOrPartition
+from ottla.types import TopicPartition
+
+SHOWN_MEMBERS = 3
+
+
+class TopicChoice(NamedTuple):
+    """A topic of the command line; without partitions all of them are meant."""
+
+    topic: str
+    partitions: tuple[int, ...] | None = None
+
+
+def add_topic_option(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
+    parser.add_argument(
+        "--topic",
+        action="append",
+        type=parse_topic,
+        required=required,
+        metavar="TOPIC[:P,P]",
+        help="a topic, or some partitions of it, such as orders:0,2; may be repeated",
+    )
+
+
+def parse_topic(text: str) -> TopicChoice:
+    """
+    >>> parse_topic("orders"), parse_topic("orders:0,2")
+    (TopicChoice(topic='orders', partitions=None), TopicChoice(topic='orders', partitions=(0, 2)))
+    """
+    topic, colon, numbers = text.partition(":")
+    if not colon and topic:
+        return TopicChoice(topic)
+    parts = [part.strip() for part in numbers.split(",")]
+    if not topic or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} names no partitions: write TOPIC or TOPIC:0,1,2")
+    return TopicChoice(topic, tuple(sorted({int(part) for part in parts})))
+
+
+async def chosen_partitions(client: WireClient, choices: Sequence[TopicChoice]) -> list[TopicPartition]:
+    """The partitions that the topics of the command line have; they must exist."""
+    found: set[TopicPartition] = set()
+    for choice in choices:
+        topic = await existing_topic(client, choice.topic)
+        for number in topic.partitions if choice.partitions is None else choice.partitions:
+            if number not in topic.partitions:
+                last = len(topic.partitions) - 1
+                raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {number}: it has 0 to {last}")
+            found.add(TopicPartition(topic.name, number))
+    return sorted(found)
+
+
+async def existing_groups(client: WireClient, names: Sequence[str]) -> list[GroupDescription]:
+    """Groups that must be there; the error names the one that was probably meant."""
+    described = await describe_groups(client.cluster, names)
+    return [await _existing(client, name, described[name]) for name in dict.fromkeys(names)]
+
+
+async def _existing(client: WireClient, name: str, described: GroupDescription | KafkaError) -> GroupDescription:
+    if isinstance(described, GroupDescription):
+        return described
+    if isinstance(described, GroupIdNotFound):
+        raise await missing_group(client, name)
+    raise OttlaError(f"group {name!r}: {described}")
+
+
+async def missing_group(client: WireClient, name: str) -> KafkaError:
+    """The error for a group that is not there, or is of a kind that these commands do not know."""
+    groups = {group.group_id: group for group in await list_groups(client.cluster)}
+    if name in groups and groups[name].type is not None:
+        return GroupIdNotFound(f"group {name!r} is of the type {groups[name].type}, which is not for consumers")
+    hint = did_you_mean(name, groups) or "; `ottla groups list` shows all"
+    return GroupIdNotFound(f"group {name!r} does not exist{hint}")
+
+
+async def committed_by(client: WireClient, names: Sequence[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """What each group has committed, or the first error, raised."""
+    found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for name, outcome in (await committed_offsets(client.cluster, names)).items():
+        if isinstance(outcome, KafkaError):
+            raise OttlaError(f"the offsets of group {name!r} cannot be fetched: {outcome}")
+        found[name] = outcome
+    return found
+
+
+def active_group(group: GroupDescription, problem: str) -> NonEmptyGroup:
+    """The error for a group that should have no members, with how to get there."""
+    count = plural(len(group.members), "active member")
+    return NonEmptyGroup(
+        f"group {group.group_id!r} {problem} while it has {count} (state {group.state}): {how_to_stop(group)}"
+    )
+
+
+def how_to_stop(group: GroupDescription) -> str:
+    """What to do about the members of a group."""
+    shown = [f"client {member.client_id} on {member.host.lstrip('/')}" for member in group.members[:SHOWN_MEMBERS]]
+    more = len(group.members) - len(shown)
+    names = ", ".join(dict.fromkeys(shown)) + (f" and {more} more" if more else "")
+    return (
+        f"stop its consumers first ({names}) and wait until the group is Empty; "
+        "one that was killed counts until its session timeout is over"
+    )

@@ -1,0 +1,71 @@
+"""``ottla groups explain GROUP``: read the history that the broker keeps of a group, and print it."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ottla.cli.groups_common import existing_groups
+from ottla.cli.groups_timeline import Names, headline, now_line, rebalance_json, rebalance_lines
+from ottla.cli.options import positive
+from ottla.cli.terminal import print_json
+from ottla.clients.groups import GroupDescription
+from ottla.clients.offsets_topic import GroupHistory, read_history
+from ottla.clients.wire import WireClient
+from ottla.coordinator.records import HistoryValue
+from ottla.errors import OttlaError
+
+_EPILOG = """\
+examples:
+  ottla groups explain billing             all rebalances that are kept, the oldest first
+  ottla groups explain billing --last 3
+  ottla groups explain billing --json | jq '.rebalances[] | {generation, triggers}'
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument("group", metavar="GROUP")
+    parser.add_argument("-n", "--last", type=positive, metavar="N", help="only the last N rebalances")
+    parser.add_argument("--full-ids", action="store_true", help="do not shorten member ids")
+
+
+async def explain(client: WireClient, args: Namespace) -> int:
+    (group,) = await existing_groups(client, [args.group])
+    history = await read_history(client.cluster, args.group)
+    if not history.rebalances and history.generation > 0:
+        raise OttlaError(_not_written(group, history))
+    shown = history.rebalances[-args.last :] if args.last else history.rebalances
+    if args.json:
+        print_json(_as_json(group, shown))
+    else:
+        print("\n\n".join(_as_text(group, shown, args.full_ids)))
+    return 0
+
+
+def _not_written(group: GroupDescription, history: GroupHistory) -> str:
+    return (
+        f"group {group.group_id!r} is in generation {history.generation}, and why it rebalanced was not written down: "
+        f"the broker at {group.coordinator} keeps no history of rebalances. Ottla's broker does; Apache Kafka has "
+        "it only in the log files of its brokers"
+    )
+
+
+def _as_text(group: GroupDescription, shown: Sequence[HistoryValue], full_ids: bool) -> list[str]:
+    names = Names(group.members, shown, full=full_ids)
+    blocks = ["\n".join(rebalance_lines(value, names, group.type)) for value in shown]
+    if not blocks:
+        blocks = ["it has not rebalanced yet"]
+    return [headline(group), *blocks, *now_line(group)]
+
+
+def _as_json(group: GroupDescription, shown: Sequence[HistoryValue]) -> dict[str, object]:
+    return {
+        "group": group.group_id,
+        "type": group.type,
+        "state": group.state,
+        "members": len(group.members),
+        "rebalances": [rebalance_json(value) for value in shown],
+    }

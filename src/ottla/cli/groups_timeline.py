@@ -1,0 +1,173 @@
+"""The rebalances of a group as people read them: who caused it, how long it took, what moved. Values to text only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from ottla.cli.groups_describe import format_partitions
+from ottla.cli.terminal import plural
+from ottla.clients.groups import CONSUMER, GroupDescription, GroupMember
+from ottla.coordinator.history import EMPTY, STABLE, UNCHANGED
+from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
+from ottla.types import Millis, TopicPartition
+
+SHOWN_ID = 8
+NOBODY = "nobody"
+_WITH_UUID = re.compile(r"(?P<name>.+-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_SETTLED = ("Stable", "Empty", "Dead")
+
+
+class Names:
+    """What to call members: ids without most of their random part, and with the client where they do not tell it."""
+
+    def __init__(self, members: Iterable[GroupMember], history: Iterable[HistoryValue], *, full: bool = False) -> None:
+        self._full = full
+        self._clients = {member.member_id: member.client_id for member in members}
+        for value in history:
+            known = [trigger.who for trigger in value.triggers] + [late.who for late in value.late]
+            self._clients.update({who.member_id: who.client_id for who in known if who is not None})
+
+    def of(self, member_id: str | None) -> str:
+        if not member_id:
+            return NOBODY
+        if self._full:
+            return member_id
+        match = _WITH_UUID.fullmatch(member_id)
+        if match is not None:
+            return match["name"]
+        client = self._clients.get(member_id)
+        return f"{client}-{member_id[:SHOWN_ID]}" if client else member_id[:SHOWN_ID]
+
+    def in_full(self, who: Who) -> str:
+        """A member with what else is known of it."""
+        name = self.of(who.member_id)
+        facts = [f"client {who.client_id}"] if not name.startswith(who.client_id) else []
+        facts += [f"static member {who.group_instance_id}"] if who.group_instance_id else []
+        about = f" ({', '.join(facts)})" if facts else ""
+        return f"{name}{about} on {who.client_host.lstrip('/') or 'an unknown host'}"
+
+
+def headline(group: GroupDescription) -> str:
+    by = f", assignor {group.assignor}" if group.assignor else ""
+    members = plural(len(group.members), "member")
+    return f"group {group.group_id}: {group.state}, {members}, {group.type.lower()} protocol{by}"
+
+
+def now_line(group: GroupDescription) -> list[str]:
+    """The line about a rebalance that is under way, if one is."""
+    if group.state in _SETTLED:
+        return []
+    return [f"now: {group.state}; the rebalance under way is told here when it is over"]
+
+
+def rebalance_lines(value: HistoryValue, names: Names, group_type: str = "") -> Iterator[str]:
+    """One rebalance: a line that begins with its number, and indented ones."""
+    yield f"#{value.number}  {clock_time(value.started_at)}  {_result(value, group_type)}"
+    yield from _labelled("because", _because(value, names))
+    yield from _labelled("waited", _waited(value))
+    yield from _labelled("late", [_late(late, names) for late in value.late])
+    yield from _labelled("members", _members(value, names))
+    yield from _labelled("moved", _moved(value, names))
+
+
+def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield f"    {label:<9}{line}"
+        label = ""
+
+
+def _result(value: HistoryValue, group_type: str) -> str:
+    word = "epoch" if group_type == CONSUMER else "generation"
+    number = f"{word} {value.generation}" if value.generation >= 0 else f"no {word}"
+    took = duration(value.ended_at - value.started_at)
+    endings = {
+        STABLE: f"{number}, stable after {took}",
+        EMPTY: f"{number}, nobody was left after {took}",
+        UNCHANGED: f"{number} stays: no rebalance was needed",
+    }
+    return endings.get(value.outcome, f"{number}, {value.outcome} after {took}")
+
+
+def _because(value: HistoryValue, names: Names) -> Iterator[str]:
+    for trigger in value.triggers:
+        yield _trigger(trigger, value.started_at, names)
+    if value.triggers_left_out:
+        yield f"and {value.triggers_left_out} more"
+    if not value.triggers:
+        yield "of something that was not recorded"
+
+
+def _trigger(trigger: Trigger, started_at: Millis, names: Names) -> str:
+    who = f": {names.in_full(trigger.who)}" if trigger.who is not None else ""
+    later = f", {duration(trigger.at - started_at)} later" if trigger.at > started_at else ""
+    reason = f'; it said "{trigger.reason}"' if trigger.reason else ""
+    return f"{trigger.kind}{who}{later}{reason}"
+
+
+def _waited(value: HistoryValue) -> Iterator[str]:
+    if value.joined_at >= 0:
+        joins = duration(value.joined_at - value.started_at)
+        yield f"{joins} for joins, {duration(value.ended_at - value.joined_at)} for the leader's assignment"
+
+
+def _late(late: Latecomer, names: Names) -> str:
+    waited = duration(late.waited)
+    who = names.in_full(late.who)
+    return f"{who} did not come within {waited} and was removed" if late.removed else f"{who} came after {waited}"
+
+
+def _members(value: HistoryValue, names: Names) -> Iterator[str]:
+    if value.members:
+        facts = [str(value.members), f"assignor {value.protocol}" if value.protocol else ""]
+        facts.append(f"leader {names.of(value.leader)}" if value.leader else "")
+        yield ", ".join(fact for fact in facts if fact)
+
+
+def _moved(value: HistoryValue, names: Names) -> Iterator[str]:
+    if not value.partitions_moved:
+        if value.partitions_kept:
+            yield f"nothing; all of {plural(value.partitions_kept, 'partition')} kept"
+        return
+    yield f"{plural(value.partitions_moved, 'partition')}, {value.partitions_kept} kept"
+    ways: dict[tuple[str, str], list[PartitionMove]] = {}
+    for move in value.moves:
+        ways.setdefault((names.of(move.source), names.of(move.target)), []).append(move)
+    for (source, target), moves in ways.items():
+        partitions = format_partitions(TopicPartition(move.topic, move.partition) for move in moves)
+        yield f"  {source} -> {target}  {partitions}"
+    if value.partitions_moved > len(value.moves):
+        yield f"  and {value.partitions_moved - len(value.moves)} more"
+
+
+def rebalance_json(value: HistoryValue) -> dict[str, Any]:
+    """The record as it is, with the lengths of its phases."""
+    joined = value.joined_at >= 0
+    return asdict(value) | {
+        "took_ms": value.ended_at - value.started_at,
+        "waited_for_joins_ms": value.joined_at - value.started_at if joined else None,
+        "waited_for_leader_ms": value.ended_at - value.joined_at if joined else None,
+    }
+
+
+def clock_time(at: Millis) -> str:
+    """A point in time as the clock on the wall shows it."""
+    if at < 0:
+        return "-"
+    moment = datetime.fromtimestamp(at / 1000, tz=UTC).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+def duration(length: Millis) -> str:
+    """
+    >>> duration(14), duration(1204), duration(59_960), duration(125_000)
+    ('14 ms', '1.2 s', '60.0 s', '2 min 5 s')
+    """
+    if length < 1_000:
+        return f"{length} ms"
+    if length < 60_000:
+        return f"{length / 1000:.1f} s"
+    return f"{length // 60_000} min {length % 60_000 // 1000} s"

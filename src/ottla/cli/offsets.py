@@ -1,0 +1,158 @@
+"""``ottla offsets dump``: what coordinators keep in ``__consumer_offsets``, decoded, from a broker or from files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from ottla.cli.offsets_text import KINDS, TopicNames, as_json, as_text, kind_of
+from ottla.cli.options import UsageError, add_bootstrap_option, not_negative
+from ottla.cli.session import run, run_with_client
+from ottla.clients.offsets_topic import Entry, entries, partition_count, partition_of, read_entries
+from ottla.clients.wire import WireClient
+from ottla.coordinator.records import UnknownKey
+from ottla.errors import OttlaError, UnknownTopicOrPartition
+from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.records import scan
+
+_EPILOG = """\
+examples:
+  ottla offsets dump --group billing                    everything about one group
+  ottla offsets dump --kind offsets --latest --json     the last commit for each partition of each group
+  ottla offsets dump --file data/__consumer_offsets-12  the segments of a partition; the broker may be stopped
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    summary = "print the records of __consumer_offsets, decoded"
+    one = actions.add_parser(
+        "dump",
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_bootstrap_option(one)
+    one.add_argument(
+        "--file", nargs="+", type=Path, metavar="FILE", help="read segment files, or directories of partitions, instead"
+    )
+    one.add_argument("-g", "--group", action="append", metavar="GROUP", help="only this one; may be repeated")
+    one.add_argument(
+        "--partition", action="append", type=not_negative, metavar="P", help="only this one; may be repeated"
+    )
+    one.add_argument("--kind", action="append", choices=KINDS, help="only records of this kind; may be repeated")
+    one.add_argument(
+        "--latest", action="store_true", help="only the last record of each key, as compaction will keep it"
+    )
+    one.add_argument("--json", action="store_true", help="a JSON object a line")
+    one.set_defaults(run=dump)
+
+
+def dump(args: Namespace) -> int:
+    if args.file and args.partition:
+        raise UsageError("--partition is for a broker: name the files of the partition with --file")
+    if args.file:
+        return run(_print(args, _from_files(args.file), TopicNames({})))
+    return run_with_client(args, _dump_topic)
+
+
+async def _dump_topic(client: WireClient, args: Namespace) -> int:
+    topics = (await client.metadata()).topics.values()
+    names = TopicNames({topic.topic_id: topic.name for topic in topics if topic.topic_id is not None})
+    return await _print(args, _from_broker(client, args), names)
+
+
+# where entries come from
+
+
+async def _from_broker(client: WireClient, args: Namespace) -> AsyncIterator[Entry]:
+    try:
+        count = await partition_count(client.cluster)
+    except UnknownTopicOrPartition:
+        raise UnknownTopicOrPartition(f"there is no {CONSUMER_OFFSETS} yet: no group has ever been here") from None
+    wanted = set(args.partition or range(count))
+    if max(wanted) >= count:
+        raise UnknownTopicOrPartition(f"{CONSUMER_OFFSETS} has no partition {max(wanted)}: it has 0 to {count - 1}")
+    if args.group:
+        wanted &= {await partition_of(client.cluster, group) for group in args.group}
+    for partition in sorted(wanted):
+        async for entry in read_entries(client.cluster, partition):
+            yield entry
+
+
+async def _from_files(paths: list[Path]) -> AsyncIterator[Entry]:
+    for path in paths:
+        for file in _segments(path):
+            for entry in _read_segment(file):
+                yield entry
+
+
+def _segments(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    segments = sorted(path.glob("*.log"))
+    if not segments:
+        raise OttlaError(f"{path} has no .log files: give the directory of a partition, such as {CONSUMER_OFFSETS}-12")
+    yield from segments
+
+
+def _read_segment(path: Path) -> Iterator[Entry]:
+    named = re.fullmatch(rf"{CONSUMER_OFFSETS}-(\d+)", path.absolute().parent.name)
+    partition = int(named[1]) if named is not None else None
+    data = path.read_bytes()
+    found = scan(data, 0, len(data))
+    for position, header in found.batches:
+        yield from entries(data, position, header, partition=partition)
+    # A broker that is running may be in the middle of a write.
+    if found.problem is not None and not found.incomplete:
+        raise OttlaError(f"{path} is damaged at byte {found.end}: {found.problem}; what lies before it was printed")
+
+
+# printing
+
+
+async def _print(args: Namespace, source: AsyncIterator[Entry], names: TopicNames) -> int:
+    chosen = (entry async for entry in source if _is_wanted(args, entry))
+    if args.latest:
+        for entry in await _latest(chosen):
+            _print_one(args, entry, names)
+    else:
+        async for entry in chosen:
+            _print_one(args, entry, names)
+    return 0
+
+
+def _is_wanted(args: Namespace, entry: Entry) -> bool:
+    return (not args.group or entry.group_id in args.group) and (not args.kind or kind_of(entry) in args.kind)
+
+
+async def _latest(source: AsyncIterator[Entry]) -> list[Entry]:
+    """The last entry of each key, where it was not deleted, in the order that they lie in."""
+    last: dict[object, Entry] = {}
+    async for entry in source:
+        if entry.record is not None:
+            key = entry.record.key
+            identity = key.key if isinstance(key, UnknownKey) else key
+            last.pop(identity, None)
+            last[identity] = entry
+    return [entry for entry in last.values() if not _is_tombstone(entry)]
+
+
+def _is_tombstone(entry: Entry) -> bool:
+    if entry.record is not None and isinstance(entry.record.key, UnknownKey):
+        return entry.record.key.value is None
+    return entry.record is None or entry.record.is_tombstone
+
+
+def _print_one(args: Namespace, entry: Entry, names: TopicNames) -> None:
+    if args.json:
+        sys.stdout.write(json.dumps(as_json(entry, names), ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(as_text(entry, names) + "\n")

@@ -1,0 +1,163 @@
+"""``ottla groups explain``: the history that a broker keeps, and its timeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+
+import pytest
+from tests.unit.cli.cli_results import Ottla
+from tests.unit.cli.groups.group_members import Member, give_all, share
+
+from ottla.cli.groups_timeline import Names, rebalance_lines
+from ottla.clients.groups import CONSUMER
+from ottla.coordinator import history
+from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
+
+outside = os.environ.get("OTTLA_COMPAT_BOOTSTRAP")
+keeps_history = pytest.mark.skipif(bool(outside), reason="only ottla's broker writes the history")
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+ALICE = Who(f"alice-{UUID}", None, "alice", "/10.0.0.1")
+BOB = Who("xTd8a22yQeaYdK5BdgVx8w", "i-1", "bob", "/10.0.0.2")
+
+
+@keeps_history
+def test_a_timeline_tells_who_caused_what(
+    ottla: Ottla, active: Member, member: Callable[..., Member], records: str, group: str
+) -> None:
+    other = member("other", records)
+    share(active, other, reason="first join of the day")
+    text = ottla("groups", "explain", group).text
+    first, second = text.split("\n\n")[1:]
+    assert text.startswith(f"group {group}: Stable, 2 members, classic protocol, assignor range\n")
+    assert re.match(r"#0  \d{4}-.* generation 1, stable after \d+ ms\n    because  member joined: worker-", first)
+    assert re.search(r"moved +3 partitions, 0 kept\n +nobody -> worker-\w{8}  " + f"{records}:0,1,2", first)
+    assert re.search(r'member joined: other-\w{8} on 127\.0\.0\.1; it said "first join of the day"\n', second)
+    assert re.search(r"waited +\d+ ms for joins, \d+ ms for the leader's assignment\n", second)
+    assert re.search(r"moved +2 partitions, 1 kept\n +worker-\w{8} -> other-\w{8}  " + f"{records}:1,2", second)
+
+
+@keeps_history
+def test_json_has_the_record_and_the_length_of_each_phase(ottla: Ottla, inactive: Member, group: str) -> None:
+    explained = json.loads(ottla("groups", "explain", group, "--json").out)
+    assert (explained["group"], explained["state"]) == (group, "Empty")
+    joined, left = explained["rebalances"]
+    assert joined["took_ms"] == joined["waited_for_joins_ms"] + joined["waited_for_leader_ms"]
+    assert [(one["outcome"], one["generation"]) for one in (joined, left)] == [("stable", 1), ("empty", 2)]
+    assert left["triggers"][0]["kind"] == "member left"
+    assert left["triggers"][0]["who"]["client_id"] == "worker"
+
+
+@keeps_history
+def test_only_the_last_ones_and_with_full_ids_if_asked(ottla: Ottla, inactive: Member, group: str) -> None:
+    text = ottla("groups", "explain", group, "--last", "1", "--full-ids").text
+    assert "#0 " not in text
+    assert f"member left: {inactive.member_id} on 127.0.0.1" in text
+
+
+@keeps_history
+def test_a_rebalance_under_way_is_mentioned(
+    ottla: Ottla, active: Member, member: Callable[..., Member], records: str, group: str
+) -> None:
+    other = member("other", records)
+    other.begin_join()
+    text = ottla("groups", "explain", group).text
+    active.join()
+    other.end_join()
+    assert text.endswith("now: PreparingRebalance; the rebalance under way is told here when it is over\n")
+
+
+@keeps_history
+def test_a_group_that_never_had_members_has_not_rebalanced(ottla: Ottla, records: str, group: str) -> None:
+    ottla("groups", "reset-offsets", group, "--topic", records, "--to-earliest", "--execute")
+    result = ottla("groups", "explain", group)
+    assert result.code == 0
+    assert "it has not rebalanced yet" in result.text
+
+
+@pytest.mark.skipif(not outside, reason="needs a broker that keeps no history")
+def test_a_broker_that_keeps_no_history_is_told_from_a_quiet_group(
+    ottla: Ottla, member: Callable[..., Member], topic: str, group: str
+) -> None:
+    give_all(member("worker", topic))
+    result = ottla("groups", "explain", group)
+    assert result.code == 1
+    assert "keeps no history of rebalances. Ottla's broker does" in result.err
+
+
+def rebalance(**changes: object) -> HistoryValue:
+    fields: dict[str, object] = {
+        "number": 7,
+        "generation": 3,
+        "outcome": history.STABLE,
+        "protocol": "range",
+        "started_at": 1_700_000_000_000,
+        "joined_at": 1_700_000_003_100,
+        "ended_at": 1_700_000_003_150,
+        "members": 2,
+        "leader": ALICE.member_id,
+        "triggers": (Trigger(history.MEMBER_JOINED, 1_700_000_000_000, BOB),),
+        "triggers_left_out": 0,
+        "late": (),
+        "partitions_kept": 1,
+        "partitions_moved": 0,
+        "moves": (),
+    }
+    return HistoryValue(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def lines(value: HistoryValue, **options: str) -> list[str]:
+    return [re.sub(r" +", " ", line).strip() for line in rebalance_lines(value, Names((), [value]), **options)][1:]
+
+
+def test_long_lists_end_with_what_was_left_out() -> None:
+    moves = (
+        PartitionMove("t", 0, ALICE.member_id, BOB.member_id),
+        PartitionMove("t", 1, None, ALICE.member_id),
+        PartitionMove("t", 2, ALICE.member_id, BOB.member_id),
+    )
+    triggers = (Trigger(history.SESSION_EXPIRED, 1_700_000_001_500, ALICE),)
+    value = rebalance(triggers=triggers, triggers_left_out=4, moves=moves, partitions_moved=9)
+    assert lines(value) == [
+        "because session expired: alice-0f8fad5b on 10.0.0.1, 1.5 s later",
+        "and 4 more",
+        "waited 3.1 s for joins, 50 ms for the leader's assignment",
+        "members 2, assignor range, leader alice-0f8fad5b",
+        "moved 9 partitions, 1 kept",
+        "alice-0f8fad5b -> xTd8a22y t:0,2",
+        "nobody -> alice-0f8fad5b t:1",
+        "and 6 more",
+    ]
+
+
+def test_late_members_are_named() -> None:
+    late = (Latecomer(ALICE, 3_000, removed=False), Latecomer(BOB, 125_000, removed=True))
+    assert lines(rebalance(late=late))[2:4] == [
+        "late alice-0f8fad5b on 10.0.0.1 came after 3.0 s",
+        "bob-xTd8a22y (static member i-1) on 10.0.0.2 did not come within 2 min 5 s and was removed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "generation", "kind", "expected"),
+    [
+        (history.STABLE, 3, "", "generation 3, stable after 3.1 s"),
+        (history.STABLE, 3, CONSUMER, "epoch 3, stable after 3.1 s"),
+        (history.EMPTY, 4, "", "generation 4, nobody was left after 3.1 s"),
+        (history.UNCHANGED, 3, "", "generation 3 stays: no rebalance was needed"),
+        ("something new", -1, "", "no generation, something new after 3.1 s"),
+    ],
+)
+def test_the_first_line_tells_how_it_ended(outcome: str, generation: int, kind: str, expected: str) -> None:
+    value = rebalance(outcome=outcome, generation=generation)
+    first = next(rebalance_lines(value, Names((), [value]), kind))
+    assert first.startswith("#7 ")
+    assert first.endswith(expected)
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    value = rebalance(joined_at=-1, members=0, leader="", protocol="", triggers=(), partitions_kept=0)
+    assert lines(value) == ["because of something that was not recorded"]
+    assert lines(rebalance(joined_at=-1))[-1] == "moved nothing; all of 1 partition kept"
