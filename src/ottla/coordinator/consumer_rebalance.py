@@ -106,7 +106,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         leaving = [member for member in change.leaving if member.member_id in self.members]
         name = self.preferred_assignor(leaving, change.after)
         assignor = self.assignors.get(name or "") or next(iter(self.assignors.values()))
-        topics_of = {member_id: self.topics_of(member) for member_id, member in members.items()}
+        topics_of = self.topics_of_all(members)
         new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
         for member_id, partitions in new_target.items():
             if self.target.get(member_id) != partitions:
