@@ -1,7 +1,7 @@
 """A model of a consumer of the classic protocol, as the Java client behaves: eager, with a heartbeat of its own.
 
-What it believes to own is recorded, for the invariants to look at. It can crash, be paused (everything that it
-would do happens when it wakes, be that too late), and come back.
+What it believes to own is recorded, for the invariants to look at. It can crash, be paused (everything that it would do
+happens when it wakes, be that too late), be busy (its heartbeats go on, while it does not poll) and come back.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ class ClassicMember:
         self.group_id = group_id
         self.name = name
         self.instance_id = instance_id
-        self.session_timeout = world.random.choice([6_000, 10_000, 10_000])
+        self.session_timeout = world.random.choice([6_000, 10_000, 10_000, 10_000 if instance_id is None else 45_000])
         self.rebalance_timeout = world.random.choice([8_000, 20_000, 30_000])
-        self.is_old = world.random.random() < 0.2
+        # A static leader of an old client that restarts does not learn that it leads: nobody would see the topic grow.
+        self.is_old = instance_id is None and world.random.random() < 0.2
         self.protocols = world.random.choice([("range",), ("range", "roundrobin"), ("roundrobin", "range")])
         self.is_alive = True
         self.paused_until = 0
+        self.busy_until = 0
         self.state = "joining"
         self.fatal: str | None = None
         self.member_id = ""
@@ -49,6 +51,7 @@ class ClassicMember:
         self.observers: list[Callable[[ClassicMember], None]] = []
         """Told whenever it believes to own something new."""
         self._epoch = 0
+        self._rejoin_is_due = False
         self._connect()
         self._join()
         for interval, task in ((HEARTBEAT, self._heartbeat), (COMMIT, self._commit), (METADATA, self._look_at_topic)):
@@ -75,6 +78,10 @@ class ClassicMember:
     def pause(self, duration: int) -> None:
         self.world.say(f"{self} is paused for {duration} ms")
         self.paused_until = max(self.paused_until, self.world.now + duration)
+
+    def be_busy(self, duration: int) -> None:
+        self.world.say(f"{self} is busy for {duration} ms")
+        self.busy_until = max(self.busy_until, self.world.now + duration)
 
     def leave(self) -> None:
         """Close in order: tell the group."""
@@ -134,7 +141,8 @@ class ClassicMember:
         """Do something after the back-off, unless something else was begun meanwhile."""
         self._epoch += 1
         epoch = self._epoch
-        self.world.after(BACKOFF, self._when_awake(lambda: task() if epoch == self._epoch else None))
+        delay = max(BACKOFF, self.busy_until - self.world.now)
+        self.world.after(delay, self._when_awake(lambda: task() if epoch == self._epoch else None))
 
     def _call(self, name: str, request: Any, on_answer: Callable[[Any], None], timeout: int = REQUEST_TIMEOUT) -> None:
         connection = self.connection
@@ -151,6 +159,18 @@ class ClassicMember:
     # ── join ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _rejoin(self, reason: str) -> None:
+        """Give everything up and join, once the application polls; until then it works on and commits."""
+        if self.busy_until > self.world.now:
+            if not self._rejoin_is_due:
+                self._rejoin_is_due = True
+                self.world.after(self.busy_until - self.world.now, self._when_awake(lambda: self._rejoin_now(reason)))
+        else:
+            self._rejoin_now(reason)
+
+    def _rejoin_now(self, reason: str) -> None:
+        self._rejoin_is_due = False
+        if self.state != "stable":
+            return
         self.world.say(f"{self} joins again: {reason}")
         self._commit()
         self.state = "joining"
@@ -205,8 +225,10 @@ class ClassicMember:
         if self.leads and not response.skip_assignment:
             self.partitions_seen = self.world.partitions
             assignments = _assign([member.member_id for member in response.members], self.partitions_seen)
-        thinking = self.world.random.choice([0, 0, 0, 200, 2_000]) if self.leads else 0
-        self.world.after(thinking, self._when_awake(self._sync_with(assignments)))
+        thinking = self.world.random.choice([0, 0, 0, 200, 2_000, 12_000]) if self.leads else 0
+        self.world.after(
+            max(thinking, self.busy_until - self.world.now), self._when_awake(self._sync_with(assignments))
+        )
 
     def _sync_with(self, assignments: tuple[m.MemberAssignment, ...]) -> Callable[[], None]:
         epoch = self._epoch

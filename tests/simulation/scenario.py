@@ -34,8 +34,9 @@ class Scenario:
         self.world.weather = Weather(
             lost=self.random.choice([0, 0.01, 0.05]),
             slow=self.random.choice([0, 0.02, 0.1]),
-            append_fails=self.random.choice([0, 0, 0.05]),
+            append_fails=self.random.choice([0, 0, 0.15]),
         )
+        self.world.log_fails = self.world.weather.append_fails > 0
         for _ in range(self.random.randrange(2, 6)):
             self._start_member()
         self._schedule_churn()
@@ -47,7 +48,7 @@ class Scenario:
     # ── churn ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _schedule_churn(self) -> None:
-        self.world.after(self.random.expovariate(1 / 6_000), self._something)
+        self.world.after(self.random.expovariate(1 / 5_000), self._something)
 
     def _something(self) -> None:
         if self.world.now >= START + CHURN:
@@ -56,6 +57,7 @@ class Scenario:
             (4, self._start_member),
             (4, self._crash),
             (3, self._pause),
+            (3, self._be_busy),
             (3, self._leave),
             (2, self._restart_broker),
             (2, self._double),
@@ -89,6 +91,10 @@ class Scenario:
     def _pause(self) -> None:
         if member := self._anybody():
             member.pause(self.random.choice([1_000, 5_000, 15_000, 40_000]))
+
+    def _be_busy(self) -> None:
+        if member := self._anybody():
+            member.be_busy(self.random.choice([5_000, 15_000, 40_000]))
 
     def _leave(self) -> None:
         if member := self._anybody():
@@ -135,6 +141,7 @@ class Scenario:
         self._start_broker()
         for member in self._alive():
             member.paused_until = min(member.paused_until, self.world.now)
+            member.busy_until = min(member.busy_until, self.world.now)
         for group_id in self.groups:
             if not any(member.group_id == group_id for member in self._alive()):
                 self._start_member(group_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.simulation.run import run_seed
 from tests.simulation.scenario import Scenario
 

@@ -82,6 +82,7 @@ class World:
         self.random = Random(seed)
         self.now = START
         self.weather = Weather()
+        self.log_fails = False
         self.log: list[tuple[bytes, bytes | None]] = []
         self.partitions = 4
         self.trace: deque[str] = deque(maxlen=400)
@@ -90,7 +91,6 @@ class World:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._ids = count(1)
-        self._connections: set[Connection] = set()
         self._on_close: dict[Connection, Callable[[], None]] = {}
         self.is_up = False
         self.start_broker()
@@ -142,7 +142,7 @@ class World:
         self.say("the broker is killed")
         self.is_up = False
         self.parked.clear()
-        for connection in list(self._connections):
+        for connection in list(self._on_close):
             self.close(connection)
 
     def _apply(self, name: str, request: Any, outcome: Outcome[Any, Any], *, may_fail: bool = True) -> None:
@@ -183,18 +183,14 @@ class World:
 
     def connect(self, on_close: Callable[[], None]) -> Connection:
         connection = Connection()
-        self._connections.add(connection)
         self._on_close[connection] = on_close
         return connection
 
     def close(self, connection: Connection, *, tell: bool = True) -> None:
         """Close a connection; its client learns of it a little later, unless it was the one who closed it."""
-        if connection not in self._connections:
-            return
+        on_close = self._on_close.pop(connection, None)
         connection.is_open = False
-        self._connections.discard(connection)
-        on_close = self._on_close.pop(connection)
-        if tell:
+        if tell and on_close is not None:
             self.after(self.random.uniform(1, 50), on_close)
 
     def _latency(self) -> float:

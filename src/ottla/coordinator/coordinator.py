@@ -346,7 +346,8 @@ class Coordinator:
         Whoever was to be answered by it is told to try again; what was to happen in time is set once more.
         """
         fx = Effects(now=now)
-        for group_id in {record.key.group_id for record in outcome.records if not isinstance(record.key, r.UnknownKey)}:
+        keys = (record.key for record in outcome.records)
+        for group_id in dict.fromkeys(key.group_id for key in keys if not isinstance(key, r.UnknownKey)):
             if isinstance(group := self.groups.get(group_id), ClassicGroup):
                 group.rearm(fx)
         for token, answer in outcome.answers.items():

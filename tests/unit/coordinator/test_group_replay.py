@@ -12,6 +12,7 @@ from group_context import (
     assignment,
     heartbeat_timer,
     protocols,
+    subscription,
 )
 
 from ottla import errors
@@ -111,6 +112,24 @@ def test_offsets_of_brokers_of_long_ago_are_read(context: GroupContext) -> None:
     assert context.committed() == m.FetchedPartition("orders", 0, 8, -1, "old")
     context.coordinator.replay(r.CoordinatorRecord(key, None))
     assert context.committed().offset == -1
+
+
+def test_a_member_that_changed_its_protocol_and_timeouts_is_loaded_as_it_was_last(context: GroupContext) -> None:
+    a, b = context.stable("a", "b", protocols=protocols("range", "roundrobin"))
+    for member_id in (a, b):
+        context.join(
+            member_id,
+            protocols=protocols("roundrobin", metadata=subscription("payments")),
+            session_timeout=20_000,
+            rebalance_timeout=40_000,
+        )
+    context.settle([a, b])
+    before = context.group.record(context.group.assignments)
+    context.restart()
+    assert context.group.record(context.group.assignments) == before
+    assert {member.session_timeout for member in context.group.members.values()} == {20_000}
+    assert context.group.is_subscribed("payments")
+    assert not context.group.is_subscribed("orders")
 
 
 def test_a_log_compacted_to_its_last_records_gives_the_same_state(context: GroupContext) -> None:
