@@ -148,6 +148,8 @@ class World:
     def _apply(self, name: str, request: Any, outcome: Outcome[Any, Any], *, may_fail: bool = True) -> None:
         records = outcome.records
         if records and may_fail and self.random.random() < self.weather.append_fails:
+            if self.random.random() < 0.5:  # A runner may have set the timers by then, or not.
+                self._set_timers(outcome)
             fired = request if name == "fire" else None
             self._set_and_answer(self.coordinator.append_failed(outcome, fired=fired, now=self.now))
             raise AppendFailed
@@ -160,13 +162,16 @@ class World:
             observe(name, request, outcome)
 
     def _set_and_answer(self, outcome: Outcome[Any, Any]) -> None:
+        self._set_timers(outcome)
+        for token, answer in outcome.answers.items():
+            self._answer(token, answer)
+
+    def _set_timers(self, outcome: Outcome[Any, Any]) -> None:
         for timer in outcome.timers:
             if timer.at is None:
                 self.timers.cancel(timer.key)
             else:
                 self.timers.set(timer.key, timer.at)
-        for token, answer in outcome.answers.items():
-            self._answer(token, answer)
 
     def _answer(self, token: Hashable, answer: Any) -> None:
         waiting = self.parked.pop(token, None)
