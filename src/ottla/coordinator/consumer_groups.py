@@ -6,7 +6,7 @@ heartbeat makes becomes one of the shard's when its records are replayed, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +27,7 @@ from ottla.coordinator.consumer_messages import (
     DescribedConsumerGroup,
     NamedPartitions,
 )
-from ottla.coordinator.consumer_migration import after_downgrade, upgrade
+from ottla.coordinator.consumer_migration import DowngradedGroup, upgrade
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard
 
@@ -148,12 +148,6 @@ class ConsumerGroups:
                 if any(group.is_subscribed(name) for name in names):
                     group.topics_changed()
 
-    def downgraded(self, key: tuple[Hashable, ...], fx: Effects) -> None:
-        """The timer `DOWNGRADED` has run out: the classic group that its key names has just been made."""
-        trigger = key[2]
-        assert trigger is None or isinstance(trigger, r.Trigger)
-        after_downgrade(self.shard.groups.get(str(key[1])), trigger, fx)
-
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _replayed(self, group_id: str, *, create: bool) -> ConsumerGroup | None:
@@ -173,10 +167,13 @@ class ConsumerGroups:
         group = self._replayed(key.group_id, create=value is not None)
         if group is None:
             return
-        if value is None:
-            del self.shard.groups[key.group_id]
-        else:
+        if value is not None:
             group.replay_metadata(value)
+        elif group.is_downgraded:
+            # The record after this one says what it is now.
+            self.shard.groups[key.group_id] = DowngradedGroup(self.shard, key.group_id, now=0)
+        else:
+            del self.shard.groups[key.group_id]
 
     def _replay_partition_metadata(
         self, key: r.ConsumerGroupPartitionMetadataKey, value: r.ConsumerGroupPartitionMetadataValue | None, _: int

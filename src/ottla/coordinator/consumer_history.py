@@ -18,7 +18,9 @@ from ottla.coordinator.group import Shard, TopicInfo
 from ottla.types import Millis
 
 REVOCATION_TIMED_OUT = "revocation timed out"
-"""A kind of trigger that classic groups have not: a member did not give up its partitions in time."""
+NEVER_REJOINED = "member never joined again"
+"""Kinds of triggers that classic groups have not: a member did not give up its partitions in time, and one of the
+classic protocol did not do as its heartbeat told it."""
 
 
 @dataclass(slots=True)

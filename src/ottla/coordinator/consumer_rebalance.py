@@ -56,6 +56,8 @@ class ConsumerRebalance(ExplainedConsumerState):
         self.assignors = assignors
         """The first is the default."""
         self.sessions: dict[str, Session] = {}
+        self.is_downgraded = False
+        """The records that make a classic group of it are being written."""
         self.asked_to_join: set[str] = set()
         """Members of the classic protocol that were told to join again."""
         self._checked_epoch: int | None = None
@@ -155,12 +157,17 @@ class ConsumerRebalance(ExplainedConsumerState):
 
     # ── fencing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def fence(self, members: Sequence[Member], kind: str, fx: Effects, reason: str = "") -> None:
+    def fence(
+        self, members: Sequence[Member], kind: str, fx: Effects, reasons: Mapping[str, str] | None = None
+    ) -> None:
         """Remove members and raise the epoch; those who stay get their partitions at their next heartbeats."""
         if not members:
             return
+        reasons = reasons or {}
         if can_downgrade(self, members):
-            self._downgrade_without(members, r.Trigger(kind, fx.now, members[-1].who, reason), fx)
+            last = members[-1]
+            trigger = r.Trigger(kind, fx.now, last.who, reasons.get(last.member_id, ""))
+            self._downgrade_without(members, trigger, fx)
             return
         for member in members:
             self.write_removal(member.member_id, fx)
@@ -169,7 +176,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         self.raise_epoch(self.group_epoch + 1, metadata_hash(names, self.shard.topics()), fx)
         for member in members:
             self.forget_timers(member.member_id, fx)
-            self.trigger(kind, fx, member.who, reason)
+            self.trigger(kind, fx, member.who, reasons.get(member.member_id, ""))
         if len(members) == len(self.members):
             self.finish_empty(self.group_epoch + 1, fx)
 
@@ -183,7 +190,7 @@ class ConsumerRebalance(ExplainedConsumerState):
     def _downgrade_without(self, leaving: Sequence[Member], trigger: r.Trigger, fx: Effects) -> None:
         gone = {member.member_id for member in leaving}
         staying = [member for member in self.members.values() if member.member_id not in gone]
-        downgrade(self, staying, self.target, trigger, fx)
+        downgrade(self, staying, trigger, fx)
 
     # ── the whole group ───────────────────────────────────────────────────────────────────────────────────────────
 
