@@ -83,9 +83,10 @@ def read(log: Log, offset: int, max_bytes: int, end_offset: int, min_one_batch: 
     limit = segment.size
     if end_offset < log_end_offset:
         limit = _position_of_end(log, segment, position, end_offset)
-    if segment.verification is not None and position < limit:
-        segment.verification.prepare(segment)
-        limit = segment.verification.limit(segment, position, limit)
+    verification = segment.verification
+    if verification is not None and position < limit:
+        verification.prepare(segment)
+        limit = verification.limit(segment, position, limit)
     if limit - position > max_bytes:
         limit = _cut(log, segment, position, max_bytes, min_one_batch)
     elif limit == segment.size:

@@ -197,8 +197,9 @@ class Segment:
 
     def verify(self) -> None:
         """Check the bytes that a `SegmentUnverified` was about. Safe in any thread."""
-        if self.verification is not None:
-            self.verification.verify_wanted(self)
+        verification = self.verification
+        if verification is not None:
+            verification.verify_wanted(self)
 
     def boundary(self, position: int, limit: int) -> int:
         """A boundary of batches as near to `limit` as the index knows one in (position, limit]; 0 if it knows none."""
