@@ -156,6 +156,7 @@ def test_files_of_an_unknown_topic_are_set_aside_however_long_its_name_is(tmp_pa
             client.close()
         (tmp_path / "metadata.journal").unlink()
         async with running(tmp_path):
-            assert len(list(tmp_path.glob("x*-stray"))) == 2
+            pass
 
     run(scenario())
+    assert len(list(tmp_path.glob("x*-stray"))) == 2
