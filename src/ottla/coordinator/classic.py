@@ -340,6 +340,9 @@ class ClassicGroup(ClassicRebalance):
             self.touch(member, fx)
         if len(self.members) > self.shard.config.group_max_size:
             self.prepare_rebalance(r.Trigger(history.GROUP_TOO_LARGE, fx.now), fx)
+        elif self.members and self.leader is None:
+            # It was a consumer group, and the broker stopped before anybody led it.
+            self.prepare_rebalance(r.Trigger(history.PROTOCOL_CHANGED, fx.now), fx)
 
     def delete(self, fx: Effects) -> None:
         """Write the tombstones of the group and of its history. The timers of members to be find nobody."""
