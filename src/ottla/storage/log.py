@@ -26,7 +26,7 @@ from ottla.storage.open_files import FileCache
 from ottla.storage.producers import BatchRecord, Marker, ProducerEntry
 from ottla.storage.reading import OffsetAndTimestamp, Places, Slice
 from ottla.storage.recovery import LoadedLog, RecoveryReport
-from ottla.storage.replay import recall_batches
+from ottla.storage.replay import aborted_entry, recall_batches
 from ottla.storage.scanning import MAX_RELATIVE_OFFSET
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
@@ -230,15 +230,7 @@ class Log:
         elif marker is not None:
             completed = self.producers.complete(header, marker, offset)
             if completed is not None and completed.aborted:
-                stable = self.producers.first_undecided_offset()
-                self.segments.active.add_aborted(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        last_offset + 1 if stable is None else stable,
-                    )
-                )
+                self.segments.active.add_aborted(aborted_entry(completed, self.producers))
 
     def _segment_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
         """The segment that takes the next `size` bytes: the active one, or a new one if that is full or old."""
