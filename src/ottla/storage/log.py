@@ -172,14 +172,18 @@ class Log:
         base_offset = offset = self.log_end_offset
         if records.readonly:
             records = memoryview(bytearray(records))
+        by_broker = self._rules.log_append_time
         for position, header in batches:
             stamp(records, position, base_offset=offset, leader_epoch=leader_epoch)
+            if by_broker:
+                stamp_log_append_time(records, position, now)
             offset += header.last_offset_delta + 1
-        newest = max(header.max_timestamp for _, header in batches)
+        newest = now if by_broker else max(header.max_timestamp for _, header in batches)
         segment = self._segment_for(len(records), newest, offset - 1, now)
         start, offset = segment.write(records), base_offset
         for (position, header), marker in zip(batches, markers, strict=True):
-            self._note(segment, header, marker, offset, header.max_timestamp, start + position)
+            time = now if by_broker else header.max_timestamp
+            self._note(segment, header, marker, offset, time, start + position)
             offset += header.last_offset_delta + 1
         return self._written(base_offset, leader_epoch, now)
 

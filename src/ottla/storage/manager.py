@@ -216,6 +216,12 @@ class LogManager:
         if remove_at is not None:
             self.delete_later([str(renamed)], at=remove_at)
 
+    @property
+    def damaged_ranges(self) -> int:
+        """How many damaged stretches of log files are known: 0 on healthy disks."""
+        checks = (segment.verification for log in self.logs.values() for segment in log.segments)
+        return sum(len(check.damages) for check in checks if check is not None)
+
     # ── what logs ask for ───────────────────────────────────────────────────────────────────────────────
 
     def rolled(self, log: Log) -> None:

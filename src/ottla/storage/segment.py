@@ -122,7 +122,10 @@ class Segment:
         """The log file, opened now if it was not; keep the result to keep it open."""
         file = self.file
         if file is None:
-            file = self.file = OpenFile(self.path)
+            try:
+                file = self.file = OpenFile(self.path)
+            except OSError as error:
+                raise KafkaStorageError(f"cannot open {self.path}: {error.strerror}") from error
             self._cache.admit(self)
         file.used = True
         return file
