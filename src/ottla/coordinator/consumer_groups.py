@@ -34,7 +34,14 @@ from ottla.coordinator.group import CLASSIC, Shard
 
 def default_assignors(names: Iterable[str]) -> tuple[Assignor, ...]:
     """Return the assignors of ``group.consumer.assignors``, the first is the default."""
-    return tuple(BY_NAME[name]() for name in names)
+    chosen = tuple(names)
+    unknown = [name for name in chosen if name not in BY_NAME]
+    if unknown or not chosen:
+        raise errors.ConfigError(
+            f"group.consumer.assignors: there is no assignor {unknown or 'at all'}; those by name are "
+            f"{', '.join(BY_NAME)}. One of your own is given to the coordinator as an object."
+        )
+    return tuple(BY_NAME[name]() for name in chosen)
 
 
 class ConsumerGroups:
@@ -133,7 +140,7 @@ class ConsumerGroups:
             group_state=group.state,
             group_epoch=group.group_epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=group.preferred_assignor() or next(iter(self.assignors)),
+            assignor_name=group.preferred_assignor() or group.default_assignor,
             members=tuple(_described(member, group, names) for member in group.members.values()),
         )
 

@@ -34,6 +34,7 @@ class ExplainedConsumerState(ConsumerState):
 
     def __init__(self, shard: Shard, group_id: str) -> None:
         super().__init__(shard, group_id)
+        self.default_assignor = shard.config.group_consumer_assignors[0]
         self._rebalance: _Rebalance | None = None
         self._known_topics: dict[str, TopicInfo] = {}
         """What the metadata hash was last computed of, to tell what has changed."""
@@ -76,7 +77,7 @@ class ExplainedConsumerState(ConsumerState):
             self.shard.histories.next_number(self.group_id),
             outcome=outcome,
             generation=epoch,
-            protocol=self.preferred_assignor() or self.shard.config.group_consumer_assignors[0],
+            protocol=self.preferred_assignor() or self.default_assignor,
             members=len(target),
             leader="",
             before=self._rebalance.before,

@@ -54,7 +54,7 @@ class ConsumerRebalance(ExplainedConsumerState):
     def __init__(self, shard: Shard, group_id: str, assignors: Mapping[str, Assignor]) -> None:
         super().__init__(shard, group_id)
         self.assignors = assignors
-        """The first is the default."""
+        self.default_assignor = next(iter(assignors))
         self.sessions: dict[str, Session] = {}
         self.is_downgraded = False
         """The records that make a classic group of it are being written."""
@@ -107,7 +107,8 @@ class ConsumerRebalance(ExplainedConsumerState):
             target[change.after.member_id] = target.pop(change.replaces.member_id, {})
         leaving = [member for member in change.leaving if member.member_id in self.members]
         name = self.preferred_assignor(leaving, change.after)
-        assignor = self.assignors.get(name or "") or next(iter(self.assignors.values()))
+        # A member may still ask for one that the broker had before.
+        assignor = self.assignors.get(name or "") or self.assignors[self.default_assignor]
         topics_of = self.topics_of_all(members)
         new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
         for member_id, partitions in new_target.items():
