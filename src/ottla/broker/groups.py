@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.groups")
 Response = TypeVar("Response")
 READ_AT_ONCE = 1 << 20
+#: Where a group belongs is computed letter by letter; it is kept for names that are not just there to fill memory.
+LONGEST_KEPT = 128
+_partition_for = lru_cache(1 << 14)(partition_for)
 
 
 def answer_of(outcome: Outcome[Any, Response]) -> Response:
@@ -164,7 +168,8 @@ class Groups:
     def _shard(self, group_id: str) -> Shard:
         if not self._shards:
             raise errors.CoordinatorNotAvailable("No group has a coordinator yet: ask FindCoordinator first.")
-        shard = self._shards[partition_for(group_id, len(self._shards))]
+        find = _partition_for if len(group_id) <= LONGEST_KEPT else partition_for
+        shard = self._shards[find(group_id, len(self._shards))]
         if not shard.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"The group '{group_id}' is being loaded.")
         return shard
