@@ -40,6 +40,8 @@ class AnyMember(Protocol):
     @property
     def is_running(self) -> bool: ...
 
+    def begin_to_leave(self) -> None: ...
+
     def leave(self) -> None: ...
 
 
@@ -71,6 +73,14 @@ class Feed:
     def _delivered(self, error: object, _: object) -> None:
         if error is not None:
             self.problems.append(str(error))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Produce to so many partitions of a topic from now on."""
+        until(lambda: self._knows(topic, partitions), f"the producer knows of {partitions} partitions")
+        self.topics[topic] = partitions
+
+    def _knows(self, topic: str, partitions: int) -> bool:
+        return len(self._producer.list_topics(topic, REQUEST_TIMEOUT).topics[topic].partitions) == partitions
 
     def close(self) -> None:
         self._stop.set()
@@ -133,15 +143,18 @@ class Scenario:
         member.leave()
 
     def forget(self, member: AnyMember) -> None:
-        """The member is dead or fenced: nothing is expected of it any more."""
+        """The member is dead, or about to be fenced: nothing is expected of it any more."""
         self.members.remove(member)
+        self.owners.give(member.options.client_id, self.partitions)
 
     def close(self) -> None:
         if self._feed is not None:
             self._feed.close()
-        for member in self._all:
-            if member.is_running:
-                member.leave()
+        running = [member for member in self._all if member.is_running]
+        for member in running:
+            member.begin_to_leave()
+        for member in running:
+            member.leave()
 
     # ── what must be true ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,7 +164,16 @@ class Scenario:
 
     def settle(self, timeout: float = SETTLE_SECONDS, *, balanced: bool = True) -> dict[str, frozenset[TP]]:
         """Wait until every partition has exactly one owner; who owns what, by client id."""
-        until(lambda: self._unsettled(balanced) == "", f"{self.group} settles", timeout)
+        seen: list[str] = []
+
+        def is_settled() -> bool:
+            seen[:] = [self._unsettled(balanced)]
+            return seen == [""]
+
+        try:
+            until(is_settled, f"{self.group} settles", timeout)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {seen}") from None
         assert self.owners.conflicts == []
         return {member.options.client_id: member.owned for member in self.members}
 
@@ -162,7 +184,7 @@ class Scenario:
         owned = [member.owned for member in self.members]
         counts = Counter(tp for each in owned for tp in each)
         if set(counts) != self.partitions or max(counts.values(), default=1) != 1:
-            return f"owned by members: {counts}"
+            return f"owned by members: {[sorted(each) for each in owned]}"
         sizes = sorted(map(len, owned))
         if balanced and sizes and sizes[-1] - sizes[0] > len(self.topics):
             return f"unbalanced: {sizes}"
@@ -191,7 +213,7 @@ class Scenario:
         """The topic has more partitions from now on, or is new."""
         self.topics[topic] = partitions
         if self._feed is not None:
-            self._feed.topics[topic] = partitions
+            self._feed.grow(topic, partitions)
 
     def finish(self, *, exactly_once: bool = True) -> None:
         """Every record produced has been read: once, or at least once."""

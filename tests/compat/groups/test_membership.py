@@ -63,7 +63,9 @@ def test_members_with_different_subscriptions(make_scenario: MakeScenario, kind:
     group = make_scenario(2, 2)
     one, other = group.topics
     group.feed()
-    both, single = group.join(kind), group.join(kind, topics=(other,))
+    both = group.join(kind)
+    group.settle()
+    single = group.join(kind, topics=(other,))
     owned = group.settle(balanced=False)
     assert {tp.topic for tp in owned[single.options.client_id]} <= {other}
     assert {tp for tp in owned[both.options.client_id] if tp.topic == one} == {(one, 0), (one, 1)}
