@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from .conftest import MakeTopic
@@ -96,7 +96,7 @@ def test_the_end_of_a_partition_is_told(bootstrap_servers: str, make_topic: Make
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "enable.partition.eof": True}
     made = Consumer(config)
     made.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-    messages = []
+    messages: list[Message] = []
     while len(messages) < 3:
         message = made.poll(DEADLINE)
         assert message is not None

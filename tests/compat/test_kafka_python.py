@@ -1,4 +1,4 @@
-"""What only kafka-python's admin client asks of a broker: log directories, producers, topic ids, pages of partitions."""
+"""What only kafka-python's admin client asks of a broker: log directories, producers, topic ids, partition pages."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from .clients.base import TP, Client, ClientError, Code
+from .clients.base import TP, Client, ClientError, Code, Message
 from .conftest import MakeTopic
 from .waiting import take
 
@@ -180,7 +180,7 @@ def test_an_offset_out_of_range(client: Client, make_topic: MakeTopic, reset: st
     elif reset == "earliest":
         assert [message.offset for message in take(consumer, 6)] == [4, 5, 6, 7, 8, 9]
     else:
-        messages = []
+        messages: list[Message] = []
         while not messages:  # one of these comes after the reset to the end
             producer.send(topic, b"new").result()
             messages = consumer.poll(0.2)

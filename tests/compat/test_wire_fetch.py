@@ -132,7 +132,8 @@ def test_how_long_a_fetch_waits(topic: Fetching) -> None:
     took, parts = timed(topic, (0, 0), max_wait=400, min_bytes=1_000_000)
     assert 0.35 < took < 5
     assert parts == [Part(0, 0, 1, size)]
-    for at_once in ({"min_bytes": 0, "max_wait": 20_000}, {"max_wait": 0}):
+    waits: list[dict[str, Any]] = [{"min_bytes": 0, "max_wait": 20_000}, {"max_wait": 0}]
+    for at_once in waits:
         took, parts = timed(topic, (1, 0), **at_once)
         assert took < 5
         assert parts == [Part(1, 0, 0, 0)]
@@ -164,7 +165,7 @@ def test_a_session_tells_only_what_is_new(topic: Fetching) -> None:
     assert topic.fetch([(0, 0), (1, 0), (2, 0)], session_epoch=0, max_wait=0) == (0, everything)
     session = topic.session_id
     assert session > 0
-    here = {"session_id": session, "max_wait": 0}
+    here: dict[str, Any] = {"session_id": session, "max_wait": 0}
     assert topic.fetch(session_epoch=1, **here) == (0, [Part(0, 0, 1, size)])  # not read on: told again
     assert topic.fetch([(0, 1)], session_epoch=2, **here) == (0, [])
     assert topic.session_id == session
@@ -185,7 +186,7 @@ def test_a_session_wakes_up_for_any_of_its_partitions(topic: Fetching, bootstrap
 
 def test_a_session_forgets_and_learns_partitions(topic: Fetching) -> None:
     topic.fetch([(0, 0), (1, 0)], session_epoch=0, max_wait=0)
-    here = {"session_id": topic.session_id, "max_wait": 0}
+    here: dict[str, Any] = {"session_id": topic.session_id, "max_wait": 0}
     for partition in range(PARTITIONS):
         size = topic.append(partition)
     assert topic.fetch([(2, 0)], forget=[0], session_epoch=1, **here) == (0, [Part(1, 0, 1, size), Part(2, 0, 1, size)])

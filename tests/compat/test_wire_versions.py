@@ -285,6 +285,7 @@ def test_describe_configs(wire: Wire, make_topic: MakeTopic) -> None:
 
 def test_configs_are_altered(wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic()
+    configs: list[dict[str, Any]]
     for version in served(wire, "alter_configs"):
         configs = [{"name": "flush.ms", "value": str(1000 + version)}]
         resource = {"resource_type": TOPIC, "resource_name": topic, "configs": configs}

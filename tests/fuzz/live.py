@@ -22,6 +22,7 @@ from typing import Any, Self
 from tests.crash.broker_process import BrokerProcess
 from tests.wire import Wire, read_log
 
+from ottla.broker.handlers import HANDLERS
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.records import Compression, Record, encode_batch
@@ -83,6 +84,7 @@ class Live:
             self.broker.start()
             self._log_size = self.broker.log_file.stat().st_size
             self._write_kept()
+            self._find_coordinator()
             self.tidy_up()
             self.health = Health(self.broker.port)
         except BaseException:
@@ -175,7 +177,8 @@ class Live:
         """Delete all topics but the kept one, and create the victims as they should be."""
         with Wire(self.broker.port) as wire:
             asked: dict[str, Any] = {"topics": None, "allow_auto_topic_creation": False}
-            names = [topic.name for topic in wire.call(ApiKey.METADATA, 8, asked).topics if topic.name != KEPT]
+            topics = wire.call(ApiKey.METADATA, 8, asked).topics
+            names = [topic.name for topic in topics if topic.name != KEPT and not topic.is_internal]
             wire.call(ApiKey.DELETE_TOPICS, 4, {"topic_names": names, "timeout": 30_000})
             brokers = [{"resource_type": 4, "resource_name": name, "configs": []} for name in ("", "1")]
             wire.call(ApiKey.ALTER_CONFIGS, 1, {"resources": brokers, "validate_only": False})
@@ -183,6 +186,12 @@ class Live:
             topics = wire.call(ApiKey.METADATA, 12, {**asked, "include_topic_authorized_operations": False}).topics
             self.world.topic_ids = {topic.name: topic.topic_id for topic in topics}
             self.world.broker_id = wire.call(ApiKey.METADATA, 8, asked).brokers[0].node_id
+
+    def _find_coordinator(self) -> None:
+        """Make the topic of the groups: it is there for good once somebody asks for it."""
+        if ApiKey.FIND_COORDINATOR in HANDLERS:
+            with Wire(self.broker.port) as wire:
+                wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "group-0", "key_type": 0})
 
     def _write_kept(self) -> None:
         with Wire(self.broker.port) as wire:

@@ -54,6 +54,8 @@ ODD_NAMES = [
     "fuzz_0",
 ]
 
+GROUPS = ["group-0", "group-1", "group-2", "", "g" * 300, "ä"]
+
 
 class Piece(NamedTuple):
     """A part of a message: `fixed`, `length` (of what follows it) or `data`."""
@@ -230,6 +232,28 @@ _MEANINGFUL: dict[str, Callable[[Generator], Any]] = {
     "configuration_keys": lambda g: g.rng.choice(CONFIGS)[0],
     "client_software_name": lambda g: g.rng.choice(["fuzz", "", " ", "a" * 1000]),
     "client_software_version": lambda g: g.rng.choice(["1.0", "", "\n"]),
+    "group_id": lambda g: g.rng.choice(GROUPS),
+    "groups": lambda g: g.rng.choice(GROUPS),
+    "group_ids": lambda g: g.rng.choice(GROUPS),
+    "groups_names": lambda g: g.rng.choice(GROUPS),
+    "key": lambda g: g.rng.choice(GROUPS),
+    "coordinator_keys": lambda g: g.rng.choice(GROUPS),
+    "key_type": lambda g: g.one_of(0, 0, 0, 1, 2, 9),
+    "member_id": lambda g: g.rng.choice(["", "", "m-1", "x" * 40]),
+    "group_instance_id": lambda g: g.rng.choice([None, None, "i-1"]),
+    "generation_id": lambda g: g.one_of(-1, -1, 0, 1),
+    "generation_id_or_member_epoch": lambda g: g.one_of(-1, -1, 0, 1),
+    "member_epoch": lambda g: g.one_of(0, 0, 1, -1, -2, 7),
+    "session_timeout": lambda g: g.one_of(6000, 10_000, 0, -1),
+    "rebalance_timeout": lambda g: g.one_of(0, 50, 50, -1),
+    "protocol_type": lambda g: g.rng.choice(["consumer", "consumer", "connect", ""]),
+    "protocol_name": lambda g: g.rng.choice(["range", "range", "other"]),
+    "server_assignor": lambda g: g.rng.choice([None, None, "uniform", "range", "none"]),
+    "subscribed_topic_names": Generator.topic,
+    "subscribed_topic_regex": lambda g: g.rng.choice(["", "fuzz-.*", "(", "(a+)+$", "x" * 500]),
+    "committed_offset": Generator.offset,
+    "committed_leader_epoch": lambda g: g.one_of(-1, 0, 5),
+    "committed_metadata": lambda g: g.rng.choice([None, "", "m", "m" * 5000]),
 }
 
 

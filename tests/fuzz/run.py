@@ -19,13 +19,15 @@ from . import decoders
 from .heavy import heavy_inputs
 from .inputs import Input, Inputs
 from .live import Broken, Live
+from .storm import Storm
 
 CHECK_EVERY = 1000
 TIDY_EVERY = 500
 MAX_GROWTH = 64 * 1024 * 1024
-MAX_FILES = 12
+MAX_FILES = 70  # each partition that groups are in has one; a leak would be of thousands
 HEAVY_PATIENCE = 60.0
 RESTART_INPUTS = 150
+STORM_SECONDS = 2.0
 
 
 def fuzz(live: Live, seed: int, count: int) -> None:
@@ -47,9 +49,10 @@ def fuzz(live: Live, seed: int, count: int) -> None:
 
 
 def fuzz_over_restarts(live: Live, seed: int, count: int) -> None:
-    """Leave hostile batches in the logs, restart with and without recovery, and read."""
+    """Leave hostile batches in the logs, restart with and without recovery, and read; many connections at once."""
     inputs = Inputs(seed, live.world)
     for number, kill in enumerate((True, False)):
+        Storm(live.broker.port, seed + number).run(STORM_SECONDS)
         for following in range(RESTART_INPUTS):
             live.throw(inputs[count + number * RESTART_INPUTS + following])
         live.restart(kill=kill)

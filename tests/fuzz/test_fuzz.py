@@ -56,12 +56,7 @@ def test_a_broker_under_fire_stays_what_it_is(live: Live) -> None:
 
 @pytest.mark.timeout(180)
 def test_large_and_exploding_inputs_are_survived(live: Live) -> None:
-    chosen = (
-        "gzip bomb, compacted",
-        "zstd bomb, compacted",
-        "Metadata, 1,999,950 items",
-        "CreateTopics, to be refused",
-    )
+    chosen = ("gzip bomb, compacted", "zstd bomb, compacted", "Metadata, 1,999,950 items")
     baseline = live.resources()
     for input_ in heavy_inputs(live.world, chosen):
         assert live.throw(input_, patience=60.0) != "waits"

@@ -24,7 +24,8 @@ CONTESTED = -2
 
 def sorted_members(members: Collection[str]) -> list[str]:
     """Return the member ids in the order that decides between equals."""
-    return sorted(members, key=java_order)
+    is_plain = all(map(str.isascii, members))
+    return sorted(members) if is_plain else sorted(members, key=java_order)
 
 
 def settle_claims(partitions_per_topic: Mapping[str, int], claims: Sequence[tuple[int, Partitions]]) -> Owners:
@@ -57,8 +58,8 @@ def balance(
     """Return the partitions of each member, in the order that ``topics_of`` and ``owners`` have."""
     if not topics_of:
         return []
-    subscribed = [frozenset(topics) & partitions_per_topic.keys() for topics in topics_of]
-    topics = sorted(topic for topic in frozenset().union(*subscribed) if partitions_per_topic[topic])
+    subscribed = _existing(partitions_per_topic, topics_of)
+    topics = sorted(topic for topic in frozenset().union(*set(subscribed)) if partitions_per_topic[topic])
     counts = [partitions_per_topic[topic] for topic in topics]
     flat = [owners.get(topic) or [NOBODY] * count for topic, count in zip(topics, counts, strict=True)]
     if all(each == subscribed[0] for each in subscribed):
@@ -68,6 +69,15 @@ def balance(
         wanted = [sorted(number[topic] for topic in each if topic in number) for each in subscribed]
         given = balance_unequal(wanted, flat)
     return [{topics[topic]: sorted(numbers) for topic, numbers in each.items()} for each in given]
+
+
+def _existing(partitions_per_topic: Mapping[str, int], topics_of: Sequence[Collection[str]]) -> list[frozenset[str]]:
+    """Return what each member subscribes to of what there is. Members often share one and the same list."""
+    known: dict[int, frozenset[str]] = {}
+    for topics in topics_of:
+        if id(topics) not in known:
+            known[id(topics)] = frozenset(topic for topic in topics if topic in partitions_per_topic)
+    return [known[id(topics)] for topics in topics_of]
 
 
 def _balance_equal(members: int, owners: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:

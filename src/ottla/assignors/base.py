@@ -8,11 +8,11 @@ Partitions are given per topic, as on the wire: ``{"orders": [0, 1], "users": [3
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
-Partitions: TypeAlias = Mapping[str, Sequence[int]]
+Partitions: TypeAlias = Mapping[str, Collection[int]]
 """Partition numbers by topic."""
 
 NO_GENERATION = -1

@@ -21,9 +21,9 @@ async def alter(
 ) -> None:
     """Change the configs of a resource by what ``topic`` or ``broker`` makes of the present ones."""
     if resource_type == TOPIC:
-        await _alter_topic(node, name, topic, validate_only=validate_only)
+        await node.changes.run(_alter_topic(node, name, topic, validate_only=validate_only))
     elif resource_type == BROKER:
-        await _alter_broker(node, name, broker, validate_only=validate_only)
+        await node.changes.run(_alter_broker(node, name, broker, validate_only=validate_only))
     else:
         raise errors.InvalidRequest(f"Resources of the type {resource_type} have no configs here.")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla import errors
+from ottla.broker.changes import Changes
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.instruments import Instruments
 from ottla.broker.partition import Partition
@@ -61,6 +62,7 @@ class Node:
         self.on_config_change: Callable[[], None] = lambda: None
         # Topics are created, changed and deleted one after the other; clients ask for the same one at the same time.
         self.topics_lock = asyncio.Lock()
+        self.changes = Changes()
 
     @property
     def id(self) -> int:

@@ -196,6 +196,7 @@ class BrokerServer:
         for server in self._servers:
             await server.stop()
         if self._node is not None:
+            await self._node.changes.finish()
             self._node.runner.close()
             self._node.groups.close()
         if self._logs is not None:

@@ -24,10 +24,14 @@ async def create_topic(
     """Create a topic with its logs; raises the Kafka error that says why not."""
     check_topic_name(name)
     effective_topic_config(node.config, configs)
+    if validate_only:
+        node.metadata.create_topic(name, uuid4(), partitions, configs, now=node.clock.now())
+        return Topic(name, uuid4(), partitions, configs)
+    return await node.changes.run(_create_topic(node, name, partitions, configs))
+
+
+async def _create_topic(node: Node, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
     async with node.topics_lock:
-        if validate_only:
-            node.metadata.create_topic(name, uuid4(), partitions, configs, now=node.clock.now())
-            return Topic(name, uuid4(), partitions, configs)
         await node.runner.run(node.metadata.create_topic, name, uuid4(), partitions, configs)
         topic = node.metadata.topics[name]
         await open_partitions(node, topic)
@@ -56,10 +60,14 @@ async def ensure_internal_topic(node: Node, name: str, partitions: int, configs:
 
 async def add_partitions(node: Node, name: str, partitions: int, *, validate_only: bool) -> None:
     """Raise the number of partitions of a topic."""
+    if validate_only:
+        node.metadata.add_partitions(name, partitions, now=node.clock.now())
+    else:
+        await node.changes.run(_add_partitions(node, name, partitions))
+
+
+async def _add_partitions(node: Node, name: str, partitions: int) -> None:
     async with node.topics_lock:
-        if validate_only:
-            node.metadata.add_partitions(name, partitions, now=node.clock.now())
-            return
         await node.runner.run(node.metadata.add_partitions, name, partitions)
         await open_partitions(node, node.metadata.topics[name])
     await node.groups.topic_changed(name)
@@ -69,6 +77,10 @@ async def delete_topic(node: Node, name: str) -> None:
     """Delete a topic; its files go later, in the background."""
     if not node.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled("Topics cannot be deleted: delete.topic.enable is false.")
+    await node.changes.run(_delete_topic(node, name))
+
+
+async def _delete_topic(node: Node, name: str) -> None:
     async with node.topics_lock:
         await node.runner.run(node.metadata.delete_topic, name)
         partitions = node.partitions.pop(name, [])

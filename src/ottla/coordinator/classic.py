@@ -14,7 +14,7 @@ from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic_rebalance import HEARTBEAT, JOIN, SYNC, ClassicRebalance
+from ottla.coordinator.classic_rebalance import SYNC, ClassicRebalance
 from ottla.coordinator.classic_state import Member
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.transitions import State
@@ -342,10 +342,8 @@ class ClassicGroup(ClassicRebalance):
         """Write the tombstone, and cancel the timers of members to be."""
         fx.write(r.GroupMetadataKey(self.group_id), None)
         self.shard.histories.delete_group(self.group_id, fx)
-        for key in (JOIN, SYNC):
-            fx.cancel_timer((key, self.group_id))
-        for member_id in (*self.members, *self.pending):
-            fx.cancel_timer((HEARTBEAT, self.group_id, member_id))
+        for member_id in self.pending:
+            self.forget_session(member_id, fx)
 
     def unload(self, fx: Effects) -> None:
         """Send everybody who waits to the new coordinator."""

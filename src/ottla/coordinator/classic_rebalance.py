@@ -44,8 +44,11 @@ class ClassicRebalance(ClassicState):
         """The member was heard of: its session lasts for another session timeout, or for the given one."""
         member.deadline = fx.now + (member.session_timeout if timeout is None else timeout)
         if member.timer_at is None or member.timer_at > member.deadline:
-            member.timer_at = member.deadline
-            fx.set_timer((HEARTBEAT, self.group_id, member.member_id), member.deadline)
+            self._arm_session(member, fx)
+
+    def _arm_session(self, member: Member, fx: Effects) -> None:
+        member.timer_at = member.deadline
+        fx.set_timer((HEARTBEAT, self.group_id, member.member_id), member.deadline)
 
     def forget_session(self, member_id: str, fx: Effects) -> None:
         fx.cancel_timer((HEARTBEAT, self.group_id, member_id))
@@ -271,13 +274,25 @@ class ClassicRebalance(ClassicState):
         elif key[0] == SYNC and self.state in (State.COMPLETING_REBALANCE, State.STABLE):
             self._sync_timer(fx)
 
+    def rearm(self, fx: Effects) -> None:
+        """Set every timer again: the last ones came with records that the log did not take."""
+        for member in (*self.members.values(), *self.pending.values()):
+            self._arm_session(member, fx)
+        if self.state is State.PREPARING_REBALANCE:
+            wait = self.rebalance_timeout
+            if self.initial_delay_left is not None:
+                wait = self.shard.config.group_initial_rebalance_delay_ms
+            fx.set_timer((JOIN, self.group_id), fx.now + wait)
+        elif self.pending_sync:
+            fx.set_timer((SYNC, self.group_id), fx.now + self.rebalance_timeout)
+
     def _session_timer(self, member_id: str, fx: Effects) -> None:
         member = self.members.get(member_id) or self.pending.get(member_id)
         if member is None:
             return
         member.timer_at = None
         if member.deadline > fx.now:
-            self.touch(member, fx, member.deadline - fx.now)
+            self._arm_session(member, fx)
         elif member_id in self.pending:
             self.drop(member_id)
             self.maybe_complete_join(fx)

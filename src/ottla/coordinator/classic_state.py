@@ -302,20 +302,29 @@ class ClassicState:
         self.static_members.clear()
         self._support.clear()
         for recorded in value.members:
-            member = known.get(recorded.member_id) or _loaded(recorded, value.protocol or "")
+            member = known.get(recorded.member_id)
+            # A live member knows more protocols than the record; one that an earlier record told of may know another.
+            if member is None or (value.protocol, recorded.subscription) not in member.protocols:
+                member = _loaded(recorded, value.protocol or "")
             member.assignment = recorded.assignment
+            member.session_timeout = recorded.session_timeout
+            member.rebalance_timeout = _rebalance_timeout(recorded)
             self.add(member)
         self.pending_sync &= self.members.keys()
 
 
+def _rebalance_timeout(recorded: r.MemberMetadata) -> Millis:
+    """The first version of the record has none."""
+    return recorded.session_timeout if recorded.rebalance_timeout == -1 else recorded.rebalance_timeout
+
+
 def _loaded(recorded: r.MemberMetadata, protocol: str) -> Member:
-    timeout = recorded.rebalance_timeout if recorded.rebalance_timeout != -1 else recorded.session_timeout
     return Member(
         recorded.member_id,
         recorded.group_instance_id,
         recorded.client_id,
         recorded.client_host,
-        timeout,
+        _rebalance_timeout(recorded),
         recorded.session_timeout,
         (m.MemberProtocol(protocol, recorded.subscription),),
         recorded.assignment,

@@ -170,9 +170,17 @@ class ConsumerGroup(ClassicMembers):
         """Nothing waits here: the consumer protocol answers at once."""
 
 
+_NOTHING = (None, None, None, None)
+
+
 def _changed_by(member: Member, request: ConsumerHeartbeatRequest) -> Member:
     """Return the member as the request says that it is now; what is None stays."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    told = (request.rack_id, names, regex, request.server_assignor)
+    is_same_client = (request.client_id, request.client_host) == (member.client_id, member.client_host)
+    is_same_member = request.instance_id == member.instance_id and member.classic is None
+    if told == _NOTHING and request.rebalance_timeout == -1 and is_same_client and is_same_member:
+        return member  # A heartbeat as most are.
     return replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,

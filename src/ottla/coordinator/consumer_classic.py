@@ -6,7 +6,7 @@ the member's epoch, nobody leads. A heartbeat tells them to join again when ther
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -118,7 +118,7 @@ class ClassicMembers(ConsumerMembership):
             before = self.known_static(request.group_instance_id, member_id)
         return Change(before, _joined(before, request, subscription), replaces)
 
-    def _by_id(self, partitions: Mapping[str, Sequence[int]]) -> dict[UUID, frozenset[int]]:
+    def _by_id(self, partitions: Mapping[str, Collection[int]]) -> dict[UUID, frozenset[int]]:
         topics = self.shard.topics()
         return {
             topics[name].topic_id: frozenset(numbers)

@@ -106,7 +106,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         leaving = [member for member in change.leaving if member.member_id in self.members]
         name = self.preferred_assignor(leaving, change.after)
         assignor = self.assignors.get(name or "") or next(iter(self.assignors.values()))
-        topics_of = {member_id: self.topics_of(member) for member_id, member in members.items()}
+        topics_of = self.topics_of_all(members)
         new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
         for member_id, partitions in new_target.items():
             if self.target.get(member_id) != partitions:
@@ -139,7 +139,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         if updated != member:
             self.write_current(updated, fx)
             if updated.classic is None:
-                self._set_rebalance_timer(updated, fx)
+                self._set_rebalance_timer(member, updated, fx)
         return updated
 
     def write_member(self, member: Member, fx: Effects) -> None:
@@ -224,11 +224,12 @@ class ConsumerRebalance(ExplainedConsumerState):
         self.sessions[member_id] = Session(deadline, deadline)
         fx.set_timer((SESSION, self.group_id, member_id), deadline)
 
-    def _set_rebalance_timer(self, member: Member, fx: Effects) -> None:
-        key = (REBALANCE, self.group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            fx.set_timer(key, fx.now + member.rebalance_timeout)
-        else:
+    def _set_rebalance_timer(self, before: Member, after: Member, fx: Effects) -> None:
+        """Members of the classic protocol have other timers: to join again, and to sync."""
+        key = (REBALANCE, self.group_id, after.member_id)
+        if after.state is MemberState.UNREVOKED_PARTITIONS:
+            fx.set_timer(key, fx.now + after.rebalance_timeout)
+        elif before.state is MemberState.UNREVOKED_PARTITIONS:
             fx.cancel_timer(key)
 
     def forget_timers(self, member_id: str, fx: Effects) -> None:
@@ -254,5 +255,5 @@ class ConsumerRebalance(ExplainedConsumerState):
         """After a restart every member has a whole session, and those that revoke their whole time."""
         for member in self.members.values():
             self.touch(member.member_id, self.session_timeout_of(member), fx)
-            if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
-                self._set_rebalance_timer(member, fx)
+            if member.classic is None:
+                self._set_rebalance_timer(member, member, fx)

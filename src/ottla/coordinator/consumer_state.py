@@ -7,7 +7,7 @@ them, so that a heartbeat of one member does not look at all the others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -96,6 +96,17 @@ class ConsumerState:
         """Return the names that a member subscribes to; an expression that is not resolved yet matches nothing."""
         resolved = self.resolved.get(member.subscribed_topic_regex)
         return frozenset(member.subscribed_topic_names).union(resolved.topics if resolved is not None else ())
+
+    def topics_of_all(self, members: Mapping[str, Member]) -> dict[str, frozenset[str]]:
+        """Return the names that each member subscribes to; members that subscribe to the same share one set."""
+        known: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
+        found = {}
+        for member_id, member in members.items():
+            subscription = (member.subscribed_topic_names, member.subscribed_topic_regex)
+            if subscription not in known:
+                known[subscription] = self.topics_of(member)
+            found[member_id] = known[subscription]
+        return found
 
     def topic_ids_of(self, member: Member) -> frozenset[UUID]:
         topics = self.shard.topics()

@@ -52,6 +52,8 @@ class SubscribedConsumerGroup(ConsumerRebalance):
     def update_regex(self, before: Member, after: Member, fx: Effects) -> RegexChange:
         """Take note of a member's expression, and ask for the resolution of all if it is time to."""
         old, new = before.subscribed_topic_regex, after.subscribed_topic_regex
+        if not (old or new or self.regexes):
+            return RegexChange.NONE
         change = RegexChange.NONE if old == new else self._replace_regex(old, new, fx)
         is_new = old != new and bool(new) and not self.regexes[new]
         counts = Counter(self.regexes)
@@ -100,7 +102,9 @@ class SubscribedConsumerGroup(ConsumerRebalance):
         for regex in self.regexes:
             pattern = Pattern(regex)
             matched = tuple(sorted(name for name in topics if pattern.matches(name)))
-            changed |= matched != (self.resolved[regex].topics if regex in self.resolved else ())
+            # Also if a new one matches nothing: its members may have had partitions by another subscription, which
+            # nobody would get otherwise. (Kafka does not raise the epoch then.)
+            changed |= regex not in self.resolved or matched != self.resolved[regex].topics
             names.update(matched)
             value = r.ConsumerGroupRegularExpressionValue(matched, self._topics_created_at, fx.now)
             fx.write(r.ConsumerGroupRegularExpressionKey(self.group_id, regex), value)

@@ -11,9 +11,12 @@ from hashlib import blake2b
 from uuid import UUID
 
 from ottla import errors
-from ottla.assignors import Assignment, Assignor, Subscription
+from ottla.assignors import Assignment, Assignor, RangeAssignor, Subscription, UniformAssignor
 from ottla.coordinator.consumer_member import Member, Partitions
 from ottla.coordinator.group import TopicInfo
+
+_OUR_OWN = (UniformAssignor, RangeAssignor)
+"""Their results need no check: tests have seen to that."""
 
 
 def metadata_hash(names: Iterable[str], topics: Mapping[str, TopicInfo]) -> int:
@@ -35,11 +38,13 @@ def compute_target(
     epoch: int,
 ) -> dict[str, Partitions]:
     """Return the new target of each member, from their subscriptions and their present targets."""
-    names = sorted(name for name in frozenset().union(*topics_of.values()) if name in topics)
+    # Most members subscribe to the same: what follows from a subscription is made once.
+    existing = {names: sorted(name for name in names if name in topics) for names in set(topics_of.values())}
+    names = sorted(frozenset().union(*existing.values()))
     name_of = {topics[name].topic_id: name for name in names}
     subscriptions = {
         member_id: Subscription(
-            topics=sorted(name for name in topics_of[member_id] if name in topics),
+            topics=existing[topics_of[member_id]],
             owned_partitions=_by_name(target.get(member_id, {}), name_of),
             generation=epoch - 1,
             group_instance_id=member.instance_id,
@@ -50,7 +55,8 @@ def compute_target(
     partitions_per_topic = {name: topics[name].partitions for name in names}
     try:
         assignments = assignor.assign(partitions_per_topic, subscriptions)
-        _check(assignments, partitions_per_topic, topics_of)
+        if type(assignor) not in _OUR_OWN:
+            _check(assignments, partitions_per_topic, topics_of)
     except Exception as error:
         # The assignor may be anybody's code: its mistakes are told to the member, and the group keeps its target.
         raise errors.UnknownServerError(
@@ -59,8 +65,8 @@ def compute_target(
     return {member_id: _by_id(assignments.get(member_id), topics) for member_id in members}
 
 
-def _by_name(partitions: Partitions, name_of: Mapping[UUID, str]) -> dict[str, list[int]]:
-    return {name_of[topic_id]: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in name_of}
+def _by_name(partitions: Partitions, name_of: Mapping[UUID, str]) -> dict[str, frozenset[int]]:
+    return {name_of[topic_id]: numbers for topic_id, numbers in partitions.items() if topic_id in name_of}
 
 
 def _by_id(assignment: Assignment | None, topics: Mapping[str, TopicInfo]) -> dict[UUID, frozenset[int]]:

@@ -114,7 +114,7 @@ class Offsets:
     def delete_partitions(self, partitions: Iterable[TopicPartition], fx: Effects) -> None:
         """Write tombstones in every group for partitions that are no more."""
         places = [(partition.topic, partition.partition) for partition in partitions]
-        for group_id in {*self._committed, *self._open}:
+        for group_id in dict.fromkeys((*self._committed, *self._open)):
             self.delete(group_id, places, fx)
 
     def expire(self, group_id: str, is_subscribed: Callable[[str], bool], is_expired: IsExpired, fx: Effects) -> bool:

@@ -38,7 +38,8 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the answers."""
 
     __slots__ = (
-        "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "_writing", "buffer", "client_host",
+        "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "_writing", "buffer",
+        "client_host",
         "client_port", "client_software", "filled", "frame_hint", "last_active", "on_close", "receiving_since",
         "session",
     )  # fmt: skip
@@ -184,20 +185,18 @@ class Connection:
             return not self._closed
         if isinstance(answer, Buffer):
             return self._send(answer)
-        # Earlier answers do not wait for this one; what the socket does not take goes before it later.
-        if self._outgoing and not self._flush() and self._closed:
-            return False
         self._busy = True
         self._pause()
         self._task = asyncio.ensure_future(answer, loop=self._loop)
         self._task.add_done_callback(self._answered)
+        # Earlier answers do not wait for this one; what the socket does not take goes before it later.
+        if self._outgoing:
+            self._flush()
         return False
 
     def _answered(self, task: asyncio.Future[Answer]) -> None:
         self._task = None
-        if self._closed:
-            if not task.cancelled():
-                task.exception()
+        if self._closed and task.cancelled():
             return
         try:
             answer = task.result()
@@ -208,7 +207,7 @@ class Connection:
             self._server.report_failure(self, error)
             self.close("a request could not be handled")
             return
-        if answer is not None and not self._put(answer):
+        if self._closed or (answer is not None and not self._put(answer)):
             return
         # Where earlier answers still wait for the socket, `_writable` sends this one after them and goes on.
         if not self._writing and (not self._outgoing or self._flush()):
@@ -274,7 +273,7 @@ class Connection:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Close the connection, with one line in the log if there is a reason."""
+        """Close the connection, with one line in the log if there is a reason. What it waits for is cancelled."""
         if self._closed:
             return
         self._closed = True

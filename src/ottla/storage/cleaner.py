@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from ottla.storage.cleaning_job import CleanedSegment, CleaningJob, SourceSegmen
 from ottla.storage.files import CLEANED, OFFSET_INDEX, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, file_name, remove_files
 from ottla.storage.log import Log
 from ottla.storage.segment import Segment
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis
 
 if TYPE_CHECKING:
     from ottla.storage.manager import LogManager
@@ -137,14 +138,14 @@ class Cleaner:
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
-        self._uncleanable: set[TopicPartition] = set()
+        self._uncleanable: weakref.WeakSet[Log] = weakref.WeakSet()
         """Logs in which compaction failed: damage does not go away, and is reported once."""
 
     def next_candidate(self, *, now: Millis) -> Candidate | None:
         """The dirtiest log that is due."""
         candidates = []
         for topic_partition, log in self._manager.logs.items():
-            if not log.config.is_compacted or log.closed or topic_partition in self._uncleanable:
+            if not log.config.is_compacted or log.closed or log in self._uncleanable:
                 continue
             clean_offset = self._manager.cleaner_offsets.get(topic_partition)
             found = candidate(log, clean_offset, self._manager.high_watermark(log), now=now)
@@ -206,11 +207,13 @@ class Cleaner:
                     cleaned.records_kept, cleaned.records_read,
                 )  # fmt: skip
             return True
+        if log.closed:
+            return False  # deleted meanwhile; a new log may have its name by now
         if "clean_offset" in answer:
             self._manager.cleaner_offsets[log.topic_partition] = answer["clean_offset"]
             self._manager.write_cleaner_offsets()
         else:
-            self._uncleanable.add(log.topic_partition)
+            self._uncleanable.add(log)
             _LOGGER.error("%s is not compacted any more until a restart: %s", log.topic_partition, answer["error"])
         return False
 

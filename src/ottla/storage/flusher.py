@@ -17,14 +17,14 @@ class Flusher:
         self._running: weakref.WeakKeyDictionary[Log, asyncio.Task[None]] = weakref.WeakKeyDictionary()
 
     async def flushed(self, log: Log, offset: int) -> None:
-        """Return once everything below `offset` is on disk; KafkaStorageError if the disk refuses."""
-        while log.recovery_point < offset:
+        """Return once everything below `offset` is on disk, or deleted; KafkaStorageError if the disk refuses."""
+        while log.recovery_point < offset and not log.closed:
             await self._join(log, complete_only=False)
 
     async def complete_segments_flushed(self, log: Log) -> None:
         """Return once the segments are on disk that are no longer written to."""
         end_offset = log.segments.active.base_offset
-        while log.recovery_point < end_offset:
+        while log.recovery_point < end_offset and not log.closed:
             await self._join(log, complete_only=True)
 
     async def _join(self, log: Log, *, complete_only: bool) -> None:
@@ -39,6 +39,8 @@ class Flusher:
         # The rest of what this turn of the loop appends should be in it as well.
         await asyncio.sleep(0)
         try:
+            if log.closed:
+                return
             job = log.begin_flush(complete_only=complete_only)
             await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
             log.complete_flush(job)

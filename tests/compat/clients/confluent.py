@@ -208,8 +208,12 @@ def _message(message: LibraryMessage) -> base.Message:
         kind == TIMESTAMP_LOG_APPEND_TIME,
         message.key(),
         message.value(),
-        tuple(message.headers() or ()),
+        tuple(_pairs(message.headers())),
     )
+
+
+def _pairs(headers: Any) -> list[tuple[str, bytes | None]]:
+    return list(headers or ())
 
 
 def _one(futures: Mapping[Any, Future[Any]]) -> Any:
@@ -270,7 +274,7 @@ class Admin(base.Admin):
         return self._describe_configs(ConfigResource(ResourceType.BROKER, str(node_id)))
 
     def _describe_configs(self, resource: ConfigResource) -> dict[str, base.ConfigValue]:
-        entries: dict[str, ConfigEntry] = _one(self._admin.describe_configs([resource]))
+        entries: dict[str, Any] = _one(self._admin.describe_configs([resource]))
         default = ConfigSource.DEFAULT_CONFIG.value
         return {
             name: base.ConfigValue(e.value, e.source == default, bool(e.is_read_only), bool(e.is_sensitive))

@@ -85,3 +85,15 @@ def test_a_request_about_more_things_than_a_cluster_has_closes_the_connection(br
     with Wire(broker.bootstrap_servers) as wire:
         wire.send(ApiKey.DELETE_TOPICS, 4, {"topic_names": ["t"] * 200_001, "timeout": 1000})
         assert wire.is_closed()
+
+
+def test_offsets_may_be_kept_for_ever(wire: Wire) -> None:
+    """The end of a retention that long does not fit into the record that would hold it."""
+    wire.create_topic("committed")
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
+    request = {
+        "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "retention_time": 2**63 - 1,
+        "topics": [{"name": "committed", "partitions": [partition]}],
+    }  # fmt: skip
+    assert wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "g", "key_type": 0}).error_code == 0
+    assert wire.call(ApiKey.OFFSET_COMMIT, 2, request).topics[0].partitions[0].error_code == 0

@@ -121,17 +121,22 @@ class GroupContext:
     def run(self, operation: Callable[..., Outcome[r.CoordinatorRecord, Any]], *args: Any, **kwargs: Any) -> Call:
         outcome = operation(*args, **kwargs, now=self.now)
         if self.append_fails and outcome.records:
+            fired = args[0] if operation == self.coordinator.fire else None
+            self._apply(self.coordinator.append_failed(outcome, fired=fired, now=self.now))
             raise AppendFailed
         for record in outcome.records:
             self.log.append(encode(record))
             self.coordinator.replay(record)
+        self._apply(outcome)
+        return Call(outcome, self.answers)
+
+    def _apply(self, outcome: Outcome[r.CoordinatorRecord, Any]) -> None:
         for timer in outcome.timers:
             if timer.at is None:
                 self.timers.cancel(timer.key)
             else:
                 self.timers.set(timer.key, timer.at)
         self.answers.update(outcome.answers)
-        return Call(outcome, self.answers)
 
     def sleep(self, duration: int) -> list[Expired]:
         """Let time pass; return the timers that ran out and did something, in order."""

@@ -12,6 +12,7 @@ from group_context import (
     assignment,
     heartbeat_timer,
     protocols,
+    subscription,
 )
 
 from ottla import errors
@@ -113,6 +114,24 @@ def test_offsets_of_brokers_of_long_ago_are_read(context: GroupContext) -> None:
     assert context.committed().offset == -1
 
 
+def test_a_member_that_changed_its_protocol_and_timeouts_is_loaded_as_it_was_last(context: GroupContext) -> None:
+    a, b = context.stable("a", "b", protocols=protocols("range", "roundrobin"))
+    for member_id in (a, b):
+        context.join(
+            member_id,
+            protocols=protocols("roundrobin", metadata=subscription("payments")),
+            session_timeout=20_000,
+            rebalance_timeout=40_000,
+        )
+    context.settle([a, b])
+    before = context.group.record(context.group.assignments)
+    context.restart()
+    assert context.group.record(context.group.assignments) == before
+    assert {member.session_timeout for member in context.group.members.values()} == {20_000}
+    assert context.group.is_subscribed("payments")
+    assert not context.group.is_subscribed("orders")
+
+
 def test_a_log_compacted_to_its_last_records_gives_the_same_state(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     context.commit("orders", 0, 1, member_id=a, generation_id=1)
@@ -153,14 +172,15 @@ def test_an_assignment_that_could_not_be_written_is_given_to_nobody_and_can_be_b
     a, _ = context.enter("a")
     b, _ = context.enter("b")
     context.wait_for_generation()
-    context.sync(b)
+    told = context.sync(b)
     given = (m.MemberAssignment(a, b"A"), m.MemberAssignment(b, b"B"))
     context.append_fails = True
     with pytest.raises(AppendFailed):
         context.sync(a, assignments=given)
     context.append_fails = False
+    assert told.response == m.SyncResponse(error_code=errors.CoordinatorNotAvailable.code)
     assert context.state == "CompletingRebalance"
-    # Both were told that the coordinator is not available: they join and sync again.
+    # Both join and sync again.
     assert context.join(a).response.generation_id == context.join(b).response.generation_id == 1
     waiting = context.sync(b)
     assert context.sync(a, assignments=given).response.assignment == b"A"
@@ -177,6 +197,32 @@ def test_a_group_whose_end_could_not_be_written_takes_new_members(context: Group
     b, joined = context.enter("b")
     assert joined.response.generation_id == 2
     context.settle([b])
+
+
+def test_a_group_whose_end_could_not_be_written_tries_again(context: GroupContext) -> None:
+    context.stable("a")
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.sleep(SESSION)
+    with pytest.raises(AppendFailed):
+        context.sleep(500)
+    context.append_fails = False
+    context.sleep(500)
+    assert (context.state, context.group.generation) == ("Empty", 2)
+    context.restart()
+    assert (context.state, context.group.generation) == ("Empty", 2)
+
+
+def test_expiry_goes_on_after_the_log_did_not_take_it(context: GroupContext) -> None:
+    context.run(context.coordinator.loaded)
+    context.commit(retention_time=1_000)
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.sleep(600_000)
+    context.append_fails = False
+    context.sleep(1_000)
+    assert context.committed().offset == -1
+    assert context.timers.next_deadline() is not None
 
 
 def test_a_static_member_whose_return_could_not_be_written_leaves_the_old_one_in_place(context: GroupContext) -> None:
@@ -200,12 +246,31 @@ def test_a_commit_that_could_not_be_written_never_was(context: GroupContext) -> 
     assert context.committed().offset == 1
 
 
-def test_a_group_that_could_not_be_created_can_be_joined_all_the_same(context: GroupContext) -> None:
+@pytest.mark.parametrize("known_ids", [True, False])
+def test_a_group_that_could_not_be_created_can_be_joined_all_the_same(context: GroupContext, known_ids: bool) -> None:
     context.append_fails = True
     with pytest.raises(AppendFailed):
-        context.join(client_id="a")
+        context.join(client_id="a", requires_known_member_id=known_ids)
     context.append_fails = False
-    a, joined = context.enter("a", protocols=protocols("range"))
-    context.sleep(60_000)
+    b, joined = context.enter("b", protocols=protocols("range"))
+    context.sleep(10_000)
     assert joined.response.generation_id == 1
-    assert joined.response.leader == a
+    assert b in context.group.members
+
+
+def test_a_member_that_expired_while_the_log_failed_is_removed_all_the_same(context: GroupContext) -> None:
+    a, _ = context.enter("a")
+    b, _ = context.enter("b")
+    context.wait_for_generation()
+    context.sync(b)
+    context.sleep(SESSION - 1)
+    context.heartbeat(a)
+    context.sleep(1)  # The timer of b runs out while its sync waits.
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.sync(a)
+    context.append_fails = False
+    context.sleep(SESSION - 1)
+    context.heartbeat(a)
+    context.sleep(1)
+    assert set(context.group.members) == {a}

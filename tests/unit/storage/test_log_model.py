@@ -159,7 +159,8 @@ class LogModel(RuleBasedStateMachine):
         assert safe <= end <= self.end
         self.records = self.records[:end]
         # A log that ends before its start offset starts there, and knows no producers.
-        self.forget_sequences_from(0 if end == self.start else end)
+        empty = any("starts empty" in note for report in self.store.report.logs for note in report.notes)
+        self.forget_sequences_from(0 if empty else end)
 
     def forget_sequences_from(self, end: int) -> None:
         for producer, batches in self.sequences.items():

@@ -12,6 +12,8 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.OFFSET_COMMIT
+#: Added to the time of the commit it still fits into the 64 bits that the record has for it.
+LONGEST_RETENTION = 2**62
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -44,7 +46,7 @@ def _wish(call: Call, request: Struct, offsets: tuple[OffsetToCommit, ...]) -> C
         member_id=request.member_id,
         generation_id=request.generation_id_or_member_epoch,
         group_instance_id=request.group_instance_id,
-        retention_time=request.retention_time,
+        retention_time=min(request.retention_time, LONGEST_RETENTION),
         api_version=call.api_version,
         offsets=offsets,
     )

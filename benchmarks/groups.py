@@ -1,0 +1,174 @@
+"""Consumer groups beside Apache Kafka: `python -m benchmarks.groups`.
+
+Both brokers run on this machine in the same run, taking turns, under our own load generator over real sockets. The
+table shows both, the ratio and the target of each ratio; every repetition goes to benchmarks/results/ as JSON. Both
+brokers have Kafka's defaults but for `CONFIG`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import (
+    apache_kafka,
+    groups_classic,
+    groups_commits,
+    groups_consumer,
+    groups_idle,
+    groups_wire,
+    ottla_broker,
+)
+from benchmarks.peer import Peer
+from benchmarks.report import Report
+from ottla.protocol.apis import ApiKey
+from ottla.runtime.loops import LOOP_NAME
+
+RESULTS = Path(__file__).resolve().parent / "results"
+CONFIG = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1_000,
+    **groups_consumer.CONFIG,
+}
+Run = Callable[[list[Peer], Report, argparse.Namespace], Coroutine[Any, Any, None]]
+
+
+class GroupsReport(Report):
+    """The report of these benchmarks: no librdkafka in it, and a name of its own for its file."""
+
+    def heading(self) -> str:
+        about = self.about
+        who = f"Apache Kafka {about['kafka']}, Python {about['python']}, {about['loop']}"
+        return f"{about['cpus']} x {about['cpu_model']}, {about['memory_gb']} GB, {about['system']}; {who}"
+
+    def write(self, folder: Path) -> Path:
+        written = super().write(folder)
+        return written.rename(folder / f"groups-{datetime.now(UTC):%Y%m%d-%H%M%S}.json")
+
+
+def main() -> None:
+    options = parse()
+    report = GroupsReport({"kafka": apache_kafka.KAFKA_VERSION, "loop": LOOP_NAME})
+    make_peers = choose_peers(options)
+    begin = time.monotonic()
+    try:
+        for name in options.only:
+            with contextlib.ExitStack() as stack:
+                peers = [stack.enter_context(make(CONFIG)) for make in make_peers]
+                groups_wire.run(BENCHMARKS[name](peers, report, options))
+    finally:
+        if report.measures:
+            print(f"\n{report.heading()}\n\n{report.table()}")
+            print(f"\nWritten to {report.write(RESULTS)} after {time.monotonic() - begin:.0f} s.")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure consumer groups beside Apache Kafka on this machine.")
+    parser.add_argument("--quick", action="store_true", help="few and short repetitions: a look, not a verdict")
+    parser.add_argument("--only", action="append", choices=list(BENCHMARKS), help="only this one (may be repeated)")
+    parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
+    parser.add_argument("--without-ottla", action="store_true", help="measure Apache Kafka alone")
+    options = parser.parse_args()
+    options.only = options.only or list(BENCHMARKS)
+    return options
+
+
+def choose_peers(options: argparse.Namespace) -> list[Callable[[dict[str, int]], Peer]]:
+    chosen: list[Callable[[dict[str, int]], Peer]] = []
+    if not options.without_ottla:
+        if problem := ottla_broker.missing():
+            raise SystemExit(problem)
+        chosen.append(ottla_broker.OttlaBroker)
+    if not options.without_kafka:
+        if problem := apache_kafka.missing():
+            say(f"No comparison, ottla runs alone: {problem}")
+        else:
+            chosen.append(apache_kafka.ApacheKafka)
+    if not chosen:
+        raise SystemExit("There is no broker left to measure.")
+    return chosen
+
+
+async def classic(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
+    """Classic groups, from the trigger until everybody has an assignment."""
+    for peer in peers:
+        say(f"classic groups, warm-up of {peer.name}")
+        await groups_wire.wait_for_coordinators(peer)
+        await groups_classic.warm_up(peer, quick=options.quick)
+    for case in groups_classic.cases(quick=options.quick):
+        for repetition in range(case.repetitions):
+            say(f"classic groups of {case.members}, round {repetition + 1} of {case.repetitions}")
+            for peer in in_turn(peers, repetition):
+                await groups_classic.measure(peer, report, case)
+
+
+async def consumer(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
+    """Groups of KIP-848, from the trigger until settled, and partitions without an owner meanwhile."""
+    serving = [peer for peer in peers if await groups_wire.serves(peer, ApiKey.CONSUMER_GROUP_HEARTBEAT)]
+    for peer in peers:
+        if peer not in serving:
+            say(f"no consumer groups (KIP-848) on {peer.name}: it does not advertise ConsumerGroupHeartbeat")
+    cases = groups_classic.cases(quick=options.quick)
+    for peer in serving:
+        say(f"consumer groups, warm-up of {peer.name}")
+        await groups_wire.wait_for_coordinators(peer)
+        await groups_consumer.prepare(peer, cases)
+        await groups_consumer.warm_up(peer, cases)
+    for case in cases:
+        for repetition in range(case.repetitions):
+            say(f"consumer groups of {case.members}, round {repetition + 1} of {case.repetitions}")
+            for peer in in_turn(serving, repetition):
+                await groups_consumer.measure(peer, report, case)
+
+
+async def idle(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
+    """Very many groups that only send heartbeats."""
+    groups, rounds, seconds = (2_000, 1, 6.0) if options.quick else (10_000, 3, 30.0)
+    members = {}
+    for peer in peers:
+        say(f"{groups:,} idle groups on {peer.name}")
+        await groups_wire.wait_for_coordinators(peer)
+        await asyncio.sleep(groups_idle.SETTLE)
+        members[peer] = await groups_idle.fill(peer, report, groups)
+    for repetition in range(rounds):
+        say(f"{groups:,} idle groups, round {repetition + 1} of {rounds}")
+        for peer in in_turn(peers, repetition):
+            await groups_idle.measure(peer, report, members[peer], seconds)
+
+
+async def commits(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
+    """Commits as fast as they are answered."""
+    rounds, seconds = (1, 2.0) if options.quick else (4, 5.0)
+    for peer in peers:
+        await groups_wire.wait_for_coordinators(peer)
+        await groups_commits.prepare(peer)
+        say(f"commits, warm-up of {peer.name}")
+        for case in groups_commits.CASES:
+            await groups_commits.measure(peer, GroupsReport({}), case, seconds)
+    for repetition in range(rounds):
+        for case in groups_commits.CASES:
+            say(f"commits, {case.label}, round {repetition + 1} of {rounds}")
+            for peer in in_turn(peers, repetition):
+                await groups_commits.measure(peer, report, case, seconds)
+
+
+def in_turn(peers: list[Peer], repetition: int) -> list[Peer]:
+    """Another begins in every other round."""
+    return peers[::-1] if repetition % 2 else peers
+
+
+def say(what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+
+
+BENCHMARKS: dict[str, Run] = {"classic": classic, "consumer": consumer, "idle": idle, "commits": commits}
+
+
+if __name__ == "__main__":
+    main()

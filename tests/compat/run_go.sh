@@ -1,0 +1,8 @@
+#!/bin/sh
+# Check a broker with franz-go: run_go.sh HOST:PORT
+# Needs Go 1.26 or newer, which fetches the module on first use.
+set -eu
+if [ $# -ne 1 ]; then echo "usage: $0 HOST:PORT" >&2; exit 2; fi
+command -v go >/dev/null || { echo "$0: needs go on the PATH (1.26 or newer)" >&2; exit 2; }
+cd "$(dirname "$0")/go"
+exec go run . "$1"

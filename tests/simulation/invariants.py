@@ -1,0 +1,188 @@
+"""What must hold, by name. Most are looked at after every step of the coordinator; liveness once churn has stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.classic_member import ClassicMember
+from tests.simulation.world import CONFIG, TOPIC, Violation, World
+
+from ottla.coordinator import records as r
+from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.group import Group
+from ottla.coordinator.history import KEPT, owners
+from ottla.coordinator.serde import decode
+from ottla.coordinator.transitions import State, check_transition
+from ottla.machine import Outcome
+
+ONE_OWNER = "no two owners of a partition in a generation"
+GENERATIONS_GO_UP = "generations only go up"
+OFFSETS_GO_UP = "committed offsets never go back"
+LEGAL_TRANSITIONS = "states change only as the table allows"
+NOTHING_PARKED_FOR_EVER = "nothing is parked for ever"
+LOG_TELLS_EVERYTHING = "the log alone gives the same state"
+NO_TIMER_LEFT_OVER = "no timer is left over"
+HISTORY_IS_BOUNDED = "the history is bounded and in order"
+STABLE_AFTER_CHURN = "every group is stable once churn stops"
+
+#: The longest that a request may be parked: the largest rebalance timeout of the members.
+LONGEST_WAIT = 30_000
+#: What a log that fails may add, since its waits begin again.
+LONGER_WAIT = 90_000
+
+
+class Invariants:
+    """Watches a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._owners: dict[tuple[str, int, int], str] = {}
+        self._generations: dict[str, int] = {}
+        self._offsets: dict[tuple[str, str, int], int] = {}
+        self._states: dict[str, State] = {}
+        self._coordinator: Coordinator | None = None
+        world.observers.append(self.after_step)
+
+    # ── after every step ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def after_step(self, name: str, request: Any, outcome: Outcome[r.CoordinatorRecord, Any]) -> None:
+        for record in outcome.records:
+            self._check_record(record)
+        self._check_transitions()
+        self._check_parked()
+        self._check_timers()
+
+    def _check_record(self, record: r.CoordinatorRecord) -> None:
+        key, value = record
+        if isinstance(key, r.OffsetCommitKey) and isinstance(value, r.OffsetCommitValue):
+            self._check_offset(key, value)
+        elif isinstance(key, r.GroupMetadataKey) and isinstance(value, r.GroupMetadataValue):
+            self._check_generation(key.group_id, value)
+        elif isinstance(key, r.HistoryKey):
+            self._check_history(key.group_id)
+
+    def _check_offset(self, key: r.OffsetCommitKey, value: r.OffsetCommitValue) -> None:
+        place = (key.group_id, key.topic, key.partition)
+        before = self._offsets.get(place, -1)
+        if value.offset < before:
+            raise Violation(OFFSETS_GO_UP, f"{place} from {before} to {value.offset}")
+        self._offsets[place] = value.offset
+
+    def _check_generation(self, group_id: str, value: r.GroupMetadataValue) -> None:
+        before = self._generations.get(group_id, -1)
+        if value.generation < before:
+            raise Violation(GENERATIONS_GO_UP, f"{group_id} from {before} to {value.generation}")
+        self._generations[group_id] = value.generation
+        identities = {member.member_id: member.group_instance_id or member.member_id for member in value.members}
+        assigned = owners({member.member_id: member.assignment for member in value.members})
+        for (_, partition), member_id in assigned.items():
+            self._owns(group_id, value.generation, partition, identities[member_id])
+
+    def _owns(self, group_id: str, generation: int, partition: int, identity: str) -> None:
+        owner = self._owners.setdefault((group_id, generation, partition), identity)
+        if owner != identity:
+            raise Violation(
+                ONE_OWNER, f"partition {partition} of {group_id} in generation {generation}: {owner} and {identity}"
+            )
+
+    def member_owns(self, member: ClassicMember) -> None:
+        """A member believes to own something: nobody else may in that generation."""
+        for partition in member.owned:
+            self._owns(member.group_id, member.generation, partition, member.identity)
+
+    def _check_history(self, group_id: str) -> None:
+        numbers = [value.number for value in self.world.coordinator.histories.of_group(group_id)]
+        if len(numbers) > KEPT or numbers != sorted(set(numbers)):
+            raise Violation(HISTORY_IS_BOUNDED, f"{group_id} has {numbers}")
+
+    def _check_transitions(self) -> None:
+        if self.world.coordinator is not self._coordinator:
+            self._coordinator = self.world.coordinator
+            self._states = {}
+        for group_id, group in self.world.coordinator.groups.items():
+            if not isinstance(group, ClassicGroup):
+                continue
+            before = self._states.get(group_id, group.state)
+            # A step may go through the wait for joins: the last one waited for makes the generation at once.
+            if before is not group.state and group.state is not State.COMPLETING_REBALANCE:
+                self._check_way(group_id, before, group.state)
+            self._states[group_id] = group.state
+
+    def _check_way(self, group_id: str, before: State, after: State) -> None:
+        through = State.PREPARING_REBALANCE
+        try:
+            if after is State.EMPTY and before is not through:
+                check_transition(before, through)
+                before = through
+            check_transition(before, after)
+        except RuntimeError as error:
+            raise Violation(LEGAL_TRANSITIONS, f"{group_id}: {error}") from error
+
+    def _check_parked(self) -> None:
+        longest = LONGER_WAIT if self.world.log_fails else LONGEST_WAIT
+        for waiting in self.world.parked.values():
+            waited = self.world.now - waiting.since
+            if waited > longest:
+                raise Violation(NOTHING_PARKED_FOR_EVER, f"{waiting.what} has waited for {waited} ms")
+
+    def _check_timers(self) -> None:
+        groups = [group for group in self.world.coordinator.groups.values() if isinstance(group, ClassicGroup)]
+        most = 1 + sum(2 + len(group.members) + len(group.pending) for group in groups)
+        # An append that failed leaves the timer of a member that is gone; it runs out by itself.
+        if len(self.world.timers) > most + 20:
+            raise Violation(NO_TIMER_LEFT_OVER, f"{len(self.world.timers)} timers for {most} reasons")
+
+    # ── at restarts and at the end ────────────────────────────────────────────────────────────────────────────────
+
+    def check_log(self) -> None:
+        """Replay the log into another coordinator, whole and compacted: offsets and stable groups are the same."""
+        for log in (self.world.log, list(dict(self.world.log).items())):
+            copy = Coordinator(CONFIG, new_id=lambda: "", topics=self.world.topics)
+            for key, value in log:
+                copy.replay(decode(key, value))
+            self._compare(copy)
+
+    def _compare(self, copy: Coordinator) -> None:
+        live = self.world.coordinator
+        for group_id, group in live.groups.items():
+            if live.offsets.of_group(group_id) != copy.offsets.of_group(group_id):
+                raise Violation(LOG_TELLS_EVERYTHING, f"the offsets of {group_id} differ")
+            if live.histories.of_group(group_id) != copy.histories.of_group(group_id):
+                raise Violation(LOG_TELLS_EVERYTHING, f"the history of {group_id} differs")
+            if not _same(group, copy.groups.get(group_id)):
+                raise Violation(LOG_TELLS_EVERYTHING, f"the members of {group_id} differ")
+
+    def unsettled(self, members: list[ClassicMember]) -> str | None:
+        """Say what is still missing until every group is stable, or None."""
+        if self.world.parked:
+            return f"{len(self.world.parked)} requests are parked"
+        for group_id in {member.group_id for member in members}:
+            mine = [member for member in members if member.group_id == group_id]
+            group = self.world.coordinator.groups.get(group_id)
+            if not isinstance(group, ClassicGroup) or group.state is not State.STABLE:
+                return f"{group_id} is {group.state if isinstance(group, ClassicGroup) else 'not there'}"
+            if missing := self._disagreement(group, mine):
+                return missing
+        return None
+
+    def _disagreement(self, group: ClassicGroup, members: list[ClassicMember]) -> str | None:
+        if set(group.members) != {member.member_id for member in members}:
+            return f"{group.group_id} has {sorted(group.members)}, and {members} are alive"
+        if any(not member.is_stable or member.generation != group.generation for member in members):
+            return f"not everybody in {group.group_id} is stable in generation {group.generation}"
+        owned = sorted(partition for member in members for partition in member.owned)
+        if owned != list(range(self.world.partitions)):
+            return f"the members of {group.group_id} own {owned} of {self.world.partitions} partitions of {TOPIC}"
+        return None
+
+
+def _same(live: Group, copy: Group | None) -> bool:
+    """Whether a group is the same after a restart; between two records a live one runs ahead of the log."""
+    if not isinstance(live, ClassicGroup) or live.state not in (State.STABLE, State.EMPTY):
+        return True
+    if not isinstance(copy, ClassicGroup):
+        return live.generation == 0  # Its very first record may not have been taken.
+    if live.state is State.EMPTY or copy.state is State.EMPTY:
+        return (live.state, live.generation) == (copy.state, copy.generation)
+    return live.record(live.assignments) == copy.record(copy.assignments)

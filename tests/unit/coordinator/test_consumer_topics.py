@@ -1,0 +1,94 @@
+"""3.8 and 4.10: a consumer group follows its topics: more partitions, new topics, topics that go."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.group import TopicInfo
+from unit.coordinator.consumer_context import (
+    ConsumerContext,
+    current_record,
+    epoch_record,
+    having,
+    target_epoch_record,
+    target_record,
+    topic_id,
+    topics,
+)
+from unit.coordinator.group_context import AppendFailed
+
+
+def test_more_partitions_raise_the_epoch_at_the_next_heartbeat() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.grow(orders=8)
+    call = context.beat("a", 1)
+    assert (call.response.member_epoch, call.response.assignment) == (2, having(orders=range(8)))
+    assert call.records == [
+        epoch_record(2, metadata_hash(["orders"], context.topics)),
+        target_record("a", orders=range(8)),
+        target_epoch_record(2),
+        current_record("a", 2, 1, assigned=having(orders=range(8))),
+    ]
+    assert context.beat("a", 2).records == []
+
+
+def test_more_partitions_of_a_topic_that_nobody_reads_change_nothing() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.grow(users=9)
+    assert context.beat("a", 1).records == []
+
+
+def test_a_topic_that_is_deleted_is_taken_away() -> None:
+    context = ConsumerContext()
+    context.enroll("a", "orders", "users")
+    context.drop_topic("users")
+    call = context.beat("a", 1)
+    assert call.response.assignment == having(orders=range(6))
+    assert context.consumers.members["a"].member_epoch == 1
+    assert context.beat("a", 1, topic_partitions=having(orders=range(6))).response.member_epoch == 2
+
+
+def test_a_topic_that_is_made_again_is_another_topic() -> None:
+    context = ConsumerContext()
+    context.enroll("a", "users")
+    context.topics["users"] = TopicInfo(topic_id(9), 3)
+    context.run(context.coordinator.topics_changed, ["users"], created=True)
+    assert context.beat("a", 1).response.assignment == ()
+    [given] = context.beat("a", 1, topic_partitions=()).response.assignment
+    assert (given.topic_id, given.partitions) == (topic_id(9), (0, 1, 2))
+
+
+def test_growth_while_the_broker_was_down_is_seen_after_the_restart() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.topics = topics(orders=8)
+    context.restart()
+    assert context.beat("a", 1).response.assignment == having(orders=range(8))
+
+
+def test_an_epoch_that_was_not_written_is_raised_again() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.grow(orders=8)
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.beat("a", 1)
+    context.append_fails = False
+    assert context.beat("a", 1).response.assignment == having(orders=range(8))
+
+
+def test_the_hash_changes_with_the_topics_and_with_nothing_else() -> None:
+    here = topics(orders=6, users=3)
+    assert metadata_hash([], here) == metadata_hash(["gone"], here) == 0
+    assert metadata_hash(["orders", "users"], here) == metadata_hash(["users", "gone", "orders"], here)
+    hashes = {
+        metadata_hash(["orders"], here),
+        metadata_hash(["users"], here),
+        metadata_hash(["orders", "users"], here),
+        metadata_hash(["orders"], topics(orders=7)),
+        metadata_hash(["orders"], {"orders": TopicInfo(topic_id(9), 6)}),
+    }
+    assert len(hashes) == 5
