@@ -174,7 +174,7 @@ class Scenario:
             until(is_settled, f"{self.group} settles", timeout)
         except AssertionError as late:
             raise AssertionError(f"{late}: {seen}") from None
-        assert self.owners.conflicts == []
+        self._check_owners()
         return {member.options.client_id: member.owned for member in self.members}
 
     def _unsettled(self, balanced: bool) -> str:
@@ -221,8 +221,19 @@ class Scenario:
         sent = self._feed.stop()
         until(lambda: not missing(sent, self.reads()), "everything is read", SETTLE_SECONDS)
         if exactly_once:
-            assert twice(self.reads()) == []
-        assert self.owners.conflicts == []
+            self._check_nothing_twice()
+        self._check_owners()
+
+    def _check_nothing_twice(self) -> None:
+        found = twice(self.reads())
+        told = {member.options.client_id: [*map(str, member.journal.errors)] for member in self._all}
+        assert not found, f"read twice: {found}; by {self._readers(found[0])}; errors told: {told}"
+
+    def _readers(self, read: Read) -> list[str]:
+        return [member.options.client_id for member in self._all for each in member.journal.reads if each == read]
+
+    def _check_owners(self) -> None:
+        assert not self.owners.conflicts, self.owners.conflicts
 
     def flowing(self, more: int = 100) -> None:
         """Wait until the members have read this many more records."""
@@ -237,8 +248,8 @@ def missing(sent: Collection[int], reads: Sequence[Read]) -> list[int]:
     return sorted(set(sent) - {read.value for read in reads})[:10]
 
 
-def twice(reads: Sequence[Read]) -> list[tuple[Read, int]]:
-    return [(read, count) for read, count in Counter(reads).items() if count > 1][:10]
+def twice(reads: Sequence[Read]) -> list[Read]:
+    return [read for read, count in Counter(reads).items() if count > 1][:10]
 
 
 _advertised: dict[str, bool] = {}
