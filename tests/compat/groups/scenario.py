@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaException, Producer
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from ..clients.base import TP
@@ -208,6 +208,21 @@ class Scenario:
     def feed(self) -> None:
         """Begin to produce."""
         self._feed = Feed(self.bootstrap_servers, self.topics)
+
+    def produce(self, count: int, start: int = 0) -> None:
+        """Write so many numbered records, evenly over all partitions."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+        partitions = sorted(self.partitions)
+        for number in range(start, start + count):
+            tp = partitions[number % len(partitions)]
+            producer.produce(tp.topic, b"%d" % number, partition=tp.partition)
+        assert producer.flush(30) == 0
+
+    def committed(self) -> dict[TP, int]:
+        """What the group has committed, by the broker's account."""
+        asked = [ConsumerGroupTopicPartitions(self.group)]
+        found = self.admin.list_consumer_group_offsets(asked)[self.group].result(REQUEST_TIMEOUT)
+        return {TP(each.topic, each.partition): each.offset for each in found.topic_partitions}
 
     def grow(self, topic: str, partitions: int) -> None:
         """The topic has more partitions from now on, or is new."""
