@@ -78,10 +78,17 @@ class Shard:
         self._partition = partition
         self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: _topics(node))
         self.runner = Runner(self.coordinator, PartitionJournal(node, partition), node.clock)
-        self.is_loaded = False
+        self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
+        """Whether its groups can be used: at once where there is nothing to replay."""
 
     async def load(self) -> None:
-        """Replay the partition, then let the coordinator go to work."""
+        """Replay the partition if it has records, then let the coordinator go to work."""
+        if not self.is_loaded:
+            await self._replay_partition()
+        self.is_loaded = True
+        await self.runner.run(self.coordinator.loaded)
+
+    async def _replay_partition(self) -> None:
         count, offset = 0, self._partition.log.log_start_offset
         while offset < self._partition.high_watermark:
             data = await self._read(offset)
@@ -89,10 +96,7 @@ class Shard:
                 count += self._replay(data, position)
                 offset = header.next_offset
             await asyncio.sleep(0)
-        self.is_loaded = True
-        await self.runner.run(self.coordinator.loaded)
-        if count:
-            logger.info("loaded %d records of %s-%d", count, self._partition.topic, self._partition.index)
+        logger.info("loaded %d records of %s-%d", count, self._partition.topic, self._partition.index)
 
     async def _read(self, offset: int) -> bytes:
         end = self._partition.high_watermark
@@ -141,9 +145,6 @@ class Groups:
         for partition in self._node.partitions.get(CONSUMER_OFFSETS, []):
             shard = Shard(self._node, partition, config)
             self._shards.append(shard)
-            if partition.log.log_end_offset == partition.log.log_start_offset:
-                shard.is_loaded = True
-                continue
             task = asyncio.ensure_future(self._load(shard))
             self._loading.add(task)
             task.add_done_callback(self._loading.discard)
@@ -183,6 +184,9 @@ class Groups:
             return await shard.runner.run(operation(shard.coordinator), request)
         except errors.KafkaStorageError as error:
             raise errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}") from error
+        except (errors.MessageTooLarge, errors.RecordListTooLarge) as error:
+            # As Kafka does: nothing that the member sent is too large for it, the group as a whole is.
+            raise errors.UnknownServerError(f"The group's records could not be written: {error}") from error
 
     async def topic_changed(self, name: str, *, created: bool = False, deleted: Sequence[TopicPartition] = ()) -> None:
         """Let groups know that a topic came, went or grew; what was committed for deleted partitions is forgotten."""

@@ -35,7 +35,7 @@ examples:
   ottla groups reset-offsets billing --topic orders --to-earliest               what would be done
   ottla groups reset-offsets billing --topic orders --to-earliest --execute     do it
   ottla groups reset-offsets billing --all-topics --to-datetime 2026-01-31T08:00:00Z
-  ottla groups reset-offsets billing --all-topics --by-duration 36h             where it was 36 hours ago
+  ottla groups reset-offsets billing --all-topics --by-duration 36h             what came in the last 36 hours
   ottla groups reset-offsets billing --topic orders:0,1 --shift-by -100
   ottla groups reset-offsets billing --all-topics --to-current --export > saved.csv
   ottla groups reset-offsets billing --from-file saved.csv --execute

@@ -142,13 +142,7 @@ async def _latest(source: AsyncIterator[Entry]) -> list[Entry]:
             identity = key.key if isinstance(key, UnknownKey) else key
             last.pop(identity, None)
             last[identity] = entry
-    return [entry for entry in last.values() if not _is_tombstone(entry)]
-
-
-def _is_tombstone(entry: Entry) -> bool:
-    if entry.record is not None and isinstance(entry.record.key, UnknownKey):
-        return entry.record.key.value is None
-    return entry.record is None or entry.record.is_tombstone
+    return [entry for entry in last.values() if not entry.is_tombstone]
 
 
 def _print_one(args: Namespace, entry: Entry, names: TopicNames) -> None:

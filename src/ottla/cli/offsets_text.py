@@ -112,6 +112,8 @@ def _said(entry: Entry, names: TopicNames) -> str:
     if isinstance(key, r.UnknownKey):
         return f"unknown: {key.why}"
     what = " ".join([_type_of(entry), *_pairs(key, names)])
+    if entry.problem is not None:
+        return f"{what} = unreadable: {entry.problem}"
     return f"{what} = {'deleted' if value is None else ' '.join(_pairs(value, names))}"
 
 

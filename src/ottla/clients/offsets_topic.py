@@ -52,7 +52,10 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record where it lies: decoded, or a transaction's end, or bytes that are none of these with the reason."""
+    """A record where it lies: decoded, or a transaction's end, or with the reason why it cannot be read.
+
+    With a `problem` the record has its key at the most, and its value is not known.
+    """
 
     partition: int | None
     offset: int
@@ -65,6 +68,14 @@ class Entry:
     def group_id(self) -> str | None:
         """The group that it is about; None where nobody can tell."""
         return getattr(self.record.key, "group_id", None) if self.record is not None else None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it deletes what its key had."""
+        if self.record is None or self.problem is not None:
+            return False
+        key = self.record.key
+        return key.value is None if isinstance(key, r.UnknownKey) else self.record.is_tombstone
 
 
 # ── from a running broker ─────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +180,15 @@ def _decode(record: Record) -> tuple[r.CoordinatorRecord | None, str | None]:
     try:
         return decode(record.key, record.value), None
     except CorruptRecord as error:
-        return None, str(error)
+        return _key_alone(record.key), str(error)
+
+
+def _key_alone(key: bytes) -> r.CoordinatorRecord | None:
+    """What a record is about whose value cannot be read."""
+    try:
+        return decode(key, None)
+    except CorruptRecord:
+        return None
 
 
 def _marker(key: bytes | None) -> str:

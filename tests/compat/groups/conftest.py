@@ -9,6 +9,7 @@ import pytest
 
 from ..brokers import RunningBroker, outside_broker, start_broker
 from ..clients import CLIENTS
+from ..clients.aio import LoopThread
 from ..clients.base import Admin
 from ..conftest import Connect, create_and_wait, unique_name
 from .scenario import Scenario
@@ -26,6 +27,12 @@ GROUP_CONFIG = {
 
 class MakeScenario(Protocol):
     def __call__(self, *partitions: int, on: RunningBroker | None = None) -> Scenario: ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_loop() -> None:
+    """Made here, since members come on several threads at once."""
+    LoopThread.loop()
 
 
 @pytest.fixture(scope="session")

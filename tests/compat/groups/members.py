@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from ..clients.base import TP, ClientError
 
 Result = TypeVar("Result")
-POLL_SECONDS = 0.05
 LEAVE_SECONDS = 30.0
 
 
@@ -117,6 +116,8 @@ class Journal:
 class Driver(abc.ABC):
     """A consumer of one library. All calls come from the member's thread."""
 
+    poll_seconds: ClassVar[float] = 0.05
+
     def __init__(self, options: Options, journal: Journal) -> None:
         self.options, self.journal = options, journal
 
@@ -168,9 +169,12 @@ class Member:
         self._calls.put((function, future))
         return future.result(LEAVE_SECONDS)
 
+    def begin_to_leave(self) -> None:
+        self._leaving.set()
+
     def leave(self) -> None:
         """Close the consumer and wait until that is done."""
-        self._leaving.set()
+        self.begin_to_leave()
         self._thread.join(LEAVE_SECONDS)
         if self._thread.is_alive():
             raise AssertionError(f"{self.options.client_id} did not leave within {LEAVE_SECONDS:g} s")
@@ -195,7 +199,7 @@ class Member:
     def _poll_once(self, driver: Driver) -> None:
         try:
             before = len(self.journal.reads)
-            driver.poll(POLL_SECONDS)
+            driver.poll(driver.poll_seconds)
             self.owned = driver.assignment()
             if self.options.commit == "each" and len(self.journal.reads) > before:
                 driver.commit()

@@ -55,9 +55,12 @@ class MemberProcess:
         self._process.kill()
         self._end()
 
-    def leave(self) -> None:
+    def begin_to_leave(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+
+    def leave(self) -> None:
+        self.begin_to_leave()
         self._end()
 
     def _end(self) -> None:

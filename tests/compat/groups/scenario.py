@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaException, Producer
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from ..clients.base import TP
@@ -39,6 +39,8 @@ class AnyMember(Protocol):
 
     @property
     def is_running(self) -> bool: ...
+
+    def begin_to_leave(self) -> None: ...
 
     def leave(self) -> None: ...
 
@@ -71,6 +73,14 @@ class Feed:
     def _delivered(self, error: object, _: object) -> None:
         if error is not None:
             self.problems.append(str(error))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Produce to so many partitions of a topic from now on."""
+        until(lambda: self._knows(topic, partitions), f"the producer knows of {partitions} partitions")
+        self.topics[topic] = partitions
+
+    def _knows(self, topic: str, partitions: int) -> bool:
+        return len(self._producer.list_topics(topic, REQUEST_TIMEOUT).topics[topic].partitions) == partitions
 
     def close(self) -> None:
         self._stop.set()
@@ -133,15 +143,18 @@ class Scenario:
         member.leave()
 
     def forget(self, member: AnyMember) -> None:
-        """The member is dead or fenced: nothing is expected of it any more."""
+        """The member is dead, or about to be fenced: nothing is expected of it any more."""
         self.members.remove(member)
+        self.owners.give(member.options.client_id, self.partitions)
 
     def close(self) -> None:
         if self._feed is not None:
             self._feed.close()
-        for member in self._all:
-            if member.is_running:
-                member.leave()
+        running = [member for member in self._all if member.is_running]
+        for member in running:
+            member.begin_to_leave()
+        for member in running:
+            member.leave()
 
     # ── what must be true ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,8 +164,17 @@ class Scenario:
 
     def settle(self, timeout: float = SETTLE_SECONDS, *, balanced: bool = True) -> dict[str, frozenset[TP]]:
         """Wait until every partition has exactly one owner; who owns what, by client id."""
-        until(lambda: self._unsettled(balanced) == "", f"{self.group} settles", timeout)
-        assert self.owners.conflicts == []
+        seen: list[str] = []
+
+        def is_settled() -> bool:
+            seen[:] = [self._unsettled(balanced)]
+            return seen == [""]
+
+        try:
+            until(is_settled, f"{self.group} settles", timeout)
+        except AssertionError as late:
+            raise AssertionError(f"{late}: {seen}") from None
+        self._check_owners()
         return {member.options.client_id: member.owned for member in self.members}
 
     def _unsettled(self, balanced: bool) -> str:
@@ -162,7 +184,7 @@ class Scenario:
         owned = [member.owned for member in self.members]
         counts = Counter(tp for each in owned for tp in each)
         if set(counts) != self.partitions or max(counts.values(), default=1) != 1:
-            return f"owned by members: {counts}"
+            return f"owned by members: {[sorted(each) for each in owned]}"
         sizes = sorted(map(len, owned))
         if balanced and sizes and sizes[-1] - sizes[0] > len(self.topics):
             return f"unbalanced: {sizes}"
@@ -187,11 +209,26 @@ class Scenario:
         """Begin to produce."""
         self._feed = Feed(self.bootstrap_servers, self.topics)
 
+    def produce(self, count: int, start: int = 0) -> None:
+        """Write so many numbered records, evenly over all partitions."""
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+        partitions = sorted(self.partitions)
+        for number in range(start, start + count):
+            tp = partitions[number % len(partitions)]
+            producer.produce(tp.topic, b"%d" % number, partition=tp.partition)
+        assert producer.flush(30) == 0
+
+    def committed(self) -> dict[TP, int]:
+        """What the group has committed, by the broker's account."""
+        asked = [ConsumerGroupTopicPartitions(self.group)]
+        found = self.admin.list_consumer_group_offsets(asked)[self.group].result(REQUEST_TIMEOUT)
+        return {TP(each.topic, each.partition): each.offset for each in found.topic_partitions}
+
     def grow(self, topic: str, partitions: int) -> None:
         """The topic has more partitions from now on, or is new."""
         self.topics[topic] = partitions
         if self._feed is not None:
-            self._feed.topics[topic] = partitions
+            self._feed.grow(topic, partitions)
 
     def finish(self, *, exactly_once: bool = True) -> None:
         """Every record produced has been read: once, or at least once."""
@@ -199,8 +236,19 @@ class Scenario:
         sent = self._feed.stop()
         until(lambda: not missing(sent, self.reads()), "everything is read", SETTLE_SECONDS)
         if exactly_once:
-            assert twice(self.reads()) == []
-        assert self.owners.conflicts == []
+            self._check_nothing_twice()
+        self._check_owners()
+
+    def _check_nothing_twice(self) -> None:
+        found = twice(self.reads())
+        told = {member.options.client_id: [*map(str, member.journal.errors)] for member in self._all}
+        assert not found, f"read twice: {found}; by {self._readers(found[0])}; errors told: {told}"
+
+    def _readers(self, read: Read) -> list[str]:
+        return [member.options.client_id for member in self._all for each in member.journal.reads if each == read]
+
+    def _check_owners(self) -> None:
+        assert not self.owners.conflicts, self.owners.conflicts
 
     def flowing(self, more: int = 100) -> None:
         """Wait until the members have read this many more records."""
@@ -215,8 +263,8 @@ def missing(sent: Collection[int], reads: Sequence[Read]) -> list[int]:
     return sorted(set(sent) - {read.value for read in reads})[:10]
 
 
-def twice(reads: Sequence[Read]) -> list[tuple[Read, int]]:
-    return [(read, count) for read, count in Counter(reads).items() if count > 1][:10]
+def twice(reads: Sequence[Read]) -> list[Read]:
+    return [read for read, count in Counter(reads).items() if count > 1][:10]
 
 
 _advertised: dict[str, bool] = {}

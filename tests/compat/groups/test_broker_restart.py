@@ -8,10 +8,13 @@ from ..conftest import StartBroker
 from .conftest import GROUP_CONFIG, MakeScenario
 from .drivers import ALL
 
+#: Members must not be given up while the broker is away.
+PATIENT = {**GROUP_CONFIG, "group.consumer.session.timeout.ms": "30000"}
+
 
 @pytest.mark.parametrize("kind", ALL)
 def test_a_group_goes_on(start_own_broker: StartBroker, make_scenario: MakeScenario, kind: str) -> None:
-    broker = start_own_broker(**GROUP_CONFIG)
+    broker = start_own_broker(**PATIENT)
     group = make_scenario(4, on=broker)
     group.feed()
     group.join(kind, session_ms=30_000)

@@ -16,6 +16,7 @@ def test_a_group_grows_and_shrinks(make_scenario: MakeScenario, kind: str) -> No
     assert len(group.settle()[first.options.client_id]) == 6
     group.flowing()
     second = group.join(kind)
+    group.settle()
     third = group.join(kind)
     assert {len(owned) for owned in group.settle().values()} == {2}
     group.flowing()
@@ -34,9 +35,11 @@ def test_members_of_three_libraries_in_one_group(make_scenario: MakeScenario, as
     members = [group.join(kind, assignor=assignor) for kind in CLASSIC]
     group.settle()
     group.flowing()
-    for member in members:
+    # One after the other: a member of kafka-python that misses a whole generation reads on where it was before it.
+    for kind, member in zip(CLASSIC, members, strict=True):
         group.leave(member)
-        group.join(member.options.client_id.partition("-")[0], assignor=assignor)
+        group.settle()
+        group.join(kind, assignor=assignor)
         group.settle()
         group.flowing()
     group.finish()
@@ -63,7 +66,9 @@ def test_members_with_different_subscriptions(make_scenario: MakeScenario, kind:
     group = make_scenario(2, 2)
     one, other = group.topics
     group.feed()
-    both, single = group.join(kind), group.join(kind, topics=(other,))
+    both = group.join(kind)
+    group.settle()
+    single = group.join(kind, topics=(other,))
     owned = group.settle(balanced=False)
     assert {tp.topic for tp in owned[single.options.client_id]} <= {other}
     assert {tp for tp in owned[both.options.client_id] if tp.topic == one} == {(one, 0), (one, 1)}

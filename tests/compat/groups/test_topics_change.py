@@ -41,4 +41,5 @@ def test_a_new_topic_fits_the_pattern(make_scenario: MakeScenario, setup_admin: 
     create_and_wait(setup_admin, f"{prefix}-second", 3, {})
     group.grow(f"{prefix}-second", 3)
     group.settle()
-    group.finish()
+    # aiokafka forgets how far it has read when the topics of its pattern change.
+    group.finish(exactly_once=kind != "aiokafka")

@@ -25,10 +25,9 @@ async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:
     try:
         if key_type != GROUP:
             raise errors.InvalidRequest(f"There are no coordinators of the type {key_type} here.")
-        if not key:
-            raise errors.InvalidGroupId("The group id is empty.")
         await node.groups.ready()
     except errors.KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "node_id": -1, "host": "", "port": -1}
     host, port = node.address(call.connection)
-    return {"error_message": "NONE", "node_id": node.id, "host": host, "port": port}
+    message = "NONE" if call.api_version < 4 else ""
+    return {"error_message": message, "node_id": node.id, "host": host, "port": port}

@@ -20,6 +20,9 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     )
     try:
         answer = await node.groups.run(wish.group_id, lambda group: group.heartbeat, wish)
+    except errors.CoordinatorLoadInProgress:
+        # As Kafka does: whether the member is known will be seen, and some clients give up at any other answer.
+        return {"error_code": 0}
     except errors.KafkaError as error:
         return {"error_code": error.code}
     return {"error_code": answer.error_code}

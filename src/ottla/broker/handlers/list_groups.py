@@ -25,7 +25,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type,
                 "group_state": group.state,
-                "group_type": group.type,
+                "group_type": group.type.lower(),
             }
             for group in found
         ]

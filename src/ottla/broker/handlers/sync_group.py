@@ -1,4 +1,4 @@
-"""SyncGroup: v3 brought static members; v5 the protocol, which must be the one that was voted."""
+"""SyncGroup: v3 brought static members; v5 the protocol, which must be there and the one that was voted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ API = ApiKey.SYNC_GROUP
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
+    if call.api_version >= 5 and None in (request.protocol_type, request.protocol_name):
+        return {"error_code": errors.InconsistentGroupProtocol.code, "assignment": b""}
     wish = SyncRequest(
         group_id=request.group_id,
         generation_id=request.generation_id,

@@ -29,13 +29,17 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._driver = driver
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        self._driver.journal.assigned(TP(*tp) for tp in assigned)
+        # One that is about to leave may be given partitions that it will not read.
+        if not self._driver.is_closing:
+            self._driver.journal.assigned(TP(*tp) for tp in assigned)
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         await self._driver.hand_over(revoked)
 
 
 class AiokafkaDriver(Driver):
+    is_closing = False
+
     def __init__(self, options: Options, journal: Journal) -> None:
         super().__init__(options, journal)
         self._consumer = run(self._started())
@@ -107,5 +111,6 @@ class AiokafkaDriver(Driver):
 
     async def _close(self) -> None:
         # This library tells its listener nothing of the end.
+        self.is_closing = True
         await self.hand_over(self._consumer.assignment())
         await self._consumer.stop()

@@ -40,6 +40,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class KafkaPythonDriver(Driver):
+    #: A rebalance that is under way when a poll ends is begun anew by the next one.
+    poll_seconds = 0.5
+
     def __init__(self, options: Options, journal: Journal) -> None:
         super().__init__(options, journal)
         with translated():

@@ -8,7 +8,7 @@ from tests.wire import Wire
 
 from ottla.assignors.base import Assignment, Subscription
 from ottla.assignors.embedded import PROTOCOL_TYPE, encode_assignment, encode_subscription
-from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, MemberIdRequired
+from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, MemberIdRequired, RebalanceInProgress
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 
@@ -47,6 +47,11 @@ class Member(Wire):
         assert answer.error_code == 0
         self.member_id, self.generation = answer.member_id, answer.generation_id
         self.members = [one.member_id for one in answer.members]
+
+    def await_rebalance(self) -> None:
+        """Send heartbeats until the answer is that the group rebalances: what another member sent has arrived."""
+        while self._ask(ApiKey.HEARTBEAT, 3, self._membership()).error_code != RebalanceInProgress.code:
+            pass
 
     def sync(self, assignments: dict[str, list[int]] | None = None) -> None:
         """Take part in the generation; the leader says who has which partitions."""
@@ -122,7 +127,36 @@ def give_all(member: Member) -> None:
 def share(leader: Member, other: Member, reason: str = "") -> None:
     """Let another member join, which then has partitions 1 and 2."""
     other.begin_join(reason)
+    leader.await_rebalance()
     leader.join()
     other.end_join()
     leader.sync({leader.member_id: [0], other.member_id: [1, 2]})
     other.sync()
+
+
+class ModernMember(Wire):
+    """A member of a group of the consumer protocol (KIP-848): one heartbeat to join, one to say what it has."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        super().__init__(int(bootstrap.rpartition(":")[2]))
+        self.group, self.topic, self.member_id = group, topic, f"modern-{group}"
+        self.epoch = 0
+
+    def join(self) -> None:
+        answer = self._heartbeat(subscribed_topic_names=[self.topic], topic_partitions=[], rebalance_timeout=TIMEOUT_MS)
+        given = [
+            {"topic_id": one.topic_id, "partitions": list(one.partitions)} for one in answer.assignment.topic_partitions
+        ]
+        self._heartbeat(topic_partitions=given)
+
+    def leave(self) -> None:
+        self.epoch = -1
+        self._heartbeat()
+
+    def _heartbeat(self, **fields: Any) -> codec.Struct:
+        empty = {"subscribed_topic_names": None, "topic_partitions": None, "rebalance_timeout": -1}
+        message = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, **empty, **fields}
+        answer = self.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, message)
+        assert answer.error_code == 0, answer.error_message
+        self.epoch = answer.member_epoch
+        return answer

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from tests.unit.cli.cli_results import Ottla
-from tests.unit.cli.groups.group_members import Member, give_all, share
+from tests.unit.cli.groups.group_members import Member, ModernMember, give_all, share
 
 COLUMNS = ["CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"]
 
@@ -97,3 +97,19 @@ def test_offsets_of_a_deleted_topic_have_no_end(
     result = ottla("groups", "describe", group)
     assert result.code == 0
     assert all(line.split()[4] == "-" for line in result.lines[1:])
+
+
+def test_a_group_of_the_consumer_protocol_shows_its_epochs(
+    ottla: Ottla, bootstrap: str, records: str, group: str
+) -> None:
+    with ModernMember(bootstrap, group, records) as one:
+        one.join()
+        (listed,) = [line.split() for line in ottla("groups", "list", "--type", "consumer").lines if group in line]
+        lines = [line.split() for line in ottla("groups", "members", group).lines]
+        (state,) = [line.split() for line in ottla("groups", "describe", group, "--state", "-v").lines[1:]]
+        one.leave()
+    assert listed == [group, "Consumer", "Stable", "consumer"]
+    every = f"{records}:0,1,2"
+    assert lines[0][-4:] == ["CURRENT-EPOCH", "ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+    assert lines[1] == [group, one.member_id, "/127.0.0.1", "test", "3", lines[1][5], every, lines[1][5], every]
+    assert state[-5:] == ["Stable", "Consumer", lines[1][5], lines[1][5], "1"]

@@ -63,6 +63,7 @@ def test_a_rebalance_under_way_is_mentioned(
 ) -> None:
     other = member("other", records)
     other.begin_join()
+    active.await_rebalance()
     text = ottla("groups", "explain", group).text
     active.join()
     other.end_join()

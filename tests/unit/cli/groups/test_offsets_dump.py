@@ -166,3 +166,12 @@ def test_what_cannot_be_read_is_shown_with_the_reason() -> None:
     assert as_text(broken, NAMES).startswith("-:1 ")
     assert "unreadable: the key is not a OffsetCommitKey" in as_text(broken, NAMES)
     assert as_json(keyless, NAMES)["problem"] == "it has no key"
+
+
+def test_a_record_with_a_broken_value_still_says_what_it_is_about() -> None:
+    key, _ = encode(r.CoordinatorRecord(r.OffsetCommitKey("g", "t", 0), None))
+    batch = encode_batch([Record(0, 0, key, b"\0\1\0"), Record(1, 0, key, None)])
+    broken, deleted = entries(batch, 0, read_header(batch), partition=1)
+    assert "offset_commit group_id=g topic=t partition=0 = unreadable: the value is not" in as_text(broken, NAMES)
+    assert as_json(broken, NAMES)["key"]["group_id"] == broken.group_id == "g"
+    assert (broken.is_tombstone, deleted.is_tombstone) == (False, True)

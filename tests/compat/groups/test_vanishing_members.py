@@ -1,0 +1,96 @@
+"""Very many members whose connections are cut at the same moment."""
+
+from __future__ import annotations
+
+from ..conftest import unique_name
+from ..waiting import until
+from ..wire import Wire
+from .raw import MEMBER_ID_REQUIRED, OK, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, Crowd, RawMember, find
+
+MEMBERS = 200
+SESSION_MS = 3_000
+
+
+def state(wire: Wire, group: str) -> tuple[str, int]:
+    (found,) = wire.call("describe_groups", 5, {"groups": [group]}).groups
+    return found.group_state, len(found.members)
+
+
+def found_group(bootstrap_servers: str) -> str:
+    name = unique_name("crowd")
+    with Wire(bootstrap_servers) as wire:
+        find(wire, name)
+    return name
+
+
+def test_all_but_one_vanish(bootstrap_servers: str) -> None:
+    """The one that is left has the group for itself when the sessions of the others have ended."""
+    group = found_group(bootstrap_servers)
+    crowd = Crowd(bootstrap_servers, group, MEMBERS, session_timeout=SESSION_MS, rebalance_timeout=30_000)
+    crowd.rally()
+    survivor = crowd.members.pop()
+    assert survivor.heartbeat() == OK
+    crowd.vanish()
+    until(lambda: survivor.heartbeat() == REBALANCE_IN_PROGRESS, "the group rebalances")
+    assert survivor.join() == OK
+    assert survivor.leads
+    assert survivor.members == (survivor.member_id,)
+    assert survivor.sync({survivor.member_id: b"everything"}) == OK
+    assert state(survivor.wire, group) == ("Stable", 1)
+    survivor.vanish()
+
+
+def test_all_vanish(bootstrap_servers: str) -> None:
+    """The group is empty afterwards, and can be joined."""
+    group = found_group(bootstrap_servers)
+    crowd = Crowd(bootstrap_servers, group, MEMBERS, session_timeout=SESSION_MS)
+    crowd.rally()
+    crowd.vanish()
+    with RawMember(bootstrap_servers, group) as newcomer:
+        until(lambda: state(newcomer.wire, group) == ("Empty", 0), "the group is empty")
+        newcomer.settle_alone()
+        assert newcomer.heartbeat() == OK
+
+
+def test_all_vanish_while_they_wait_to_join(bootstrap_servers: str) -> None:
+    """Nobody answers for them any more; the one that is there goes on when they are given up."""
+    group = found_group(bootstrap_servers)
+    with RawMember(bootstrap_servers, group, session_timeout=SESSION_MS, rebalance_timeout=2_000) as there:
+        there.settle_alone()
+        crowd = Crowd(bootstrap_servers, group, MEMBERS, session_timeout=SESSION_MS, rebalance_timeout=2_000)
+        crowd.ask()
+        assert there.heartbeat() == REBALANCE_IN_PROGRESS
+        crowd.vanish()
+        assert there.join() == OK
+        until(lambda: alone_again(there), "the group belongs to the one that is there", 40)
+
+
+def alone_again(member: RawMember) -> bool:
+    """Do what a member does, once; whether it is alone now."""
+    if member.leads and member.members:
+        member.sync({member.member_id: b"everything"})
+    code = member.heartbeat()
+    if code == REBALANCE_IN_PROGRESS:
+        assert member.join() == OK
+    assert code in (OK, REBALANCE_IN_PROGRESS)
+    return code == OK and state(member.wire, member.group) == ("Stable", 1)
+
+
+def test_ids_that_nobody_comes_back_with(bootstrap_servers: str) -> None:
+    """Those who were given an id and vanished hold up a rebalance for a session, and no longer."""
+    group = found_group(bootstrap_servers)
+    with RawMember(bootstrap_servers, group) as there, RawMember(bootstrap_servers, group) as other:
+        there.settle_alone()
+        crowd = Crowd(bootstrap_servers, group, MEMBERS, session_timeout=SESSION_MS)
+        for member in crowd.members:
+            assert member.receive_join(member.send_join()) == MEMBER_ID_REQUIRED
+        crowd.vanish()
+        assert there.heartbeat() == OK
+        assert other.receive_join(other.send_join()) == MEMBER_ID_REQUIRED
+        waiting = other.send_join()
+        until(lambda: there.heartbeat() == REBALANCE_IN_PROGRESS, "the group rebalances")
+        assert there.join() == OK
+        assert other.receive_join(waiting) == OK
+        assert sorted(there.members) == sorted([there.member_id, other.member_id])
+        crowd.members[0].wire = there.wire
+        assert crowd.members[0].heartbeat(generation_id=there.generation) == UNKNOWN_MEMBER_ID
