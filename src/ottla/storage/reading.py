@@ -165,8 +165,25 @@ def max_timestamp_offset(log: Log) -> OffsetAndTimestamp | None:
     newest = max(log.segments, key=lambda segment: segment.max_timestamp)
     if newest.max_timestamp < 0 or not newest.size:
         return None
+    if newest.max_timestamp_offset < log.log_start_offset:
+        return _newest_from_start(log)
     found = newest.find(max(newest.max_timestamp_offset, log.log_start_offset))
     return _search(log, newest, found.position, newest.max_timestamp) if found is not None else None
+
+
+def _newest_from_start(log: Log) -> OffsetAndTimestamp | None:
+    """The same, if the newest record lies before the log start offset: one segment has to be walked through."""
+    first = log.segments[log.segments.number_for(log.log_start_offset)]
+    found = first.find(log.log_start_offset)
+    timestamps = [segment.max_timestamp for segment in log.segments if segment.base_offset > first.base_offset]
+    if found is not None:
+        for piece in walk(first.open().fd, found.position, first.size, check_crc=False):
+            timestamps += [header.max_timestamp for _, header in piece.batches]
+    for timestamp in sorted(set(timestamps), reverse=True):
+        result = offset_for_timestamp(log, timestamp, log.log_end_offset) if timestamp >= 0 else None
+        if result is not None:
+            return result
+    return None
 
 
 def _search(log: Log, segment: Segment, position: int, timestamp: Millis) -> OffsetAndTimestamp | None:
