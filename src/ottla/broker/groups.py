@@ -76,7 +76,8 @@ class Shard:
     def __init__(self, node: Node, partition: Partition, config: GroupConfig) -> None:
         self._node = node
         self._partition = partition
-        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: _topics(node))
+        topics = TopicInfos(node)
+        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: topics)
         self.runner = Runner(self.coordinator, PartitionJournal(node, partition), node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         """Whether its groups can be used: at once where there is nothing to replay."""
@@ -228,8 +229,24 @@ def group_config(node: Node) -> GroupConfig:
     )
 
 
-def _topics(node: Node) -> Mapping[str, TopicInfo]:
-    return {name: TopicInfo(topic.topic_id, topic.partitions) for name, topic in node.metadata.topics.items()}
+class TopicInfos(Mapping[str, TopicInfo]):
+    """The topics as groups see them. There may be very many: each is looked at when it is asked for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __getitem__(self, name: str) -> TopicInfo:
+        topic = self._node.metadata.topics[name]
+        return TopicInfo(topic.topic_id, topic.partitions)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._node.metadata.topics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._node.metadata.topics)
+
+    def __len__(self) -> int:
+        return len(self._node.metadata.topics)
 
 
 def _new_id() -> str:
