@@ -84,6 +84,8 @@ class Coordinator:
         self.offsets = self.shard.offsets
         self.histories = self.shard.histories
         self.consumers = ConsumerGroups(self.shard, assignors)
+        self._unborn: tuple[r.GroupMetadataValue, ClassicGroup] | None = None
+        """A group that somebody is joining already, and the record that makes it one when it is replayed."""
         self.ignored = 0
         """Records of unknown types that were passed over."""
         self._replayers: dict[type[Any], Callable[[Any, Any, int], None]] = {
@@ -126,11 +128,12 @@ class Coordinator:
         if former is not None:
             former.delete(fx)
         group = ClassicGroup(self.shard, request.group_id, now=fx.now)
-        fx.write(r.GroupMetadataKey(request.group_id), r.GroupMetadataValue("", 0, None, None, fx.now, ()))
+        created = r.GroupMetadataValue("", 0, None, None, fx.now, ())
+        fx.write(r.GroupMetadataKey(request.group_id), created)
         response = group.join(request, fx)
         if isinstance(response, m.JoinResponse) and response.error_code != errors.MemberIdRequired.code:
             return Outcome((), response)
-        self.groups[request.group_id] = group
+        self._unborn = (created, group)
         return fx.outcome(response)
 
     def sync(self, request: m.SyncRequest, *, now: Millis) -> Outcome[Record, m.SyncResponse]:
@@ -398,10 +401,15 @@ class Coordinator:
                 del self.groups[key.group_id]
             return
         if not isinstance(group, ClassicGroup):
-            group = self.groups[key.group_id] = ClassicGroup(
-                self.shard, key.group_id, now=value.current_state_timestamp
-            )
+            group = self.groups[key.group_id] = self._born(key.group_id, value)
         group.adopt(value)
+
+    def _born(self, group_id: str, value: r.GroupMetadataValue) -> ClassicGroup:
+        record, unborn = self._unborn or (None, None)
+        self._unborn = None
+        if unborn is not None and record is value:
+            return unborn
+        return ClassicGroup(self.shard, group_id, now=value.current_state_timestamp)
 
     def _replay_history(self, key: r.HistoryKey, value: r.HistoryValue | None, _: int) -> None:
         self.histories.replay(key, value)

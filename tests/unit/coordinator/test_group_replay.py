@@ -18,6 +18,7 @@ from group_context import (
 from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
+from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest
 
 
 @pytest.fixture
@@ -274,3 +275,27 @@ def test_a_member_that_expired_while_the_log_failed_is_removed_all_the_same(cont
     context.heartbeat(a)
     context.sleep(1)
     assert set(context.group.members) == {a}
+
+
+def test_an_empty_consumer_group_stays_one_if_the_log_does_not_take_its_end(context: GroupContext) -> None:
+    beat = context.coordinator.consumer_heartbeat
+    join = ConsumerHeartbeatRequest(
+        group_id=GROUP,
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout=60_000,
+        subscribed_topic_names=("orders",),
+        topic_partitions=(),
+    )
+    assert context.run(beat, join).error_code == 0
+    context.run(beat, ConsumerHeartbeatRequest(group_id=GROUP, member_id="m", member_epoch=-1))
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.join(client_id="a")
+    context.append_fails = False
+    assert context.coordinator.groups[GROUP].type == "Consumer"
+    _, joined = context.enter("a")
+    context.wait_for_generation()
+    assert joined.response.generation_id == 1
+    context.restart()
+    assert context.state == "Empty"
