@@ -6,6 +6,8 @@ import pytest
 from group_context import (
     EXPIRY_TIMER,
     GROUP,
+    JOIN_TIMER,
+    REBALANCE,
     SESSION,
     AppendFailed,
     GroupContext,
@@ -19,6 +21,7 @@ from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest
+from ottla.coordinator.serde import encode
 
 
 @pytest.fixture
@@ -66,6 +69,18 @@ def test_a_generation_that_nobody_was_assigned_may_be_given_again(context: Group
     context.restart()
     assert (context.state, context.group.generation) == ("Stable", 1)
     assert context.sync(a, 2).error_code == errors.IllegalGeneration.code
+
+
+def test_a_loaded_group_that_nobody_leads_rebalances(context: GroupContext) -> None:
+    """A consumer group that became a classic one is written without a leader."""
+    member = r.MemberMetadata("a-1", None, "a", "/127.0.0.1", REBALANCE, SESSION, subscription("orders"), b"")
+    value = r.GroupMetadataValue("consumer", 4, "range", None, context.now, (member,))
+    context.log.append(encode(r.CoordinatorRecord(r.GroupMetadataKey(GROUP), value)))
+    call = context.restart()
+    assert context.state == "PreparingRebalance"
+    assert call.timers[JOIN_TIMER] == context.now + REBALANCE
+    joined = context.join("a-1")
+    assert (joined.response.generation_id, joined.response.leader) == (5, "a-1")
 
 
 def test_an_empty_group_keeps_its_generation(context: GroupContext) -> None:
