@@ -1,7 +1,7 @@
 """Throw many hostile inputs at a running broker, and at the decoders.
 
     python -m tests.fuzz.run --inputs 100000 --seed 1
-    python -m tests.fuzz.run --replay fuzz-failure.jsonl
+    python -m tests.fuzz.run --replay /tmp/ottla-fuzz-failure.jsonl
 
 When something breaks, the inputs before it are written to a file, the last one last, and can be thrown again.
 """
@@ -21,6 +21,7 @@ from .inputs import Input, Inputs
 from .live import Broken, Live
 from .storm import Storm
 
+FAILURE = Path(tempfile.gettempdir(), "ottla-fuzz-failure.jsonl")
 CHECK_EVERY = 1000
 TIDY_EVERY = 500
 MAX_GROWTH = 64 * 1024 * 1024
@@ -110,7 +111,7 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=100_000, help="thrown at the broker; as many at the decoders")
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
     parser.add_argument("--replay", type=Path, help="a file that an earlier run has written")
-    parser.add_argument("--failure", type=Path, default=Path("fuzz-failure.jsonl"), help="where to write such a file")
+    parser.add_argument("--failure", type=Path, default=FAILURE, help="where to write such a file")
     parser.add_argument("--no-heavy", action="store_true", help="leave out the inputs of many megabytes")
     args = parser.parse_args()
     seed = random.randrange(10**6) if args.seed is None else args.seed
