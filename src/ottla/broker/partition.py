@@ -78,13 +78,12 @@ class Partition:
             raise errors.FencedLeaderEpoch(f"The leader epoch is {self.leader_epoch} now, not {leader_epoch}.")
         raise errors.UnknownLeaderEpoch(f"The leader epoch is still {self.leader_epoch}, not {leader_epoch}.")
 
-    def append(self, records: memoryview, *, acks: int, now: Millis) -> AppendInfo:
-        """Append what a producer sent, and wake the fetches that wait for it."""
-        if acks == -1 and self.log.config.min_insync_replicas > 1:
-            raise errors.NotEnoughReplicas(
-                f"The partition {self.topic}-{self.index} has 1 in-sync replica, and min.insync.replicas is "
-                f"{self.log.config.min_insync_replicas}: lower it, or produce with acks=1."
-            )
+    def append(self, records: memoryview, *, now: Millis) -> AppendInfo:
+        """Append what a producer sent, and wake the fetches that wait for it.
+
+        Whatever ``min.insync.replicas`` says, one replica is enough where a partition has no more: Kafka compares with
+        the smaller of the two.
+        """
         info = self.log.append(records, leader_epoch=self.leader_epoch, now=now)
         if self.waiters and not info.duplicate:
             self._wake(len(records))

@@ -11,7 +11,7 @@ from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.config import effective_topic_config
 from ottla.metadata import Topic
-from ottla.metadata.machine import check_topic_name
+from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
 from ottla.types import TopicPartition
 
 #: Making files keeps the event loop; after so many partitions others get a turn.
@@ -76,6 +76,9 @@ async def delete_topic(node: Node, name: str) -> None:
     """Delete a topic; its files go later, in the background."""
     if not node.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled("Topics cannot be deleted: delete.topic.enable is false.")
+    if name in INTERNAL_TOPICS and name in node.metadata.topics:
+        # The coordinators live on it: without it every group would lose its offsets and its members.
+        raise errors.InvalidRequest(f"{name} is the broker's own; delete groups instead (ottla groups delete).")
     await node.changes.run(_delete_topic(node, name))
 
 

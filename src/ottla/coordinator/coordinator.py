@@ -273,9 +273,10 @@ class Coordinator:
 
     def _delete_group(self, group_id: str, fx: Effects) -> m.DeletedGroup:
         try:
-            if not group_id:
-                raise errors.InvalidGroupId()
-            group = self._group(group_id)
+            # The empty id is no group that can be joined, but old clients have committed to it.
+            group = self.groups.get(group_id)
+            if group is None:
+                raise errors.GroupIdNotFound(f"Group {group_id} not found.")
             group.check_delete()
         except errors.KafkaError as error:
             return m.DeletedGroup(group_id, error.code)

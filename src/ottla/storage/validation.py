@@ -16,7 +16,6 @@ from ottla.errors import (
     InvalidRecord,
     InvalidTimestamp,
     MessageTooLarge,
-    UnsupportedForMessageFormat,
 )
 from ottla.records import (
     BATCH_OVERHEAD,
@@ -157,11 +156,13 @@ def _refuse_bytes(records: memoryview, problem: CorruptBatch, topic_partition: T
         raise InvalidRecord(f"there is no batch in an append to {topic_partition}")
     magic = records[_MAGIC_POSITION] if len(records) > _MAGIC_POSITION else _MAGIC
     if magic in (0, 1):
-        raise UnsupportedForMessageFormat(
+        raise InvalidRecord(
             f"message format {magic} in an append to {topic_partition} is not supported, only {_MAGIC} is: use a "
             "client of Kafka 0.11 or later"
         )
-    raise CorruptMessage(f"the batch in an append to {topic_partition} is corrupt: {problem.reason}")
+    # Kafka calls only what fails its CRC corrupt: that may have happened on the way, and is worth another try.
+    error = CorruptMessage if problem.reason.startswith("crc") or magic > _MAGIC else InvalidRecord
+    raise error(f"the batch in an append to {topic_partition} is corrupt: {problem.reason}")
 
 
 def _too_large(size: int, rules: AppendRules, topic_partition: TopicPartition) -> MessageTooLarge:

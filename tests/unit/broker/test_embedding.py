@@ -22,11 +22,12 @@ def values(broker: ottla.Broker, topic: str, offset: int = 0) -> list[bytes | No
 
 
 def test_a_temporary_broker_leaves_nothing_behind() -> None:
+    before = set(threading.enumerate())
     with ottla.Broker() as broker:
         data_dir = broker.data_dir
         assert data_dir.is_dir()
     assert not data_dir.exists()
-    assert "ottla-broker" not in {thread.name for thread in threading.enumerate()}
+    assert set(threading.enumerate()) <= before
 
 
 def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -154,3 +155,12 @@ def test_files_of_unknown_topics_are_set_aside_and_told(tmp_path: Path, caplog: 
         assert wire.call(3, 9, {"topics": None}).topics == []
     assert any("orders-0 belongs to no topic" in record.message for record in caplog.records)
     assert [path.name for path in tmp_path.glob("orders-0.*-stray")]
+
+
+def test_the_topic_of_the_groups_cannot_be_deleted() -> None:
+    with ottla.Broker() as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.call(10, 3, {"key": "readers"})
+        wish = {"name": "__consumer_offsets", "topic_id": None}
+        answer = wire.call(20, 6, {"topics": [wish], "timeout": 1}).responses[0]
+        assert answer.error_code == 42
+        assert "groups" in answer.error_message

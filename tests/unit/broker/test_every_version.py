@@ -193,7 +193,8 @@ def test_a_member_joins_syncs_beats_and_leaves_in_every_version(broker: ottla.Br
         assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, joined.member_id)
         member = {**group, "generation_id": 1, "member_id": joined.member_id}
         given = [{"member_id": joined.member_id, "assignment": b"partitions"}]
-        synced = wire.call(ApiKey.SYNC_GROUP, min(version, 5), {**member, "assignments": given})
+        protocol = {"protocol_type": "consumer", "protocol_name": "range"}
+        synced = wire.call(ApiKey.SYNC_GROUP, min(version, 5), {**member, **protocol, "assignments": given})
         assert (synced.error_code, synced.assignment) == (0, b"partitions")
         assert wire.call(ApiKey.HEARTBEAT, min(version, 4), member).error_code == 0
         leave = {**group, "member_id": joined.member_id, "members": [{"member_id": joined.member_id}]}

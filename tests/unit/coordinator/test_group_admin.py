@@ -92,7 +92,7 @@ def test_each_group_that_cannot_be_deleted_says_why(context: GroupContext) -> No
     assert call.response == (
         m.DeletedGroup(GROUP, errors.NonEmptyGroup.code),
         m.DeletedGroup("other", errors.GroupIdNotFound.code),
-        m.DeletedGroup("", errors.InvalidGroupId.code),
+        m.DeletedGroup("", errors.GroupIdNotFound.code),
         m.DeletedGroup("simple"),
     )
     assert set(context.coordinator.groups) == {GROUP}

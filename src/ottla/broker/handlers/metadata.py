@@ -48,7 +48,7 @@ async def _asked(node: Node, call: Call, request: Struct, asked: Struct) -> Mess
         topic = await _find(node, request, asked)
     except KafkaError as error:
         # Only from v12 on may a name be null.
-        name = "" if asked.name is None and call.api_version < 12 else asked.name
+        name = (asked.name or None) if call.api_version >= 12 else (asked.name or "")
         return {"error_code": error.code, "name": name, "topic_id": asked.topic_id, "partitions": []}
     return topic_message(node, topic)
 

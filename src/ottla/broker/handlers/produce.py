@@ -15,6 +15,7 @@ from ottla.broker.node import Call, Node
 from ottla.net.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.records import BATCH_OVERHEAD, MAGIC
 from ottla.storage.log import Log
 from ottla.types import Millis
 
@@ -23,6 +24,8 @@ API = ApiKey.PRODUCE
 #: broker that
 #: does not name them for one that cannot compress.
 ADVERTISED_FIRST = 0
+#: Where a batch has the lower byte of its attributes, and the bit in it that says it belongs to a transaction.
+ATTRIBUTES, TRANSACTIONAL, MAGIC_AT = 22, 0x10, 16
 logger = logging.getLogger("ottla.broker")
 #: Logs whose new records must be on disk before the answer, and up to which offset.
 Flushes = list[tuple[Log, int]]
@@ -53,7 +56,7 @@ def _append(node: Node, request: Struct, topic: Struct, data: Struct, flushes: F
         _check(request, data)
         name = topic.name or node.topic_by_id(topic.topic_id).name
         partition = node.partition(name, data.index)
-        info = partition.append(data.records, acks=request.acks, now=now)
+        info = partition.append(data.records, now=now)
     except errors.KafkaError as error:
         node.metrics.produce_failed(error.name)
         return _refused(data.index, error)
@@ -76,6 +79,9 @@ def _check(request: Struct, data: Struct) -> None:
         raise errors.InvalidTxnState(f"The transactional id {request.transactional_id!r} has no transaction here.")
     if data.records is None:
         raise errors.InvalidRecord("The request has no records for the partition.")
+    is_batch = len(data.records) >= BATCH_OVERHEAD and data.records[MAGIC_AT] == MAGIC
+    if is_batch and data.records[ATTRIBUTES] & TRANSACTIONAL:
+        raise errors.TransactionalIdAuthorizationFailed("A transactional batch needs a transactional id.")
 
 
 def _refused(index: int, error: errors.KafkaError) -> Message:
