@@ -51,16 +51,16 @@ fuzz: setup ## hostile bytes against a running broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)
 
 compat-java: setup ## the Java client against ottla (needs Java 17+ and Maven)
-	tests/compat/with_broker.sh tests/compat/run_java.sh
+	$(BIN)/python -m tests.compat.with_broker tests/compat/run_java.sh
 
 compat-go: setup ## a Go client against ottla (needs Go)
-	tests/compat/with_broker.sh tests/compat/run_go.sh
+	$(BIN)/python -m tests.compat.with_broker tests/compat/run_go.sh
 
 compat-dump: setup ## Kafka's own dump tool over ottla's files (needs Java 17+ and Maven)
-	tests/compat/with_broker.sh tests/compat/run_dump.sh
+	PYTHON=$(BIN)/python $(BIN)/python -m tests.compat.with_broker --files tests/compat/run_dump.sh
 
 compat-kafka: setup ## the compat tests against Apache Kafka itself (needs Java 17+ and Maven)
-	$(BIN)/python -m benchmarks.apache_kafka --exec $(BIN)/python -m pytest tests/compat
+	OTTLA_COMPAT_BROKER=kafka $(BIN)/python -m pytest tests/compat
 
 reference: setup ## write docs/reference again
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md

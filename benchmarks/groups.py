@@ -114,7 +114,7 @@ async def consumer(peers: list[Peer], report: Report, options: argparse.Namespac
     for peer in peers:
         if peer not in serving:
             say(f"no consumer groups (KIP-848) on {peer.name}: it does not advertise ConsumerGroupHeartbeat")
-    cases = groups_classic.cases(quick=options.quick)
+    cases = groups_consumer.cases(quick=options.quick)
     for peer in serving:
         say(f"consumer groups, warm-up of {peer.name}")
         await groups_wire.wait_for_coordinators(peer)

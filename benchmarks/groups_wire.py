@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
 
     async def call(self, api: ApiKey, message: Message) -> Struct:
         answered: asyncio.Future[bytes] = self._loop.create_future()
-        self.send(request(api, message), answered.set_result)
+        self.send(request(api, message), partial(_answer, answered))
         payload = await answered
         if not payload:
             raise ConnectionError(f"the broker closed the connection instead of answering {api.name}")
@@ -95,6 +96,11 @@ class Connection(asyncio.Protocol):
         """Forget what is on its way. The broker sees the end of the connection, and nothing else."""
         self._waiting.clear()
         self._transport.abort()
+
+
+def _answer(waiting: asyncio.Future[bytes], payload: bytes) -> None:
+    if not waiting.done():  # it is when whoever asked was cancelled
+        waiting.set_result(payload)
 
 
 async def connect(peer: Peer, count: int = 1) -> list[Connection]:

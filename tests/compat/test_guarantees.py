@@ -44,7 +44,7 @@ def test_an_idempotent_producer_goes_on_after_its_records_were_deleted(client: C
 def test_one_replica_satisfies_a_larger_minimum(client: Client, make_topic: MakeTopic, acks: object) -> None:
     """Kafka (since 3.7) asks for at most as many in-sync replicas as the partition has."""
     topic = make_topic(min_insync_replicas="2")
-    producer = client.producer(acks=acks, idempotent=False)
+    producer = client.producer(acks=acks, idempotent=False, request_timeout_ms=4_000, delivery_timeout_ms=8_000)
     assert producer.send(topic, b"value").result().offset == 0
 
 

@@ -104,6 +104,6 @@ def test_following_by_iteration(bootstrap_servers: str, make_topic: MakeTopic) -
         bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", consumer_timeout_ms=20_000
     )
     consumer.assign([TopicPartition(topic, 0)])
-    values = [record.value for record, _ in zip(consumer, range(5), strict=False)]
+    values = [record.value for _, record in zip(range(5), consumer, strict=False)]
     consumer.close()
     assert values == [b"0", b"1", b"2", b"3", b"4"]

@@ -24,7 +24,7 @@ def test_a_thousand_partitions(client: Client) -> None:
     assert [p.partition for p in admin.describe_topic(topic)] == list(range(PARTITIONS))
     producer = client.producer(linger_ms=50)
     sends = [producer.send(topic, b"%d" % n, partition=n) for n in range(PARTITIONS)]
-    producer.flush()
+    producer.flush(60)
     assert {send.result().offset for send in sends} == {0}
     consumer = client.consumer()
     consumer.assign({TP(topic, n): 0 for n in range(PARTITIONS)})

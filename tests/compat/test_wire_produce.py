@@ -15,7 +15,7 @@ from .wire import Wire, batch
 
 Outcome = tuple[int, int]
 Append = Callable[..., Outcome]
-OK, CORRUPT, TOO_LARGE, BAD_ACKS, OUT_OF_ORDER, OLD_EPOCH, BAD_RECORD = 0, 2, 10, 21, 45, 47, 87
+OK, CORRUPT, BAD_ACKS, OUT_OF_ORDER, OLD_EPOCH, NOT_AUTHORIZED, BAD_RECORD = 0, 2, 21, 45, 47, 53, 87
 REFUSED = -1  # the base offset of an append that was refused
 
 
@@ -42,6 +42,7 @@ def changed(records: bytes, position: int, new: bytes, *, sealed: bool = True) -
 
 
 GOOD = batch([b"first", b"second"])
+SEQUENCED = batch([b"x"], producer_id=99, producer_epoch=0, base_sequence=0)
 BAD_BATCHES = {
     "damaged": (changed(GOOD, len(GOOD) - 3, b"\xff", sealed=False), CORRUPT),
     "magic 0": (changed(GOOD, 16, b"\x00"), BAD_RECORD),
@@ -52,6 +53,7 @@ BAD_BATCHES = {
     "cut off": (GOOD[:-2], BAD_RECORD),
     "two batches": (GOOD + GOOD, BAD_RECORD),
     "control batch": (changed(GOOD, 22, b"\x20"), BAD_RECORD),
+    "transactional, by nobody": (changed(SEQUENCED, 22, b"\x10"), NOT_AUTHORIZED),
     "more records than offsets": (changed(GOOD, 57, struct.pack(">i", 5)), BAD_RECORD),
     "more offsets than records": (changed(GOOD, 23, struct.pack(">i", 5)), BAD_RECORD),
     "base offset": (changed(GOOD, 0, struct.pack(">q", 500)), BAD_RECORD),

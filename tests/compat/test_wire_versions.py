@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .conftest import MakeTopic, unique_name
-from .wire import API_KEYS, Disconnected, Wire, batch, versions_known
+from .wire import API_KEYS, RECENT, Disconnected, Wire, batch, versions_known
 
 TOPIC, BROKER = 2, 4  # resource types of configs
 SERVED = [
@@ -169,7 +169,7 @@ def test_produce_and_fetch(wire: Wire, make_topic: MakeTopic) -> None:
 
 def test_list_offsets(wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    wire.call("produce", 9, produce(topic, uuid.uuid4(), batch([b"a", b"b", b"c"], timestamp=1_700_000_000_000)))
+    wire.call("produce", 9, produce(topic, uuid.uuid4(), batch([b"a", b"b", b"c"], timestamp=RECENT)))
 
     def ask(version: int, timestamp: int) -> tuple[int, int, int]:
         partition = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
@@ -180,10 +180,10 @@ def test_list_offsets(wire: Wire, make_topic: MakeTopic) -> None:
     for version in served(wire, "list_offsets"):
         assert ask(version, -1) == (0, 3, -1)
         assert ask(version, -2) == (0, 0, -1)
-        assert ask(version, 1_700_000_000_001) == (0, 1, 1_700_000_000_001)
-        assert ask(version, 1_800_000_000_000) == (0, -1, -1)
+        assert ask(version, RECENT + 1) == (0, 1, RECENT + 1)
+        assert ask(version, RECENT + 3) == (0, -1, -1)
         if version >= 7:
-            assert ask(version, -3) == (0, 2, 1_700_000_000_002)
+            assert ask(version, -3) == (0, 2, RECENT + 2)
         if version >= 8:
             assert ask(version, -4) == (0, 0, -1)  # earliest on local storage
         if version >= 9:

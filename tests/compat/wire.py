@@ -11,6 +11,7 @@ import dataclasses
 import io
 import socket
 import struct
+import time
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from kio.serial import entity_reader, entity_writer
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 Content = Mapping[str, Any]
+RECENT = int(time.time() * 1000) - 60_000  # in ms; older records would go by retention while the tests run
 
 
 class Disconnected(Exception):
@@ -148,7 +150,7 @@ def batch(
     values: Sequence[bytes | None],
     *,
     keys: Sequence[bytes | None] | None = None,
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int = RECENT,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,

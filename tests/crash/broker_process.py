@@ -51,6 +51,7 @@ class BrokerProcess:
     def launch(self, doom: Sequence[str] = ()) -> None:
         """Start the process and do not wait for it. With `doom`, the arguments of doomed.py, it will kill itself."""
         assert not self.is_alive, "the broker runs already"
+        self.close()
         module = ["tests.crash.doomed", *doom, "--"] if doom else ["ottla"]
         command = [sys.executable, "-m", *module, "broker", "--listen", f"127.0.0.1:{self.port}"]
         command += ["--data-dir", str(self.data_dir)]

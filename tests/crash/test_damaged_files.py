@@ -416,6 +416,16 @@ def test_an_older_segment_that_became_shorter(disk: Disk) -> None:
     assert len(problems) == 1
 
 
+def test_an_older_segment_that_becomes_shorter_while_the_broker_runs(disk: Disk) -> None:
+    disk.write(3 * A_SEGMENT)
+    disk.stop()
+    disk.start()
+    cut(disk.file(A_SEGMENT), 60 * BATCH_SIZE)
+    offsets, problems = disk.readable()
+    assert offsets == [*range(A_SEGMENT + 60), *range(2 * A_SEGMENT, 3 * A_SEGMENT)]
+    assert "before it should" in str(problems[0])
+
+
 def test_damage_is_found_by_timestamp_look_ups_too(disk: Disk) -> None:
     disk.write(2 * A_SEGMENT)
     disk.stop()

@@ -110,3 +110,21 @@ def test_the_directory_is_free_again_after_a_kill(filled: BrokerProcess) -> None
     filled.kill()
     assert (filled.data_dir / ".lock").exists()
     filled.start()
+
+
+@pytest.mark.parametrize("name", ["deleted", "x" * 249])
+def test_a_kill_between_the_two_steps_of_deleting_a_topic(broker: BrokerProcess, name: str) -> None:
+    """The metadata says that it is gone, and its files are still there: they are not those of a new one."""
+    broker.kill()
+    broker.start(doom=["--call", "rename", "--count", "1", "--moment", "before"])
+    with Wire(broker.port) as wire:
+        _create(wire, name)
+        _produce(wire, name, b"old")
+        with pytest.raises(ConnectionError):
+            wire.call(ApiKey.DELETE_TOPICS, 4, {"topic_names": [name], "timeout": 30_000})
+    assert broker.wait_dead(30.0)
+    broker.start()
+    with Wire(broker.port) as wire:
+        _create(wire, name)
+        assert _values(wire, name) == []
+        assert _produce(wire, name, b"new") == 0

@@ -104,7 +104,8 @@ def a_compressed_payload(rng: random.Random, world: World) -> None:
         return
 
 
-TARGETS: list[Callable[[random.Random, World], None]] = [a_request, a_response, a_batch, a_compressed_payload]
+Target = Callable[[random.Random, World], None]
+TARGETS: list[Target] = [a_request, a_response, a_batch, a_compressed_payload]
 
 
 def run(seed: int, count: int) -> None:

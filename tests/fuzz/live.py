@@ -184,7 +184,7 @@ class Live:
             wire.call(ApiKey.ALTER_CONFIGS, 1, {"resources": brokers, "validate_only": False})
             _create(wire, VICTIMS)
             topics = wire.call(ApiKey.METADATA, 12, {**asked, "include_topic_authorized_operations": False}).topics
-            self.world.topic_ids = {topic.name: topic.topic_id for topic in topics}
+            self.world.topic_ids = {topic.name: topic.topic_id for topic in topics if not topic.is_internal}
             self.world.broker_id = wire.call(ApiKey.METADATA, 8, asked).brokers[0].node_id
 
     def _find_coordinator(self) -> None:

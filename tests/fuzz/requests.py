@@ -50,7 +50,6 @@ ODD_NAMES = [
     "x" * 249,
     "x" * 250,
     "x" * 3000,
-    "__consumer_offsets",
     "fuzz_0",
 ]
 

@@ -1,14 +1,11 @@
-"""A model of a consumer of the classic protocol, as the Java client behaves: eager, with a heartbeat of its own.
-
-What it believes to own is recorded, for the invariants to look at. It can crash, be paused (everything that it would do
-happens when it wakes, be that too late), be busy (its heartbeats go on, while it does not poll) and come back.
-"""
+"""A model of a consumer of the classic protocol, as the Java client behaves: eager, with a heartbeat of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.member import COMMIT, HEARTBEAT, REQUEST_TIMEOUT, Member, error_of
 from tests.simulation.world import TOPIC, World
 
 from ottla import errors
@@ -16,75 +13,32 @@ from ottla.coordinator import messages as m
 from ottla.coordinator.history import owners
 from ottla.protocol.codec import encode_data
 
-HEARTBEAT = 3_000
-COMMIT = 5_000
 METADATA = 4_000
-BACKOFF = 100
-REQUEST_TIMEOUT = 10_000
 
 
-class ClassicMember:
-    """One consumer process."""
+class ClassicMember(Member):
+    """It joins, syncs, and gives everything up before it joins again."""
 
     def __init__(self, world: World, group_id: str, name: str, instance_id: str | None = None) -> None:
-        self.world = world
-        self.group_id = group_id
-        self.name = name
-        self.instance_id = instance_id
+        super().__init__(world, group_id, name, instance_id)
         self.session_timeout = world.random.choice([6_000, 10_000, 10_000, 10_000 if instance_id is None else 45_000])
-        self.rebalance_timeout = world.random.choice([8_000, 20_000, 30_000])
         # A static leader of an old client that restarts does not learn that it leads: nobody would see the topic grow.
         self.is_old = instance_id is None and world.random.random() < 0.2
         self.protocols = world.random.choice([("range",), ("range", "roundrobin"), ("roundrobin", "range")])
-        self.is_alive = True
-        self.paused_until = 0
-        self.busy_until = 0
         self.state = "joining"
-        self.fatal: str | None = None
-        self.member_id = ""
-        self.generation = -1
         self.leads = False
-        self.owned: frozenset[int] = frozenset()
-        self.positions: dict[int, int] = {}
         self.partitions_seen = 0
         self.revision = 0
-        self.observers: list[Callable[[ClassicMember], None]] = []
-        """Told whenever it believes to own something new."""
-        self._epoch = 0
         self._rejoin_is_due = False
-        self._connect()
         self._join()
         for interval, task in ((HEARTBEAT, self._heartbeat), (COMMIT, self._commit), (METADATA, self._look_at_topic)):
             self._every(interval, task)
-
-    def __repr__(self) -> str:
-        return f"{self.name}({self.member_id or '?'})"
-
-    @property
-    def identity(self) -> str:
-        """Who owns a partition: a static member is the same after a restart."""
-        return self.instance_id or self.member_id
 
     @property
     def is_stable(self) -> bool:
         return self.is_alive and self.state == "stable"
 
-    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def crash(self) -> None:
-        self.world.say(f"{self} crashes")
-        self._end()
-
-    def pause(self, duration: int) -> None:
-        self.world.say(f"{self} is paused for {duration} ms")
-        self.paused_until = max(self.paused_until, self.world.now + duration)
-
-    def be_busy(self, duration: int) -> None:
-        self.world.say(f"{self} is busy for {duration} ms")
-        self.busy_until = max(self.busy_until, self.world.now + duration)
-
     def leave(self) -> None:
-        """Close in order: tell the group."""
         if not self.is_alive or self.paused_until > self.world.now:
             return
         self.world.say(f"{self} leaves")
@@ -99,62 +53,9 @@ class ClassicMember:
             self.revision += 1
             self._rejoin("the subscription has changed")
 
-    def _end(self) -> None:
-        self.is_alive = False
-        self.owned = frozenset()
-        self.world.close(self.connection, tell=False)
-
-    def _die(self, error: Any) -> None:
-        self.world.say(f"{self} ends with {type(error).__name__}")
-        self.fatal = type(error).__name__
-        self._end()
-
-    def _every(self, interval: int, task: Callable[[], None]) -> None:
-        def again() -> None:
-            if self.is_alive:
-                task()
-                self.world.after(interval, guarded)
-
-        guarded = self._when_awake(again)
-        self.world.after(self.world.random.uniform(0, interval), guarded)
-
-    def _when_awake(self, task: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            if self.paused_until > self.world.now:
-                self.world.after(self.paused_until - self.world.now, run)
-            elif self.is_alive:
-                task()
-
-        return run
-
-    # ── the connection ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _connect(self) -> None:
-        self.connection = self.world.connect(self._when_awake(self._disconnected))
-
     def _disconnected(self) -> None:
-        self._connect()
         if self.state != "stable":
             self._later(self._join)
-
-    def _later(self, task: Callable[[], None]) -> None:
-        """Do something after the back-off, unless something else was begun meanwhile."""
-        self._epoch += 1
-        epoch = self._epoch
-        delay = max(BACKOFF, self.busy_until - self.world.now)
-        self.world.after(delay, self._when_awake(lambda: task() if epoch == self._epoch else None))
-
-    def _call(self, name: str, request: Any, on_answer: Callable[[Any], None], timeout: int = REQUEST_TIMEOUT) -> None:
-        connection = self.connection
-
-        def answered(answer: Any) -> None:
-            def handle() -> None:
-                if connection is self.connection:
-                    on_answer(answer)
-
-            self._when_awake(handle)()
-
-        self.world.call(connection, name, request, timeout, answered)
 
     # ── join ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -173,18 +74,20 @@ class ClassicMember:
             return
         self.world.say(f"{self} joins again: {reason}")
         self._commit()
+        self._give_up()
+        self._later(self._join)
+
+    def _give_up(self) -> None:
         self.state = "joining"
         self.owned = frozenset()
-        self._later(self._join)
+        self.positions = {}
 
     def _join(self) -> None:
         self._epoch += 1
         epoch = self._epoch
-        self.state = "joining"
-        self.owned = frozenset()
-        subscription = b"\0\0" + encode_data(
-            "consumer_protocol_subscription", 0, {"topics": [TOPIC], "user_data": bytes([self.revision % 256])}
-        )
+        self._give_up()
+        topics = [TOPIC, f"other-{self.revision}"] if self.revision else [TOPIC]
+        subscription = b"\0\0" + encode_data("consumer_protocol_subscription", 0, {"topics": topics})
         request = m.JoinRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -202,7 +105,7 @@ class ClassicMember:
         self._call("join", request, lambda answer: self._joined(answer) if epoch == self._epoch else None, timeout)
 
     def _joined(self, answer: Any) -> None:
-        error = _error_of(answer)
+        error = error_of(answer)
         if isinstance(error, errors.MemberIdRequired):
             self.member_id = answer.member_id
             self._join()
@@ -226,9 +129,8 @@ class ClassicMember:
             self.partitions_seen = self.world.partitions
             assignments = _assign([member.member_id for member in response.members], self.partitions_seen)
         thinking = self.world.random.choice([0, 0, 0, 200, 2_000, 12_000]) if self.leads else 0
-        self.world.after(
-            max(thinking, self.busy_until - self.world.now), self._when_awake(self._sync_with(assignments))
-        )
+        delay = max(thinking, self.busy_until - self.world.now)
+        self.world.after(delay, self._when_awake(self._sync_with(assignments)))
 
     def _sync_with(self, assignments: tuple[m.MemberAssignment, ...]) -> Callable[[], None]:
         epoch = self._epoch
@@ -249,17 +151,14 @@ class ClassicMember:
         return sync
 
     def _synced(self, answer: Any) -> None:
-        error = _error_of(answer)
+        error = error_of(answer)
         if error is not None:
             self._failed(error)
             return
         self.world.say(f"{self} is in generation {self.generation}")
         self.state = "stable"
-        self.owned = frozenset(number for _, number in owners({self.member_id: answer.assignment}))
-        self.positions = {}
+        self._own(frozenset(number for _, number in owners({self.member_id: answer.assignment})))
         self._fetch_positions()
-        for observe in self.observers:
-            observe(self)
 
     def _failed(self, error: Any) -> None:
         """What an error means to a member that has joined."""
@@ -268,8 +167,7 @@ class ClassicMember:
         if isinstance(error, errors.FencedInstanceId):
             self._die(error)
         else:
-            self.state = "joining"
-            self.owned = frozenset()
+            self._give_up()
             self._later(self._join)
 
     # ── while it is stable ────────────────────────────────────────────────────────────────────────────────────────
@@ -286,7 +184,7 @@ class ClassicMember:
         sent = (self.generation, self.member_id)
 
         def answered(answer: Any) -> None:
-            error = _error_of(answer)
+            error = error_of(answer)
             stale = sent != (self.generation, self.member_id) or self.state != "stable"
             if error is None or stale or isinstance(error, errors.CoordinatorNotAvailable):
                 return
@@ -300,35 +198,6 @@ class ClassicMember:
     def _look_at_topic(self) -> None:
         if self.is_stable and self.leads and self.partitions_seen != self.world.partitions:
             self._rejoin("the topic has more partitions")
-
-    def _fetch_positions(self) -> None:
-        generation = self.generation
-        wanted = m.TopicToFetch(TOPIC, tuple(sorted(self.owned)))
-
-        def answered(answer: Any) -> None:
-            if generation != self.generation or self.state != "stable":
-                return
-            if _error_of(answer) is not None:
-                self._later(self._fetch_positions)
-                return
-            self.positions = {entry.partition: max(entry.offset, 0) for entry in answer.partitions}
-
-        self._call("fetch", m.FetchRequest(group_id=self.group_id, topics=(wanted,)), answered)
-
-    def _commit(self) -> None:
-        if self.state != "stable" or not self.positions:
-            return
-        for partition in self.positions:
-            self.positions[partition] += self.world.random.randrange(0, 100)
-        offsets = tuple(m.OffsetToCommit(TOPIC, partition, offset) for partition, offset in self.positions.items())
-        request = m.CommitRequest(
-            group_id=self.group_id,
-            member_id=self.member_id,
-            generation_id=self.generation,
-            group_instance_id=self.instance_id,
-            offsets=offsets,
-        )
-        self._call("commit", request, lambda _: None)
 
 
 def _assign(member_ids: list[str], partitions: int) -> tuple[m.MemberAssignment, ...]:
@@ -345,10 +214,3 @@ def _assign(member_ids: list[str], partitions: int) -> tuple[m.MemberAssignment,
         )
         for member_id, share in shares.items()
     )
-
-
-def _error_of(answer: Any) -> errors.KafkaError | None:
-    if isinstance(answer, errors.KafkaError):
-        return answer
-    code = getattr(answer, "error_code", 0)
-    return errors.error_class(code)() if code else None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
-from tests.simulation.classic_member import ClassicMember
+from tests.simulation.member import Member
 from tests.simulation.world import CONFIG, TOPIC, Violation, World
 
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import Group
 from ottla.coordinator.history import KEPT, owners
@@ -37,28 +41,62 @@ class Invariants:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._owners: dict[tuple[str, int, int], str] = {}
+        self._owners: dict[tuple[str, int, int, int], str] = {}
         self._generations: dict[str, int] = {}
         self._offsets: dict[tuple[str, str, int], int] = {}
-        self._states: dict[str, State] = {}
-        self._coordinator: Coordinator | None = None
+        self._states: dict[ClassicGroup, State] = {}
+        self._lives: Counter[str] = Counter()
+        """How often a group was deleted: after that its generations begin anew."""
         world.observers.append(self.after_step)
 
     # ── after every step ──────────────────────────────────────────────────────────────────────────────────────────
 
     def after_step(self, name: str, request: Any, outcome: Outcome[r.CoordinatorRecord, Any]) -> None:
+        self._note_ends(outcome.records)
         for record in outcome.records:
             self._check_record(record)
+        self._check_consumer_groups()
         self._check_transitions()
         self._check_parked()
         self._check_timers()
+
+    def _note_ends(self, records: Iterable[r.CoordinatorRecord]) -> None:
+        """A group that has ended begins anew with its generations, unless it goes on as another kind of group."""
+        groups = (r.GroupMetadataKey, r.ConsumerGroupMetadataKey)
+        told = [(key.group_id, value) for key, value in records if isinstance(key, groups)]
+        for ended in {group_id for group_id, value in told if value is None}:
+            last = max(_generation(value) for group_id, value in told if group_id == ended)
+            if last < self._generations.get(ended, -1):
+                self._lives[ended] += 1
+                self._generations.pop(ended)
+
+    def _check_consumer_groups(self) -> None:
+        for group in self.world.coordinator.groups.values():
+            if isinstance(group, ConsumerGroup):
+                self._check_holders(group)
+
+    def _check_holders(self, group: ConsumerGroup) -> None:
+        """Nobody has what another has, or has not given up yet."""
+        holders: dict[tuple[UUID, int], str] = {}
+        for member in group.members.values():
+            for partitions in (member.assigned, member.pending_revocation):
+                for topic_id, numbers in partitions.items():
+                    for number in numbers:
+                        holder = holders.setdefault((topic_id, number), member.member_id)
+                        if holder != member.member_id:
+                            raise Violation(
+                                ONE_OWNER, f"{group.group_id} gives {number} to {holder} and {member.member_id}"
+                            )
 
     def _check_record(self, record: r.CoordinatorRecord) -> None:
         key, value = record
         if isinstance(key, r.OffsetCommitKey) and isinstance(value, r.OffsetCommitValue):
             self._check_offset(key, value)
         elif isinstance(key, r.GroupMetadataKey) and isinstance(value, r.GroupMetadataValue):
-            self._check_generation(key.group_id, value)
+            self._check_generation(key.group_id, value.generation)
+            self._check_assignment(key.group_id, value)
+        elif isinstance(key, r.ConsumerGroupMetadataKey) and isinstance(value, r.ConsumerGroupMetadataValue):
+            self._check_generation(key.group_id, value.epoch)
         elif isinstance(key, r.HistoryKey):
             self._check_history(key.group_id)
 
@@ -69,24 +107,26 @@ class Invariants:
             raise Violation(OFFSETS_GO_UP, f"{place} from {before} to {value.offset}")
         self._offsets[place] = value.offset
 
-    def _check_generation(self, group_id: str, value: r.GroupMetadataValue) -> None:
+    def _check_generation(self, group_id: str, generation: int) -> None:
         before = self._generations.get(group_id, -1)
-        if value.generation < before:
-            raise Violation(GENERATIONS_GO_UP, f"{group_id} from {before} to {value.generation}")
-        self._generations[group_id] = value.generation
+        if generation < before:
+            raise Violation(GENERATIONS_GO_UP, f"{group_id} from {before} to {generation}")
+        self._generations[group_id] = generation
+
+    def _check_assignment(self, group_id: str, value: r.GroupMetadataValue) -> None:
         identities = {member.member_id: member.group_instance_id or member.member_id for member in value.members}
         assigned = owners({member.member_id: member.assignment for member in value.members})
         for (_, partition), member_id in assigned.items():
             self._owns(group_id, value.generation, partition, identities[member_id])
 
     def _owns(self, group_id: str, generation: int, partition: int, identity: str) -> None:
-        owner = self._owners.setdefault((group_id, generation, partition), identity)
+        owner = self._owners.setdefault((group_id, self._lives[group_id], generation, partition), identity)
         if owner != identity:
             raise Violation(
                 ONE_OWNER, f"partition {partition} of {group_id} in generation {generation}: {owner} and {identity}"
             )
 
-    def member_owns(self, member: ClassicMember) -> None:
+    def member_owns(self, member: Member) -> None:
         """A member believes to own something: nobody else may in that generation."""
         for partition in member.owned:
             self._owns(member.group_id, member.generation, partition, member.identity)
@@ -97,17 +137,13 @@ class Invariants:
             raise Violation(HISTORY_IS_BOUNDED, f"{group_id} has {numbers}")
 
     def _check_transitions(self) -> None:
-        if self.world.coordinator is not self._coordinator:
-            self._coordinator = self.world.coordinator
-            self._states = {}
-        for group_id, group in self.world.coordinator.groups.items():
-            if not isinstance(group, ClassicGroup):
-                continue
-            before = self._states.get(group_id, group.state)
+        groups = [group for group in self.world.coordinator.groups.values() if isinstance(group, ClassicGroup)]
+        for group in groups:
+            before = self._states.get(group, group.state)
             # A step may go through the wait for joins: the last one waited for makes the generation at once.
             if before is not group.state and group.state is not State.COMPLETING_REBALANCE:
-                self._check_way(group_id, before, group.state)
-            self._states[group_id] = group.state
+                self._check_way(group.group_id, before, group.state)
+        self._states = {group: group.state for group in groups}
 
     def _check_way(self, group_id: str, before: State, after: State) -> None:
         through = State.PREPARING_REBALANCE
@@ -127,8 +163,12 @@ class Invariants:
                 raise Violation(NOTHING_PARKED_FOR_EVER, f"{waiting.what} has waited for {waited} ms")
 
     def _check_timers(self) -> None:
-        groups = [group for group in self.world.coordinator.groups.values() if isinstance(group, ClassicGroup)]
-        most = 1 + sum(2 + len(group.members) + len(group.pending) for group in groups)
+        most = 1
+        for group in self.world.coordinator.groups.values():
+            if isinstance(group, ClassicGroup):
+                most += 2 + len(group.members) + len(group.pending)
+            elif isinstance(group, ConsumerGroup):
+                most += 2 + 3 * len(group.members)
         # An append that failed leaves the timer of a member that is gone; it runs out by itself.
         if len(self.world.timers) > most + 20:
             raise Violation(NO_TIMER_LEFT_OVER, f"{len(self.world.timers)} timers for {most} reasons")
@@ -153,32 +193,41 @@ class Invariants:
             if not _same(group, copy.groups.get(group_id)):
                 raise Violation(LOG_TELLS_EVERYTHING, f"the members of {group_id} differ")
 
-    def unsettled(self, members: list[ClassicMember]) -> str | None:
+    def unsettled(self, members: list[Member]) -> str | None:
         """Say what is still missing until every group is stable, or None."""
         if self.world.parked:
             return f"{len(self.world.parked)} requests are parked"
         for group_id in {member.group_id for member in members}:
             mine = [member for member in members if member.group_id == group_id]
             group = self.world.coordinator.groups.get(group_id)
-            if not isinstance(group, ClassicGroup) or group.state is not State.STABLE:
-                return f"{group_id} is {group.state if isinstance(group, ClassicGroup) else 'not there'}"
+            if not isinstance(group, ClassicGroup | ConsumerGroup) or str(group.state) != "Stable":
+                return f"{group_id} is {group.listed().state if group else 'not there'}"
             if missing := self._disagreement(group, mine):
                 return missing
         return None
 
-    def _disagreement(self, group: ClassicGroup, members: list[ClassicMember]) -> str | None:
+    def _disagreement(self, group: ClassicGroup | ConsumerGroup, members: list[Member]) -> str | None:
         if set(group.members) != {member.member_id for member in members}:
             return f"{group.group_id} has {sorted(group.members)}, and {members} are alive"
-        if any(not member.is_stable or member.generation != group.generation for member in members):
-            return f"not everybody in {group.group_id} is stable in generation {group.generation}"
+        generation = group.generation if isinstance(group, ClassicGroup) else group.group_epoch
+        if any(not member.is_stable or member.generation != generation for member in members):
+            return f"not everybody in {group.group_id} is stable in generation {generation}"
         owned = sorted(partition for member in members for partition in member.owned)
         if owned != list(range(self.world.partitions)):
             return f"the members of {group.group_id} own {owned} of {self.world.partitions} partitions of {TOPIC}"
         return None
 
 
+def _generation(value: object) -> int:
+    if isinstance(value, r.GroupMetadataValue):
+        return value.generation
+    return value.epoch if isinstance(value, r.ConsumerGroupMetadataValue) else -1
+
+
 def _same(live: Group, copy: Group | None) -> bool:
-    """Whether a group is the same after a restart; between two records a live one runs ahead of the log."""
+    """Whether a group is the same after a restart; between two records a live classic one runs ahead of the log."""
+    if isinstance(live, ConsumerGroup):
+        return isinstance(copy, ConsumerGroup) and _told(live) == _told(copy)
     if not isinstance(live, ClassicGroup) or live.state not in (State.STABLE, State.EMPTY):
         return True
     if not isinstance(copy, ClassicGroup):
@@ -186,3 +235,7 @@ def _same(live: Group, copy: Group | None) -> bool:
     if live.state is State.EMPTY or copy.state is State.EMPTY:
         return (live.state, live.generation) == (copy.state, copy.generation)
     return live.record(live.assignments) == copy.record(copy.assignments)
+
+
+def _told(group: ConsumerGroup) -> object:
+    return group.group_epoch, group.assignment_epoch, group.metadata_hash, group.members, group.target

@@ -8,13 +8,16 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import CLASSIC, CONSUMER, MIXED, Scenario
+
+PROTOCOLS = {"any": None, "classic": CLASSIC, "mixed": MIXED, "consumer": CONSUMER}
 
 
-def run_seed(seed: int) -> tuple[int, str | None, int]:
+def run_seed(seed: int, protocols: str = "any") -> tuple[int, str | None, int]:
     """Run one seed; return it, what went wrong, and how many steps the coordinator took."""
-    scenario = Scenario(seed)
+    scenario = Scenario(seed, PROTOCOLS[protocols])
     try:
         scenario.run()
     except Exception as error:
@@ -23,9 +26,9 @@ def run_seed(seed: int) -> tuple[int, str | None, int]:
     return seed, None, scenario.world.steps
 
 
-def show_seed(seed: int) -> int:
+def show_seed(seed: int, protocols: str) -> int:
     """Run one seed and print its last events."""
-    scenario = Scenario(seed)
+    scenario = Scenario(seed, PROTOCOLS[protocols])
     try:
         scenario.run()
     except Exception:
@@ -37,16 +40,22 @@ def show_seed(seed: int) -> int:
     return 0
 
 
-def run_seeds(seeds: range, jobs: int) -> int:
+def how_to_run_again(seed: int, protocols: str) -> str:
+    chosen = "" if protocols == "any" else f" --protocols {protocols}"
+    return f"python -m tests.simulation.run --seed {seed}{chosen}"
+
+
+def run_seeds(seeds: range, jobs: int, protocols: str) -> int:
     """Run many seeds and print those that fail, with how to run them again."""
     started, steps, failures = time.monotonic(), 0, Counter[str]()
     with ProcessPoolExecutor(jobs) as pool:
-        results = map(run_seed, seeds) if jobs == 1 else pool.map(run_seed, seeds, chunksize=20)
+        run = partial(run_seed, protocols=protocols)
+        results = map(run, seeds) if jobs == 1 else pool.map(run, seeds, chunksize=20)
         for done, (seed, problem, taken) in enumerate(results, 1):
             steps += taken
             if problem is not None:
                 failures[problem.strip().splitlines()[-1].partition(":")[0]] += 1
-                print(f"\nseed {seed}: {problem}\n  again: python -m tests.simulation.run --seed {seed}", flush=True)
+                print(f"\nseed {seed}: {problem}\n  again: {how_to_run_again(seed, protocols)}", flush=True)
             if sys.stderr.isatty():
                 print(f"\r{done}/{len(seeds)} seeds, {sum(failures.values())} failed", end="", file=sys.stderr)
     took = time.monotonic() - started
@@ -67,10 +76,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=seed_range, default=range(1_000), help="a range, such as 0:10000")
     parser.add_argument("--seed", type=int, help="one seed, with all that happened")
     parser.add_argument("--jobs", type=int, default=1, help="processes to use (1)")
+    parser.add_argument("--protocols", choices=PROTOCOLS, default="any", help="what the members speak (any)")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        return show_seed(arguments.seed)
-    return run_seeds(arguments.seeds, arguments.jobs)
+        return show_seed(arguments.seed, arguments.protocols)
+    return run_seeds(arguments.seeds, arguments.jobs, arguments.protocols)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A life from a seed: members come, crash, pause, leave and come back; the broker restarts; the topic grows; the
-network and the log fail. Then all that stops, and the groups have to become stable.
+network and the log fail. Then all that stops, and the groups have to become stable. Members speak the classic protocol,
+the consumer protocol, or some this and some that.
 """
 
 from __future__ import annotations
@@ -7,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tests.simulation.classic_member import ClassicMember
+from tests.simulation.consumer_member import ConsumerMember
 from tests.simulation.invariants import STABLE_AFTER_CHURN, Invariants
+from tests.simulation.member import Member
 from tests.simulation.world import START, Violation, Weather, World
 
 CHURN = 90_000
@@ -15,12 +18,18 @@ CHURN = 90_000
 SETTLE = 240_000
 
 
+#: How many of the members speak the consumer protocol.
+CLASSIC, MIXED, CONSUMER = 0.0, 0.5, 1.0
+
+
 @dataclass
 class Scenario:
     """One seed."""
 
     seed: int
-    members: list[ClassicMember] = field(default_factory=list)
+    modern: float | None = None
+    """One of the above; by the seed if None."""
+    members: list[Member] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.world = World(self.seed)
@@ -28,6 +37,8 @@ class Scenario:
         self.invariants = Invariants(self.world)
         self.groups = [f"group-{number}" for number in range(self.random.choice([1, 1, 2]))]
         self._names = 0
+        chosen = self.random.choice([CLASSIC, CLASSIC, CONSUMER, MIXED])
+        self.modern = chosen if self.modern is None else self.modern
 
     def run(self) -> None:
         """Live through it; raise Violation if something that must hold does not."""
@@ -75,7 +86,8 @@ class Scenario:
         if instance_id is None and self.random.random() < 0.35:
             instance_id = f"static-{self._names}"
         group_id = group_id or self.random.choice(self.groups)
-        member = ClassicMember(self.world, group_id, f"m{self._names}", instance_id)
+        kind = ConsumerMember if self.random.random() < self.modern else ClassicMember
+        member = kind(self.world, group_id, f"m{self._names}", instance_id)
         self.world.say(f"{member} starts in {group_id} {instance_id or ''}")
         member.observers.append(self.invariants.member_owns)
         self.members.append(member)
@@ -113,8 +125,7 @@ class Scenario:
 
     def _grow(self) -> None:
         if self.world.partitions < 12:
-            self.world.partitions += self.random.choice([1, 2])
-            self.world.say(f"the topic has {self.world.partitions} partitions")
+            self.world.grow(self.random.choice([1, 2]))
 
     def _restart_broker(self) -> None:
         if self.world.is_up:
@@ -126,10 +137,10 @@ class Scenario:
         if not self.world.is_up:
             self.world.start_broker()
 
-    def _alive(self) -> list[ClassicMember]:
+    def _alive(self) -> list[Member]:
         return [member for member in self.members if member.is_alive]
 
-    def _anybody(self) -> ClassicMember | None:
+    def _anybody(self) -> Member | None:
         alive = self._alive()
         return self.random.choice(alive) if alive else None
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.run import run_seed
+from tests.simulation.run import how_to_run_again, run_seed
 from tests.simulation.scenario import Scenario
 
 CHUNK = 25
 
 
-@pytest.mark.parametrize("first", range(0, 250, CHUNK))
-def test_every_invariant_holds_whatever_happens(first: int) -> None:
+@pytest.mark.parametrize("first", range(0, 75, CHUNK))
+@pytest.mark.parametrize("protocols", ["classic", "mixed", "consumer"])
+def test_every_invariant_holds_whatever_happens(protocols: str, first: int) -> None:
     failures = [
-        f"seed {seed}: {problem}\nagain: python -m tests.simulation.run --seed {seed}"
-        for seed, problem, _ in map(run_seed, range(first, first + CHUNK))
+        f"seed {seed}: {problem}\nagain: {how_to_run_again(seed, protocols)}"
+        for seed, problem, _ in (run_seed(seed, protocols) for seed in range(first, first + CHUNK))
         if problem is not None
     ]
     assert not failures, "\n\n".join(failures)

@@ -27,6 +27,7 @@ from ottla.runtime.timers import TimerQueue
 
 START = 1_700_000_000_000
 TOPIC = "orders"
+TOPIC_ID = UUID(int=1)
 CONFIG = GroupConfig(
     group_min_session_timeout_ms=6_000,
     group_initial_rebalance_delay_ms=500,
@@ -124,12 +125,22 @@ class World:
     # ── the broker ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def topics(self) -> dict[str, TopicInfo]:
-        return {TOPIC: TopicInfo(UUID(int=1), self.partitions)}
+        return {TOPIC: TopicInfo(TOPIC_ID, self.partitions)}
+
+    def new_id(self) -> str:
+        return str(next(self._ids))
+
+    def grow(self, partitions: int) -> None:
+        """Give the topic more partitions; the broker is told if it runs."""
+        self.partitions += partitions
+        self.say(f"the topic has {self.partitions} partitions")
+        if self.is_up:
+            self._apply("topics", None, self.coordinator.topics_changed((TOPIC,), created=False, now=self.now))
 
     def start_broker(self) -> None:
         """Load everything from the log."""
         self.say("the broker starts")
-        self.coordinator = Coordinator(CONFIG, new_id=lambda: str(next(self._ids)), topics=self.topics)
+        self.coordinator = Coordinator(CONFIG, new_id=self.new_id, topics=self.topics)
         self.timers = TimerQueue()
         self.parked: dict[Hashable, Waiting] = {}
         for key, value in self.log:
@@ -148,6 +159,8 @@ class World:
     def _apply(self, name: str, request: Any, outcome: Outcome[Any, Any], *, may_fail: bool = True) -> None:
         records = outcome.records
         if records and may_fail and self.random.random() < self.weather.append_fails:
+            if self.random.random() < 0.5:  # A runner may have set the timers by then, or not.
+                self._set_timers(outcome)
             fired = request if name == "fire" else None
             self._set_and_answer(self.coordinator.append_failed(outcome, fired=fired, now=self.now))
             raise AppendFailed
@@ -160,13 +173,16 @@ class World:
             observe(name, request, outcome)
 
     def _set_and_answer(self, outcome: Outcome[Any, Any]) -> None:
+        self._set_timers(outcome)
+        for token, answer in outcome.answers.items():
+            self._answer(token, answer)
+
+    def _set_timers(self, outcome: Outcome[Any, Any]) -> None:
         for timer in outcome.timers:
             if timer.at is None:
                 self.timers.cancel(timer.key)
             else:
                 self.timers.set(timer.key, timer.at)
-        for token, answer in outcome.answers.items():
-            self._answer(token, answer)
 
     def _answer(self, token: Hashable, answer: Any) -> None:
         waiting = self.parked.pop(token, None)

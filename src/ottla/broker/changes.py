@@ -23,8 +23,14 @@ class Changes:
         """Carry out a change to its end, even if nobody waits for it any more; return what it returns."""
         task = asyncio.ensure_future(change)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
+        task.add_done_callback(self._finished)
+        await asyncio.wait([task])
+        return task.result()
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # is told to who waits; if nobody does any more, it is nobody's
 
     async def finish(self) -> None:
         """Wait until none is under way."""

@@ -21,6 +21,8 @@ async def alter(
 ) -> None:
     """Change the configs of a resource by what ``topic`` or ``broker`` makes of the present ones."""
     if resource_type == TOPIC:
+        check_topic_name(name)
+        node.metadata.topic(name)
         await node.changes.run(_alter_topic(node, name, topic, validate_only=validate_only))
     elif resource_type == BROKER:
         await node.changes.run(_alter_broker(node, name, broker, validate_only=validate_only))
@@ -29,7 +31,6 @@ async def alter(
 
 
 async def _alter_topic(node: Node, name: str, change: TopicChange, *, validate_only: bool) -> None:
-    check_topic_name(name)
     async with node.topics_lock:
         configs = change(node.metadata.topic(name))
         if not validate_only:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.groups")
 Response = TypeVar("Response")
 READ_AT_ONCE = 1 << 20
+#: Where a group belongs is computed letter by letter; it is kept for names that are not just there to fill memory.
+LONGEST_KEPT = 128
+_partition_for = lru_cache(1 << 14)(partition_for)
 
 
 def answer_of(outcome: Outcome[Any, Response]) -> Response:
@@ -72,7 +76,8 @@ class Shard:
     def __init__(self, node: Node, partition: Partition, config: GroupConfig) -> None:
         self._node = node
         self._partition = partition
-        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: _topics(node))
+        topics = TopicInfos(node)
+        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: topics)
         self.runner = Runner(self.coordinator, PartitionJournal(node, partition), node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         """Whether its groups can be used: at once where there is nothing to replay."""
@@ -165,7 +170,8 @@ class Groups:
     def _shard(self, group_id: str) -> Shard:
         if not self._shards:
             raise errors.CoordinatorNotAvailable("No group has a coordinator yet: ask FindCoordinator first.")
-        shard = self._shards[partition_for(group_id, len(self._shards))]
+        find = _partition_for if len(group_id) <= LONGEST_KEPT else partition_for
+        shard = self._shards[find(group_id, len(self._shards))]
         if not shard.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"The group '{group_id}' is being loaded.")
         return shard
@@ -223,8 +229,24 @@ def group_config(node: Node) -> GroupConfig:
     )
 
 
-def _topics(node: Node) -> Mapping[str, TopicInfo]:
-    return {name: TopicInfo(topic.topic_id, topic.partitions) for name, topic in node.metadata.topics.items()}
+class TopicInfos(Mapping[str, TopicInfo]):
+    """The topics as groups see them. There may be very many: each is looked at when it is asked for."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __getitem__(self, name: str) -> TopicInfo:
+        topic = self._node.metadata.topics[name]
+        return TopicInfo(topic.topic_id, topic.partitions)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._node.metadata.topics
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._node.metadata.topics)
+
+    def __len__(self) -> int:
+        return len(self._node.metadata.topics)
 
 
 def _new_id() -> str:

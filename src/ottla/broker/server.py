@@ -104,9 +104,9 @@ class BrokerServer:
             self._servers.append(await self._listen(listener))
         report = self._logs.open()
         node = self._node = self._assemble(self._logs, unclean=not report.clean)
+        node.groups = Groups(node)
         await self._open_topics(node)
         use_dynamic_configs(node)
-        node.groups = Groups(node)
         node.groups.open()
         self._logs.start_background(asyncio.get_running_loop())
         if self.config.ottla_metrics_listener:

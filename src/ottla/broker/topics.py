@@ -60,9 +60,8 @@ async def ensure_internal_topic(node: Node, name: str, partitions: int, configs:
 
 async def add_partitions(node: Node, name: str, partitions: int, *, validate_only: bool) -> None:
     """Raise the number of partitions of a topic."""
-    if validate_only:
-        node.metadata.add_partitions(name, partitions, now=node.clock.now())
-    else:
+    node.metadata.add_partitions(name, partitions, now=node.clock.now())
+    if not validate_only:
         await node.changes.run(_add_partitions(node, name, partitions))
 
 

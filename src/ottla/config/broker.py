@@ -115,11 +115,6 @@ class BrokerConfig(ConfigTable):
     max_request_partition_size_limit: int = int32(
         2000, "The most partitions that one answer to DescribeTopicPartitions lists.", at_least(1)
     )
-    queued_max_request_bytes: int = int64(
-        -1, "No more requests are read while those under way take this many bytes; -1 is no limit."
-    )
-    queued_max_requests: int = int32(500, "No more requests are read while this many are under way.", at_least(1))
-    request_timeout_ms: int = int32(30_000, "How long the broker waits for what a request needs.", at_least(1))
     socket_listen_backlog_size: int = int32(50, "How many new connections may wait to be accepted.", at_least(1))
     socket_receive_buffer_bytes: int = int32(
         102_400, "The receive buffer of a socket; -1 leaves it to the operating system.", _BUFFER
@@ -225,8 +220,7 @@ class BrokerConfig(ConfigTable):
     )
     log_cleaner_dedupe_buffer_size: int = int64(
         134_217_728,
-        "Memory for the keys of the log under compaction, over all log.cleaner.threads. More keys than fit "
-        "are done in several passes.",
+        "Memory for the keys of the log under compaction. More keys than fit are done in several passes.",
         at_least(1),
         dynamic=True,
     )
@@ -240,23 +234,13 @@ class BrokerConfig(ConfigTable):
     log_cleaner_io_max_bytes_per_second: float = double(
         DOUBLE_MAX, "Compaction reads and writes no faster than this.", dynamic=True
     )
-    log_cleaner_threads: int = int32(1, "How many logs are compacted at once.", at_least(0), dynamic=True)
     log_flush_offset_checkpoint_interval_ms: int = int32(
         60_000, "How often the recovery points are written down.", at_least(0)
-    )
-    log_flush_start_offset_checkpoint_interval_ms: int = int32(
-        60_000, "How often the log start offsets are written down.", at_least(0)
     )
     log_initial_task_delay_ms: int = int64(
         30_000, "How long after the start the background work begins.", at_least(0), internal=True
     )
     log_retention_check_interval_ms: int = int64(300_000, "How often retention is looked at.", at_least(1))
-    num_recovery_threads_per_data_dir: int = int32(
-        2, "How many logs of a directory are recovered at once after a crash.", at_least(1), dynamic=True
-    )
-    replica_high_watermark_checkpoint_interval_ms: int = int64(
-        5_000, "How often the high watermarks are written down.", at_least(1)
-    )
 
     # Producers.
     producer_id_expiration_check_interval_ms: int = int32(

@@ -95,6 +95,5 @@ def _logs(config: BrokerConfig) -> Iterator[str]:
             f"log.cleaner.min.compaction.lag.ms ({shortest}) must not be greater than "
             f"log.cleaner.max.compaction.lag.ms ({longest})."
         )
-    threads = max(config.log_cleaner_threads, 1)
-    if config.log_cleaner_enable and config.log_cleaner_dedupe_buffer_size // threads <= _MEGABYTE:
-        yield "log.cleaner.dedupe.buffer.size must be more than 1 MiB for each of log.cleaner.threads."
+    if config.log_cleaner_enable and config.log_cleaner_dedupe_buffer_size <= _MEGABYTE:
+        yield "log.cleaner.dedupe.buffer.size must be more than 1 MiB."

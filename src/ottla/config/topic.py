@@ -158,7 +158,9 @@ class TopicConfig(ConfigTable):
         "of replicas means that no such write succeeds.",
         at_least(1),
     )
-    preallocate: bool = boolean(False, "Whether a new segment gets its full size on disk at once.")
+    preallocate: bool = boolean(
+        False, "Taken for the sake of clients that set it: files grow here as they are written."
+    )
     remote_log_copy_disable: bool = boolean(False, "Whether nothing more is copied to remote storage.")
     remote_log_delete_on_disable: bool = boolean(
         False, "Whether data in remote storage is deleted when remote storage is turned off."

@@ -139,9 +139,9 @@ class ClassicGroup(ClassicRebalance):
         old = self.members[self.static_members[request.group_instance_id]]
         new = _new_member(request, member_id)
         new.assignment = old.assignment
-        self._fence(old, fx)
         if self.state is State.STABLE and self._vote_with(old, new) == self.protocol_name:
             return self._replace_without_rebalance(old, new, request, fx)
+        self._fence(old, fx)
         self._swap(old, new)
         self.touch(new, fx)
         parked = self._park_join(new, fx)
@@ -178,7 +178,10 @@ class ClassicGroup(ClassicRebalance):
     def _replace_without_rebalance(
         self, old: Member, new: Member, request: m.JoinRequest, fx: Effects
     ) -> m.JoinResponse:
-        """Keep the generation and every assignment; the new id counts once it is in the log."""
+        """Keep the generation and every assignment; the new id counts once it is in the log.
+
+        Nothing waits in a stable group, and the timer of the old id finds nobody.
+        """
         members = [new if member is old else member for member in self.members.values()]
         assignments = {member.member_id: member.assignment for member in members}
         value = self.record(assignments, members)
@@ -337,13 +340,14 @@ class ClassicGroup(ClassicRebalance):
             self.touch(member, fx)
         if len(self.members) > self.shard.config.group_max_size:
             self.prepare_rebalance(r.Trigger(history.GROUP_TOO_LARGE, fx.now), fx)
+        elif self.members and self.leader is None:
+            # It was a consumer group, and the broker stopped before anybody led it.
+            self.prepare_rebalance(r.Trigger(history.PROTOCOL_CHANGED, fx.now), fx)
 
     def delete(self, fx: Effects) -> None:
-        """Write the tombstone, and cancel the timers of members to be."""
+        """Write the tombstones of the group and of its history. The timers of members to be find nobody."""
         fx.write(r.GroupMetadataKey(self.group_id), None)
         self.shard.histories.delete_group(self.group_id, fx)
-        for member_id in self.pending:
-            self.forget_session(member_id, fx)
 
     def unload(self, fx: Effects) -> None:
         """Send everybody who waits to the new coordinator."""

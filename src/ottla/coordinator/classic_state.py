@@ -49,7 +49,8 @@ class Member:
         return r.Who(self.member_id, self.group_instance_id, self.client_id, self.client_host)
 
     def metadata(self, protocol: str) -> bytes:
-        return dict(self.protocols)[protocol]
+        """Return its subscription; one that has just joined again may not know the last generation's protocol."""
+        return dict(self.protocols).get(protocol, self.protocols[0].metadata)
 
     def vote(self, candidates: Collection[str]) -> str:
         """Return the first of its own list that everybody supports."""
@@ -155,7 +156,7 @@ class ClassicState:
             return None
         try:
             return {topic for member in self.members.values() for topic in _topics(member, self.protocol_name)}
-        except (DecodeError, KeyError):
+        except DecodeError:
             return None
 
     # ── protocols ─────────────────────────────────────────────────────────────────────────────────────────────────

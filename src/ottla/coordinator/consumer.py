@@ -14,6 +14,7 @@ from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator.consumer_classic import ClassicMembers
+from ottla.coordinator.consumer_history import NEVER_REJOINED
 from ottla.coordinator.consumer_member import (
     Member,
     Partitions,
@@ -54,6 +55,8 @@ class ConsumerGroup(ClassicMembers):
         regex_change = self.update_regex(change.before, change.after, fx)
         names_changed = change.after.subscribed_topic_names != change.before.subscribed_topic_names
         member = self._rebalance_member(change, names_changed, regex_change, owned, fx)
+        if before.classic is not None:
+            self.forget_timers(member_id, fx)  # Those of the protocol that it spoke until now.
         self.touch(member_id, self.shard.config.group_consumer_session_timeout_ms, fx)
         tells_all = request.member_epoch == JOIN_EPOCH or request.is_full or member.assigned != before.assigned
         return ConsumerHeartbeatResponse(
@@ -155,7 +158,7 @@ class ConsumerGroup(ClassicMembers):
             case name if name == REBALANCE:
                 self.revocation_ran_out(member, fx)
             case name if name in (JOIN, SYNC):
-                kind = history.NEVER_SYNCED if name == SYNC else history.SESSION_EXPIRED
+                kind = history.NEVER_SYNCED if name == SYNC else NEVER_REJOINED
                 self.fence([member], kind, fx)
 
     def loaded(self, fx: Effects) -> None:
@@ -163,6 +166,7 @@ class ConsumerGroup(ClassicMembers):
         self.set_loaded_timers(fx)
 
     def delete(self, fx: Effects) -> None:
+        self.is_downgraded = False
         self.write_tombstones(fx)
         self.shard.histories.delete_group(self.group_id, fx)
 

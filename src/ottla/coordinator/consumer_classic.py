@@ -81,12 +81,13 @@ class ClassicMembers(ConsumerMembership):
         """The last member of the consumer protocol comes back with the classic one: the group is a classic one now."""
         member = _joined(replace(present, member_id=member_id), request, subscription)
         staying = [member if other is present else other for other in self.members.values()]
-        targets = {**self.target, member_id: self.target.get(present.member_id, {})}
-        is_changed = bool(present.subscribed_topic_regex) or (
-            member.subscribed_topic_names != present.subscribed_topic_names
+        is_same = not present.subscribed_topic_regex and (
+            member.subscribed_topic_names == present.subscribed_topic_names
         )
-        trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, member.who, request.reason) if is_changed else None
-        downgrade(self, staying, targets, trigger, fx)
+        trigger = None
+        if not is_same or any(not other.is_reconciled_to(self.group_epoch) for other in staying if other is not member):
+            trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, member.who, request.reason)
+        downgrade(self, staying, trigger, fx)
         return m.JoinResponse(
             generation_id=self.group_epoch,
             protocol_type=PROTOCOL_TYPE,
@@ -205,7 +206,7 @@ class ClassicMembers(ConsumerMembership):
     def leave(self, request: m.LeaveRequest, fx: Effects) -> m.LeaveResponse:
         """LeaveGroup: members of either protocol go, by themselves or because an administrator says so."""
         leaving: dict[str, Member] = {}
-        reasons: list[str] = []
+        reasons: dict[str, str] = {}
         answers = []
         for one in request.members:
             try:
@@ -214,9 +215,9 @@ class ClassicMembers(ConsumerMembership):
                 answers.append(m.LeftMember(one.member_id, one.group_instance_id, error.code))
                 continue
             leaving[member.member_id] = member
-            reasons.append(one.reason)
+            reasons[member.member_id] = one.reason
             answers.append(m.LeftMember(one.member_id, one.group_instance_id))
-        self.fence(list(leaving.values()), history.MEMBER_LEFT, fx, reasons[0] if reasons else "")
+        self.fence(list(leaving.values()), history.MEMBER_LEFT, fx, reasons)
         return m.LeaveResponse(members=tuple(answers))
 
     def _leaving(self, one: m.LeavingMember) -> Member:

@@ -6,7 +6,7 @@ heartbeat makes becomes one of the shard's when its records are replayed, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -27,14 +27,21 @@ from ottla.coordinator.consumer_messages import (
     DescribedConsumerGroup,
     NamedPartitions,
 )
-from ottla.coordinator.consumer_migration import after_downgrade, upgrade
+from ottla.coordinator.consumer_migration import DowngradedGroup, upgrade
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard
 
 
 def default_assignors(names: Iterable[str]) -> tuple[Assignor, ...]:
     """Return the assignors of ``group.consumer.assignors``, the first is the default."""
-    return tuple(BY_NAME[name]() for name in names)
+    chosen = tuple(names)
+    unknown = [name for name in chosen if name not in BY_NAME]
+    if unknown or not chosen:
+        raise errors.ConfigError(
+            f"group.consumer.assignors: there is no assignor {unknown or 'at all'}; those by name are "
+            f"{', '.join(BY_NAME)}. One of your own is given to the coordinator as an object."
+        )
+    return tuple(BY_NAME[name]() for name in chosen)
 
 
 class ConsumerGroups:
@@ -133,7 +140,7 @@ class ConsumerGroups:
             group_state=group.state,
             group_epoch=group.group_epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=group.preferred_assignor() or next(iter(self.assignors)),
+            assignor_name=group.preferred_assignor() or group.default_assignor,
             members=tuple(_described(member, group, names) for member in group.members.values()),
         )
 
@@ -147,12 +154,6 @@ class ConsumerGroups:
                     group.topics_created(fx)
                 if any(group.is_subscribed(name) for name in names):
                     group.topics_changed()
-
-    def downgraded(self, key: tuple[Hashable, ...], fx: Effects) -> None:
-        """The timer `DOWNGRADED` has run out: the classic group that its key names has just been made."""
-        trigger = key[2]
-        assert trigger is None or isinstance(trigger, r.Trigger)
-        after_downgrade(self.shard.groups.get(str(key[1])), trigger, fx)
 
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -173,10 +174,13 @@ class ConsumerGroups:
         group = self._replayed(key.group_id, create=value is not None)
         if group is None:
             return
-        if value is None:
-            del self.shard.groups[key.group_id]
-        else:
+        if value is not None:
             group.replay_metadata(value)
+        elif group.is_downgraded:
+            # The record after this one says what it is now.
+            self.shard.groups[key.group_id] = DowngradedGroup(self.shard, key.group_id, now=0)
+        else:
+            del self.shard.groups[key.group_id]
 
     def _replay_partition_metadata(
         self, key: r.ConsumerGroupPartitionMetadataKey, value: r.ConsumerGroupPartitionMetadataValue | None, _: int

@@ -18,7 +18,9 @@ from ottla.coordinator.group import Shard, TopicInfo
 from ottla.types import Millis
 
 REVOCATION_TIMED_OUT = "revocation timed out"
-"""A kind of trigger that classic groups have not: a member did not give up its partitions in time."""
+NEVER_REJOINED = "member never joined again"
+"""Kinds of triggers that classic groups have not: a member did not give up its partitions in time, and one of the
+classic protocol did not do as its heartbeat told it."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class ExplainedConsumerState(ConsumerState):
 
     def __init__(self, shard: Shard, group_id: str) -> None:
         super().__init__(shard, group_id)
+        self.default_assignor = shard.config.group_consumer_assignors[0]
         self._rebalance: _Rebalance | None = None
         self._known_topics: dict[str, TopicInfo] = {}
         """What the metadata hash was last computed of, to tell what has changed."""
@@ -74,7 +77,7 @@ class ExplainedConsumerState(ConsumerState):
             self.shard.histories.next_number(self.group_id),
             outcome=outcome,
             generation=epoch,
-            protocol=self.preferred_assignor() or self.shard.config.group_consumer_assignors[0],
+            protocol=self.preferred_assignor() or self.default_assignor,
             members=len(target),
             leader="",
             before=self._rebalance.before,

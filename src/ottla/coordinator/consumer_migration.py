@@ -8,7 +8,7 @@ the one and the records of the other are written together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -149,14 +149,11 @@ def can_downgrade(group: ConsumerRebalance, leaving: Collection[Member], joining
     return left == classic_left and 0 < left + joining <= config.group_max_size and config.downgrade_enabled
 
 
-def downgrade(
-    group: ConsumerRebalance,
-    members: Iterable[Member],
-    targets: Mapping[str, Partitions],
-    trigger: r.Trigger | None,
-    fx: Effects,
-) -> None:
-    """Make a classic group of these members, with their targets as assignment; it rebalances if there is a trigger."""
+def downgrade(group: ConsumerRebalance, members: Collection[Member], trigger: r.Trigger | None, fx: Effects) -> None:
+    """Make a classic group of these members, which keep what they have; it rebalances if there is a trigger.
+
+    Kafka writes their targets instead, in which a partition may be that another member has not given up yet.
+    """
     new = ClassicGroup(group.shard, group.group_id, now=fx.now)
     new.protocol_type = "consumer"
     new.generation = group.group_epoch
@@ -166,9 +163,10 @@ def downgrade(
     new.protocol_name = new.vote()
     names = {info.topic_id: name for name, info in group.shard.topics().items()}
     assignments = {
-        member_id: _encoded(targets.get(member_id, {}), member.metadata(new.protocol_name), names)
-        for member_id, member in new.members.items()
+        member.member_id: _encoded(member.assigned, new.members[member.member_id].metadata(new.protocol_name), names)
+        for member in members
     }
+    group.is_downgraded = True
     group.write_tombstones(fx)
     fx.write(r.GroupMetadataKey(group.group_id), new.record(assignments))
     # The group that the record makes is not there yet; it goes on from the timer, which is due at once.
@@ -193,9 +191,13 @@ def _encoded(partitions: Partitions, metadata: bytes, names: Mapping[UUID, str])
     return encode_assignment(Assignment(by_name), min(version_of(metadata), HIGHEST_VERSION))
 
 
-def after_downgrade(group: object, trigger: r.Trigger | None, fx: Effects) -> None:
-    """The classic group is there: its members have sessions, and it rebalances if there is a reason."""
-    if isinstance(group, ClassicGroup) and group.members:
-        group.loaded(fx)
-        if trigger is not None:
-            group.rebalance(trigger, fx)
+class DowngradedGroup(ClassicGroup):
+    """A classic group that was a consumer group: it begins with sessions for its members, and perhaps a rebalance."""
+
+    def fire(self, key: tuple[Hashable, ...], fx: Effects) -> None:
+        if key[0] != DOWNGRADED:
+            super().fire(key, fx)
+            return
+        self.loaded(fx)
+        if isinstance(key[2], r.Trigger):
+            self.rebalance(key[2], fx)

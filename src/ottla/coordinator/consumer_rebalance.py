@@ -54,8 +54,10 @@ class ConsumerRebalance(ExplainedConsumerState):
     def __init__(self, shard: Shard, group_id: str, assignors: Mapping[str, Assignor]) -> None:
         super().__init__(shard, group_id)
         self.assignors = assignors
-        """The first is the default."""
+        self.default_assignor = next(iter(assignors))
         self.sessions: dict[str, Session] = {}
+        self.is_downgraded = False
+        """The records that make a classic group of it are being written."""
         self.asked_to_join: set[str] = set()
         """Members of the classic protocol that were told to join again."""
         self._checked_epoch: int | None = None
@@ -105,7 +107,8 @@ class ConsumerRebalance(ExplainedConsumerState):
             target[change.after.member_id] = target.pop(change.replaces.member_id, {})
         leaving = [member for member in change.leaving if member.member_id in self.members]
         name = self.preferred_assignor(leaving, change.after)
-        assignor = self.assignors.get(name or "") or next(iter(self.assignors.values()))
+        # A member may still ask for one that the broker had before.
+        assignor = self.assignors.get(name or "") or self.assignors[self.default_assignor]
         topics_of = self.topics_of_all(members)
         new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
         for member_id, partitions in new_target.items():
@@ -155,12 +158,17 @@ class ConsumerRebalance(ExplainedConsumerState):
 
     # ── fencing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def fence(self, members: Sequence[Member], kind: str, fx: Effects, reason: str = "") -> None:
+    def fence(
+        self, members: Sequence[Member], kind: str, fx: Effects, reasons: Mapping[str, str] | None = None
+    ) -> None:
         """Remove members and raise the epoch; those who stay get their partitions at their next heartbeats."""
         if not members:
             return
+        reasons = reasons or {}
         if can_downgrade(self, members):
-            self._downgrade_without(members, r.Trigger(kind, fx.now, members[-1].who, reason), fx)
+            last = members[-1]
+            trigger = r.Trigger(kind, fx.now, last.who, reasons.get(last.member_id, ""))
+            self._downgrade_without(members, trigger, fx)
             return
         for member in members:
             self.write_removal(member.member_id, fx)
@@ -169,7 +177,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         self.raise_epoch(self.group_epoch + 1, metadata_hash(names, self.shard.topics()), fx)
         for member in members:
             self.forget_timers(member.member_id, fx)
-            self.trigger(kind, fx, member.who, reason)
+            self.trigger(kind, fx, member.who, reasons.get(member.member_id, ""))
         if len(members) == len(self.members):
             self.finish_empty(self.group_epoch + 1, fx)
 
@@ -183,7 +191,7 @@ class ConsumerRebalance(ExplainedConsumerState):
     def _downgrade_without(self, leaving: Sequence[Member], trigger: r.Trigger, fx: Effects) -> None:
         gone = {member.member_id for member in leaving}
         staying = [member for member in self.members.values() if member.member_id not in gone]
-        downgrade(self, staying, self.target, trigger, fx)
+        downgrade(self, staying, trigger, fx)
 
     # ── the whole group ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -60,8 +60,8 @@ class SubscribedConsumerGroup(ConsumerRebalance):
         counts[old] -= 1
         counts[new] += 1
         subscribed = {regex for regex, count in counts.items() if regex and count > 0}
-        is_open = is_new or len(subscribed) != len(self.resolved) or self._is_stale(fx.now)
-        if subscribed and is_open and self._may_refresh(fx.now):
+        is_open = is_new or len(subscribed) != len(self.resolved) or self._is_stale(now=fx.now)
+        if subscribed and is_open and self._may_refresh(now=fx.now):
             self._refresh_asked_at = fx.now
             fx.set_timer((REGEX, self.group_id), fx.now)
         if change is RegexChange.UNRESOLVED:
@@ -83,12 +83,12 @@ class SubscribedConsumerGroup(ConsumerRebalance):
     def _last_refresh(self) -> Millis:
         return min((value.timestamp for value in self.resolved.values()), default=_NEVER)
 
-    def _may_refresh(self, now: Millis) -> bool:
+    def _may_refresh(self, *, now: Millis) -> bool:
         last = self._last_refresh()
         is_asked = last < self._refresh_asked_at and now <= self._refresh_asked_at + MIN_REFRESH_INTERVAL
         return not is_asked and now > last + MIN_REFRESH_INTERVAL
 
-    def _is_stale(self, now: Millis) -> bool:
+    def _is_stale(self, *, now: Millis) -> bool:
         last = self._last_refresh()
         return (
             last <= self._topics_created_at or now > last + self.shard.config.group_consumer_regex_refresh_interval_ms

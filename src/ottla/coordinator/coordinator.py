@@ -4,14 +4,14 @@ It finds the group, makes one where that is allowed, and leaves the rest to the 
 `ConsumerGroups` for those of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a
 further kind of group brings replayers for its own keys.
 
-If the log does not take the records of an outcome, nothing is replayed and none of its timers is set. The runner calls
-:meth:`Coordinator.append_failed`, applies what comes of it (timers and answers, never records), and fails the request
-itself with COORDINATOR_NOT_AVAILABLE.
+If the log does not take the records of an outcome, nothing is replayed. The runner calls :meth:`append_failed`, applies
+what comes of it (timers and answers, never records), and fails the request itself with COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from ottla import errors
@@ -20,6 +20,7 @@ from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_groups import ConsumerGroups
 from ottla.coordinator.consumer_messages import (
     ConsumerHeartbeatRequest,
@@ -40,6 +41,7 @@ Record = r.CoordinatorRecord
 _HEARTBEAT_FINE: Outcome[Record, m.HeartbeatResponse] = Outcome((), m.HeartbeatResponse())
 
 
+@lru_cache(maxsize=10_000)
 def partition_for(group_id: str, partitions: int) -> int:
     """Return the partition of the offsets topic that a group belongs to.
 
@@ -348,8 +350,12 @@ class Coordinator:
         fx = Effects(now=now)
         keys = (record.key for record in outcome.records)
         for group_id in dict.fromkeys(key.group_id for key in keys if not isinstance(key, r.UnknownKey)):
-            if isinstance(group := self.groups.get(group_id), ClassicGroup):
+            group = self.groups.get(group_id)
+            if isinstance(group, ClassicGroup):
                 group.rearm(fx)
+            elif isinstance(group, ConsumerGroup):
+                group.sessions.clear()
+                group.set_loaded_timers(fx)
         for token, answer in outcome.answers.items():
             fx.answer(token, _not_available(answer))
         if fired is not None:

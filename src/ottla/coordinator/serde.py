@@ -207,7 +207,11 @@ def _to_dict(cls: Any) -> Callable[[Any], dict[str, Any]]:
 
 @cache
 def _from_struct(cls: Any) -> Callable[[Any], Any]:
-    steps = [(part.name, _from_struct(part.nested) if part.nested else None, part.many) for part in _parts(cls)]
+    parts = _parts(cls)
+    if len(parts) > 1 and not any(part.nested or part.many for part in parts):
+        values = attrgetter(*(part.name for part in parts))
+        return lambda message: cls(*values(message))
+    steps = [(part.name, _from_struct(part.nested) if part.nested else None, part.many) for part in parts]
 
     def convert(message: Any) -> Any:
         return cls(*(_read(getattr(message, name), inner, many) for name, inner, many in steps))

@@ -39,9 +39,7 @@ class Connection:
 
     __slots__ = (
         "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "_writing", "buffer",
-        "client_host",
-        "client_port", "client_software", "filled", "frame_hint", "last_active", "on_close", "receiving_since",
-        "session",
+        "client_host", "client_port", "client_software", "filled", "frame_hint", "last_active", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:
@@ -57,7 +55,6 @@ class Connection:
         self.client_host = host
         self.client_port = port
         self.client_software = ("", "")
-        self.on_close: list[Callable[[], None]] = []
         self.buffer: bytearray | None = None
         self.filled = 0
         self.frame_hint = 0
@@ -285,7 +282,4 @@ class Connection:
             self._task.cancel()
         self.buffer = None
         self.filled = 0
-        for callback in self.on_close:
-            callback()
-        self.on_close.clear()
         self._server.closed(self, reason, expected=expected)

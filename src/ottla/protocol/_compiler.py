@@ -207,7 +207,9 @@ def _decode_nested(source: _Source, field: Field, nested: str | None, indent: in
     if not field.nullable:
         source.add(f"f_{field.name}, pos = {nested}(buf, pos, end)", indent)
         return
-    source.add(f"f_{field.name} = None\npos += 1\nif buf[pos - 1] < 0x80:", indent)
+    # Null is -1, but 0 in a tagged field.
+    present = "< 0x80" if field.tag is None else "!= 0"
+    source.add(f"f_{field.name} = None\npos += 1\nif buf[pos - 1] {present}:", indent)
     source.add(f"f_{field.name}, pos = {nested}(buf, pos, end)", indent + 1)
 
 
@@ -350,7 +352,8 @@ def _encode_variable(source: _Source, field: Field, flexible: bool, nested: str 
         _encode_array(source, field, flexible, nested, indent)
     elif field.type == "struct":
         if field.nullable:
-            source.add("if v is None: out += b'\\xff'", indent)
+            null = "b'\\xff'" if field.tag is None else "b'\\0'"
+            source.add(f"if v is None: out += {null}", indent)
             source.add(f"else:\n    out += b'\\1'\n    {nested}(out, v)", indent)
         else:
             source.add(f"{nested}(out, v if v is not None else EMPTY)", indent)
@@ -410,7 +413,10 @@ def _encode_tags(source: _Source, tagged: list[Field], nested: dict[str, str]) -
     source.add("tags = []")
     for field in sorted(tagged, key=lambda field: field.tag or 0):
         default = source.bind("default", empty_value(field))
-        source.add(f"v = m.get({field.name!r}, {default})\nif {'v' if field.array else f'v != {default}'}:")
+        # A nullable struct is written even when it is null: to Kafka, one that is left out is an empty one.
+        always = field.type == "struct" and field.nullable and not field.array
+        is_told = "True" if always else ("v" if field.array else f"v != {default}")
+        source.add(f"v = m.get({field.name!r}, {default})\nif {is_told}:")
         source.add("whole = out; out = Buffer()", 2)
         _encode_variable(source, field, True, nested.get(field.name), 2)
         source.add(f"tags.append(({field.tag}, out)); out = whole", 2)

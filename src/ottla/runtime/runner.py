@@ -48,29 +48,45 @@ class Runner(Generic[Record]):
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
         """Run ``operation(*args, **kwargs, now=…)`` of the machine and return its response once it is safe."""
         outcome = operation(*args, **kwargs, now=self._clock.now())
-        # The token is taken before the first wait: the answer may come while the records are being committed.
-        waiting: asyncio.Future[Any] | None = None
-        if isinstance(outcome.response, Parked):
-            waiting = self._parked[outcome.response.token] = asyncio.get_running_loop().create_future()
-        await self._apply(outcome)
-        if waiting is not None:
-            response: Response = await waiting
-            return response
-        assert not isinstance(outcome.response, Parked)
-        return outcome.response
-
-    async def _apply(self, outcome: Outcome[Record, Any]) -> None:
-        self._set_timers(outcome)
-        if outcome.records:
-            try:
-                position = self._journal.append(outcome.records)
-            except Exception as error:
-                self._fail(outcome, error)
-                raise
-            for record in outcome.records:
-                self._machine.replay(record)
-            if (pending := self._journal.committed(position)) is not None:
+        response = outcome.response
+        if not isinstance(response, Parked):
+            if (pending := self._apply(outcome)) is not None:
                 await pending
+            return response
+        # The token is taken before the first wait: the answer may come while the records are being committed.
+        waiting = self._parked[response.token] = asyncio.get_running_loop().create_future()
+        if (pending := self._apply(outcome)) is not None:
+            await pending
+        answer: Response = await waiting
+        return answer
+
+    def _apply(self, outcome: Outcome[Record, Any]) -> Awaitable[None] | None:
+        """Do what was decided; return None if that is all, else what to wait for until it is committed."""
+        if outcome.timers:
+            self._set_timers(outcome)
+        if outcome.records:
+            position = self._append(outcome)
+            if (pending := self._journal.committed(position)) is not None:
+                return self._answer_after(pending, outcome)
+        if outcome.answers:
+            self._answer(outcome)
+        return None
+
+    def _append(self, outcome: Outcome[Record, Any]) -> int:
+        try:
+            position = self._journal.append(outcome.records)
+        except Exception as error:
+            self._fail(outcome, error)
+            raise
+        for record in outcome.records:
+            self._machine.replay(record)
+        return position
+
+    async def _answer_after(self, pending: Awaitable[None], outcome: Outcome[Record, Any]) -> None:
+        await pending
+        self._answer(outcome)
+
+    def _answer(self, outcome: Outcome[Record, Any]) -> None:
         for token, answer in outcome.answers.items():
             if (future := self._parked.pop(token, None)) is not None and not future.done():
                 future.set_result(answer)
@@ -111,7 +127,8 @@ class Runner(Generic[Record]):
         now = self._clock.now()
         for key in list(self._timers.due(now=now)):
             try:
-                await self._apply(self._machine.fire(key, now=now))
+                if (pending := self._apply(self._machine.fire(key, now=now))) is not None:
+                    await pending
             except Exception:
                 logger.exception("a timer could not be served; it is tried again")
                 self._timers.set(key, now + RETRY_AFTER)

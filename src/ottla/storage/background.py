@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from ottla.errors import KafkaStorageError
 from ottla.storage import retention
 from ottla.storage.cleaner import Cleaner
 from ottla.types import Millis
@@ -117,16 +118,21 @@ class Background:
         for number, log in enumerate(list(self._manager.logs.values())):
             if number % _LOGS_A_TURN == _LOGS_A_TURN - 1:
                 await asyncio.sleep(0)
-            if not log.closed:
-                visit(log)
+            try:
+                if not log.closed:
+                    visit(log)
+            except (OSError, KafkaStorageError):
+                _LOGGER.exception("background work on %s failed; it is tried again", log.topic_partition)
 
     async def _flush(self, now: Millis) -> None:
         """Flush complete segments, and logs whose flush.ms is over."""
         manager = self._manager
-        rolled, manager.rolled_logs = manager.rolled_logs, {}
-        for log in rolled:
+        for log in list(manager.rolled_logs):
             if not log.closed:
                 await manager.flusher.complete_segments_flushed(log)
+            # Only now: a flush that failed is tried again.
+            if log.recovery_point >= log.segments.active.base_offset or log.closed:
+                manager.rolled_logs.pop(log, None)
         for log in list(manager.logs.values()):
             if log.dirty_since >= 0 and now - log.dirty_since >= log.config.flush_ms and not log.closed:
                 await manager.flusher.flushed(log, log.log_end_offset)

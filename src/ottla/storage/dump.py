@@ -144,7 +144,8 @@ def _dump_snapshot(path: Path) -> Iterator[str]:
         yield str(error)
         return
     for entry in entries:
-        transaction = entry.current_txn_start_offset if entry.current_txn_start_offset >= 0 else "none"
+        first = entry.current_txn_start_offset
+        transaction = f"OptionalLong[{first}]" if first >= 0 else "OptionalLong.empty"
         line = (
             f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
             f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {transaction} "

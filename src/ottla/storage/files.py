@@ -25,6 +25,7 @@ SWAP = ".swap"
 SEGMENT_SUFFIXES = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 
 DELETE_DIRECTORY = "-delete"
+STRAY_DIRECTORY = "-stray"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 
@@ -60,9 +61,9 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2]))
 
 
-def deleted_directory_name(topic_partition: TopicPartition) -> str:
-    """A name under which a deleted partition waits until its files are removed; the topic is cut to fit."""
-    suffix = f"-{topic_partition.partition}.{uuid.uuid4().hex}{DELETE_DIRECTORY}"
+def retired_directory_name(topic_partition: TopicPartition, ending: str) -> str:
+    """A name under which the files of a partition stay that is in service no longer; the topic is cut to fit."""
+    suffix = f"-{topic_partition.partition}.{uuid.uuid4().hex}{ending}"
     return topic_partition.topic[: _MAX_NAME - len(suffix)] + suffix
 
 

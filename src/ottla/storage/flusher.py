@@ -18,13 +18,13 @@ class Flusher:
 
     async def flushed(self, log: Log, offset: int) -> None:
         """Return once everything below `offset` is on disk, or deleted; KafkaStorageError if the disk refuses."""
-        while log.recovery_point < offset and not log.closed:
+        while log.recovery_point < min(offset, log.log_end_offset) and not log.closed:
             await self._join(log, complete_only=False)
 
     async def complete_segments_flushed(self, log: Log) -> None:
         """Return once the segments are on disk that are no longer written to."""
         end_offset = log.segments.active.base_offset
-        while log.recovery_point < end_offset and not log.closed:
+        while log.recovery_point < min(end_offset, log.log_end_offset) and not log.closed:
             await self._join(log, complete_only=True)
 
     async def _join(self, log: Log, *, complete_only: bool) -> None:

@@ -26,7 +26,7 @@ from ottla.storage.open_files import FileCache
 from ottla.storage.producers import BatchRecord, Marker, ProducerEntry
 from ottla.storage.reading import OffsetAndTimestamp, Places, Slice
 from ottla.storage.recovery import LoadedLog, RecoveryReport
-from ottla.storage.replay import recall_batches
+from ottla.storage.replay import aborted_entry, recall_batches
 from ottla.storage.scanning import MAX_RELATIVE_OFFSET
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
@@ -172,14 +172,18 @@ class Log:
         base_offset = offset = self.log_end_offset
         if records.readonly:
             records = memoryview(bytearray(records))
+        by_broker = self._rules.log_append_time
         for position, header in batches:
             stamp(records, position, base_offset=offset, leader_epoch=leader_epoch)
+            if by_broker:
+                stamp_log_append_time(records, position, now)
             offset += header.last_offset_delta + 1
-        newest = max(header.max_timestamp for _, header in batches)
+        newest = now if by_broker else max(header.max_timestamp for _, header in batches)
         segment = self._segment_for(len(records), newest, offset - 1, now)
         start, offset = segment.write(records), base_offset
         for (position, header), marker in zip(batches, markers, strict=True):
-            self._note(segment, header, marker, offset, header.max_timestamp, start + position)
+            time = now if by_broker else header.max_timestamp
+            self._note(segment, header, marker, offset, time, start + position)
             offset += header.last_offset_delta + 1
         return self._written(base_offset, leader_epoch, now)
 
@@ -230,15 +234,7 @@ class Log:
         elif marker is not None:
             completed = self.producers.complete(header, marker, offset)
             if completed is not None and completed.aborted:
-                stable = self.producers.first_undecided_offset()
-                self.segments.active.add_aborted(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        last_offset + 1 if stable is None else stable,
-                    )
-                )
+                self.segments.active.add_aborted(aborted_entry(completed, self.producers))
 
     def _segment_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
         """The segment that takes the next `size` bytes: the active one, or a new one if that is full or old."""

@@ -25,7 +25,7 @@ from ottla.storage import checkpoints
 from ottla.storage.background import Background
 from ottla.storage.checkpoints import DamagedCheckpoint
 from ottla.storage.data_dir import DataDir
-from ottla.storage.files import DELETE_DIRECTORY, deleted_directory_name, parse_directory_name
+from ottla.storage.files import DELETE_DIRECTORY, STRAY_DIRECTORY, parse_directory_name, retired_directory_name
 from ottla.storage.flusher import Flusher
 from ottla.storage.log import Log
 from ottla.storage.open_files import FileCache
@@ -199,13 +199,13 @@ class LogManager:
         if log is None:
             return
         delay = log.config.file_delete_delay_ms
-        self._retire(log, deleted_directory_name(topic_partition), self.clock.now() + delay)
+        self._retire(log, retired_directory_name(topic_partition, DELETE_DIRECTORY), self.clock.now() + delay)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         """Take a log out of service whose topic nobody knows; its files stay, under a name that says so."""
         log = self.logs.pop(topic_partition, None)
         if log is not None:
-            self._retire(log, f"{topic_partition}.{uuid.uuid4().hex}-stray", None)
+            self._retire(log, retired_directory_name(topic_partition, STRAY_DIRECTORY), None)
 
     def _retire(self, log: Log, name: str, remove_at: Millis | None) -> None:
         log.close(clean=False)
@@ -215,6 +215,12 @@ class LogManager:
         os.rename(log.directory, renamed)
         if remove_at is not None:
             self.delete_later([str(renamed)], at=remove_at)
+
+    @property
+    def damaged_ranges(self) -> int:
+        """How many damaged stretches of log files are known: 0 on healthy disks."""
+        checks = (segment.verification for log in self.logs.values() for segment in log.segments)
+        return sum(len(check.damages) for check in checks if check is not None)
 
     # ── what logs ask for ───────────────────────────────────────────────────────────────────────────────
 

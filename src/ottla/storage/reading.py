@@ -83,9 +83,10 @@ def read(log: Log, offset: int, max_bytes: int, end_offset: int, min_one_batch: 
     limit = segment.size
     if end_offset < log_end_offset:
         limit = _position_of_end(log, segment, position, end_offset)
-    if segment.verification is not None and position < limit:
-        segment.verification.prepare(segment)
-        limit = segment.verification.limit(segment, position, limit)
+    verification = segment.verification
+    if verification is not None and position < limit:
+        verification.prepare(segment)
+        limit = verification.limit(segment, position, limit)
     if limit - position > max_bytes:
         limit = _cut(log, segment, position, max_bytes, min_one_batch)
     elif limit == segment.size:
@@ -164,8 +165,25 @@ def max_timestamp_offset(log: Log) -> OffsetAndTimestamp | None:
     newest = max(log.segments, key=lambda segment: segment.max_timestamp)
     if newest.max_timestamp < 0 or not newest.size:
         return None
+    if newest.max_timestamp_offset < log.log_start_offset:
+        return _newest_from_start(log)
     found = newest.find(max(newest.max_timestamp_offset, log.log_start_offset))
     return _search(log, newest, found.position, newest.max_timestamp) if found is not None else None
+
+
+def _newest_from_start(log: Log) -> OffsetAndTimestamp | None:
+    """The same, if the newest record lies before the log start offset: one segment has to be walked through."""
+    first = log.segments[log.segments.number_for(log.log_start_offset)]
+    found = first.find(log.log_start_offset)
+    timestamps = [segment.max_timestamp for segment in log.segments if segment.base_offset > first.base_offset]
+    if found is not None:
+        for piece in walk(first.open().fd, found.position, first.size, check_crc=False):
+            timestamps += [header.max_timestamp for _, header in piece.batches]
+    for timestamp in sorted(set(timestamps), reverse=True):
+        result = offset_for_timestamp(log, timestamp, log.log_end_offset) if timestamp >= 0 else None
+        if result is not None:
+            return result
+    return None
 
 
 def _search(log: Log, segment: Segment, position: int, timestamp: Millis) -> OffsetAndTimestamp | None:

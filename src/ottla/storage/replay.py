@@ -6,9 +6,9 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from ottla.records import CorruptBatch
+from ottla.records import BatchHeader, CorruptBatch
 from ottla.storage.files import remove_files
-from ottla.storage.producers import CACHED_BATCHES, BatchRecord, ProducerEntry, ProducerState
+from ottla.storage.producers import CACHED_BATCHES, BatchRecord, CompletedTransaction, ProducerEntry, ProducerState
 from ottla.storage.scanning import Piece, walk
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
@@ -17,6 +17,7 @@ from ottla.storage.transactions import AbortedTransaction, read_marker
 
 _LOGGER = logging.getLogger(__name__)
 _RECALL_BYTES = 8 * 1024 * 1024
+_TRANSACTIONS = 0x30  # transactional, control
 
 
 def load_producers(
@@ -63,27 +64,43 @@ def replay_segments(producers: ProducerState, segments: Sequence[Segment], start
 
 def replay_piece(producers: ProducerState, piece: Piece, segment: Segment | None) -> None:
     """Take batches that have a producer into the state; aborted transactions go to the index of `segment` if given."""
-    for position, header in piece.batches:
-        if not header.is_control:
+    if any(header.attributes & _TRANSACTIONS for _, header in piece.batches):
+        for position, header in piece.batches:
+            if header.is_control:
+                _replay_marker(producers, piece, position, header, segment)
+            else:
+                producers.update(header, header.base_offset, header.last_offset, header.max_timestamp)
+        return
+    # Without transactions nothing is remembered of a producer but its last batches.
+    last: dict[int, deque[BatchHeader]] = {}
+    for _, header in piece.batches:
+        recent = last.get(header.producer_id)
+        if recent is None:
+            recent = last[header.producer_id] = deque(maxlen=CACHED_BATCHES)
+        recent.append(header)
+    for recent in last.values():
+        for header in recent:
             producers.update(header, header.base_offset, header.last_offset, header.max_timestamp)
-            continue
-        try:
-            marker = read_marker(piece.buffer, position - piece.start, header)
-        except CorruptBatch as error:
-            _LOGGER.warning("a control batch of %s is not readable: %s", producers.topic_partition, error.reason)
-            continue
-        if marker is not None:
-            completed = producers.complete(header, marker, header.base_offset)
-            if completed is not None and completed.aborted and segment is not None:
-                stable = producers.first_undecided_offset()
-                segment.add_aborted(
-                    AbortedTransaction(
-                        completed.producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        header.next_offset if stable is None else stable,
-                    )
-                )
+
+
+def _replay_marker(
+    producers: ProducerState, piece: Piece, position: int, header: BatchHeader, segment: Segment | None
+) -> None:
+    try:
+        marker = read_marker(piece.buffer, position - piece.start, header)
+    except CorruptBatch as error:
+        _LOGGER.warning("a control batch of %s is not readable: %s", producers.topic_partition, error.reason)
+        return
+    completed = None if marker is None else producers.complete(header, marker, header.base_offset)
+    if completed is not None and completed.aborted and segment is not None:
+        segment.add_aborted(aborted_entry(completed, producers))
+
+
+def aborted_entry(completed: CompletedTransaction, producers: ProducerState) -> AbortedTransaction:
+    """The index entry of an aborted transaction whose marker was just taken into the state."""
+    undecided = producers.first_undecided_offset()
+    stable = completed.last_offset + 1 if undecided is None else undecided
+    return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
 
 def recall_batches(entry: ProducerEntry, segments: Segments) -> None:

@@ -96,12 +96,14 @@ def walk(
         at_end = position + there >= end or there < wanted
         if problem is None and found.end < there and (at_end or not found.batches):
             problem = f"the file ends inside a batch ({there - found.end} bytes of it are there)"
+        elif problem is None and there < wanted:
+            problem = f"the file ends at position {position + there}, before it should"
         batches = [(position + at, header) for at, header in found.batches] if position else found.batches
         piece = Piece(batches, view, position, position + found.end, problem)
         if order is not None:
             piece = _in_order(piece, order, fd)
         yield piece
-        if piece.problem is not None or there < wanted:
+        if piece.problem is not None:
             return
         position = piece.end
 

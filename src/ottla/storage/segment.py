@@ -122,7 +122,10 @@ class Segment:
         """The log file, opened now if it was not; keep the result to keep it open."""
         file = self.file
         if file is None:
-            file = self.file = OpenFile(self.path)
+            try:
+                file = self.file = OpenFile(self.path)
+            except OSError as error:
+                raise KafkaStorageError(f"cannot open {self.path}: {error.strerror}") from error
             self._cache.admit(self)
         file.used = True
         return file
@@ -197,8 +200,9 @@ class Segment:
 
     def verify(self) -> None:
         """Check the bytes that a `SegmentUnverified` was about. Safe in any thread."""
-        if self.verification is not None:
-            self.verification.verify_wanted(self)
+        verification = self.verification
+        if verification is not None:
+            verification.verify_wanted(self)
 
     def boundary(self, position: int, limit: int) -> int:
         """A boundary of batches as near to `limit` as the index knows one in (position, limit]; 0 if it knows none."""

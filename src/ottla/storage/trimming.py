@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.errors import OffsetOutOfRange, PolicyViolation
-from ottla.storage.files import DELETED, remove_files
+from ottla.storage.files import DELETED, SNAPSHOT, parse_file_name, remove_files
 from ottla.storage.replay import load_producers
 from ottla.storage.segment import Found, Segment
 from ottla.storage.snapshots import snapshot_path
@@ -78,12 +79,20 @@ def truncate_to(log: Log, offset: int, now: Millis) -> None:
     found = _find_verified(active, offset)
     if found is not None:
         active.truncate(found.position, found.header.base_offset)
+    _remove_snapshots_above(log, offset)
     log.log_end_offset = offset
     log.recovery_point = min(log.recovery_point, offset)
     log.epochs.truncate_from_end(offset)
     log.latest_epoch = log.epochs.latest
     bases = [segment.base_offset for segment in log.segments]
     load_producers(log.producers, log.path, bases, list(log.segments), offset)
+
+
+def _remove_snapshots_above(log: Log, offset: int) -> None:
+    """They tell of producers whose batches are gone."""
+    names = (parse_file_name(name) for name in os.listdir(log.path))
+    later = [found[0] for found in names if found and found[1] == SNAPSHOT and found[0] > offset]
+    remove_files(snapshot_path(log.path, snapshot) for snapshot in later)
 
 
 def _find_verified(segment: Segment, offset: int) -> Found | None:

@@ -14,16 +14,17 @@ in `pass_damage`.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import CorruptMessage
-from ottla.records import BatchHeader
 from ottla.storage.index import IndexBuilder, OffsetIndex
 from ottla.storage.open_files import OpenFile
-from ottla.storage.scanning import OffsetOrder, header_at, valid_batch_at, walk
+from ottla.storage.scanning import OffsetOrder, Piece, header_at, valid_batch_at, walk
 
 if TYPE_CHECKING:
     from ottla.storage.segment import Segment
@@ -54,7 +55,17 @@ class SegmentUnverified(Exception):
 class Verification:
     """What is known of the first `end` bytes of a segment; the offset behind them is `next_offset`."""
 
-    __slots__ = ("_lock", "_ranges", "_rebuilt", "_wanted", "damages", "end", "next_offset")
+    __slots__ = (
+        "_entries",
+        "_expected",
+        "_lock",
+        "_ranges",
+        "_rebuilt",
+        "_wanted",
+        "damages",
+        "end",
+        "next_offset",
+    )
 
     def __init__(self, end: int, next_offset: int) -> None:
         self.end = end
@@ -62,6 +73,9 @@ class Verification:
         self.damages: list[Damage] = []
         self._ranges: tuple[list[int], list[int]] = ([], [])
         """Starts and ends of the checked ranges; replaced as a whole, since threads write it."""
+        self._expected: dict[int, int] = {}
+        """The offset that has to follow at the end of each run so far."""
+        self._entries: IndexEntries | None = None
         self._rebuilt: tuple[bytes, bytes] | None = None
         self._wanted: dict[int, OpenFile] = {}
         self._lock = threading.Lock()
@@ -87,9 +101,11 @@ class Verification:
             self.damages = [damage for damage in self.damages if damage.end <= position]
 
     def prepare(self, segment: Segment) -> None:
-        """Before a look-up: put indexes in place that had to be built again."""
+        """Before a look-up: put indexes in place that had to be built again, and forget what is done with."""
         if self._rebuilt is not None:
             self._install_indexes(segment)
+        if not self.damages and self._ranges == ([0], [self.end]):
+            segment.verification = None
 
     def pass_damage(self, segment: Segment, position: int, offset: int) -> int:
         """Where to go on with the search for `offset` at `position`: there, or behind damage that does not hold it."""
@@ -123,20 +139,31 @@ class Verification:
                     self._verify(segment, file, position)
 
     def _verify(self, segment: Segment, file: OpenFile, position: int) -> None:
-        """Check a few megabytes from `position` on; the whole file if there is no valid batch at `position`."""
-        whole = position > 0 and valid_batch_at(file.fd, position, self.end) is None
+        """Check a few megabytes from `position` on; the whole file if it is not certain what should be there."""
         check = self._new_check(segment, file)
-        if not whole:
-            check.run(position, min(self.end, position + _RANGE))
-        if whole or check.index_is_wrong:
+        expected = self._expected_at(segment, check, position)
+        if expected is not None:
+            check.run(position, expected, min(self.end, position + _RANGE))
+        if expected is None or check.index_is_wrong:
             check, position = self._new_check(segment, file), 0
-            check.run(0, self.end)
+            check.run(0, segment.base_offset, self.end)
         self._record(segment, position, check)
+
+    def _expected_at(self, segment: Segment, check: _Check, position: int) -> int | None:
+        """The offset of the batch at `position`, if there is one that the index or an earlier run vouches for."""
+        if not position:
+            return segment.base_offset
+        if position in self._expected:
+            return self._expected[position]
+        header = valid_batch_at(check.fd, position, self.end)
+        if header is not None and check.entries.offset_at(position) == header.last_offset:
+            return header.base_offset
+        return None
 
     def rebuild(self, segment: Segment) -> None:
         """Check the whole segment, and write its indexes anew."""
         check = self._new_check(segment, segment.open())
-        check.run(0, self.end)
+        check.run(0, segment.base_offset, self.end)
         check.index_is_wrong = True
         self._record(segment, 0, check)
         self._install_indexes(segment)
@@ -148,8 +175,9 @@ class Verification:
         return damage if damage.end < self.end else None
 
     def _new_check(self, segment: Segment, file: OpenFile) -> _Check:
-        entries = _entries(segment.offset_index, self.end)
-        return _Check(file.fd, segment.base_offset, self.end, self.next_offset, entries)
+        if self._entries is None:
+            self._entries = IndexEntries(segment.offset_index, self.end)
+        return _Check(file.fd, segment.base_offset, self.end, self.next_offset, self._entries)
 
     def _record(self, segment: Segment, start: int, check: _Check) -> None:
         known = {damage.start for damage in self.damages}
@@ -157,6 +185,7 @@ class Verification:
         self.damages = sorted([*self.damages, *fresh])
         if check.index_is_wrong:
             self._rebuilt = check.indexes()
+        self._expected[check.position] = check.expected
         self._add_range(start, check.position)
         for damage in fresh:
             _LOGGER.error(
@@ -183,6 +212,7 @@ class Verification:
         assert self._rebuilt is not None
         offsets, times = self._rebuilt
         self._rebuilt = None
+        self._entries = None
         segment.offset_index.replace(offsets + segment.offset_index.added())
         segment.time_index.replace(times + segment.time_index.added())
         timestamp, offset = segment.time_index.load()
@@ -199,85 +229,95 @@ def damaged(segment: Segment, damage: Damage) -> CorruptMessage:
     )
 
 
-def _entries(index: OffsetIndex, end: int) -> dict[int, int]:
-    """Position → last offset of the index entries in the file, as far as they concern the bytes before `end`."""
-    try:
-        with open(index.path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return {}
-    whole = len(data) - len(data) % OffsetIndex.entry.size
-    entries = OffsetIndex.entry.iter_unpack(data[:whole])
-    return {position: index.base_offset + offset for offset, position in entries if position < end}
+class IndexEntries:
+    """The offset index of a segment as it was found, which may be wrong in any way."""
+
+    __slots__ = ("_offsets", "is_sorted", "positions")
+
+    def __init__(self, index: OffsetIndex, end: int) -> None:
+        numbers = array("i")
+        try:
+            with open(index.path, "rb") as file:
+                data = file.read(index.found * index.entry.size)
+            numbers.frombytes(data[: len(data) - len(data) % index.entry.size])
+        except FileNotFoundError:
+            _LOGGER.warning("%s has gone", index.path)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        self._offsets = [index.base_offset + offset for offset in numbers[0::2]]
+        self.positions = numbers[1::2].tolist()
+        pairs = zip(self.positions, self.positions[1:], strict=False)
+        self.is_sorted = all(low < high for low, high in pairs) and all(0 <= p < end for p in self.positions[-1:])
+
+    def offset_at(self, position: int) -> int | None:
+        """What the index says is the last offset of the batch at `position`."""
+        number = bisect_left(self.positions, position)
+        found = number < len(self.positions) and self.positions[number] == position
+        return self._offsets[number] if found else None
 
 
 class _Check:
     """One run over a stretch of a file: the damage in it, whether the index fits, and the index that would."""
 
-    def __init__(self, fd: int, base_offset: int, end: int, next_offset: int, entries: dict[int, int]) -> None:
+    def __init__(self, fd: int, base_offset: int, end: int, next_offset: int, entries: IndexEntries) -> None:
         self.damages: list[Damage] = []
-        self.index_is_wrong = False
+        self.index_is_wrong = not entries.is_sorted
         self.position = 0
-        self._fd = fd
+        self.expected = base_offset
+        self.fd = fd
+        self.entries = entries
         self._base_offset = base_offset
         self._end = end
         self._next_offset = next_offset
-        self._entries = entries
-        self._matched = 0
         self._builder = IndexBuilder(base_offset)
 
-    def run(self, position: int, until: int) -> None:
-        """Check from `position` at least to `until`. There is a valid batch at `position`, or it is 0."""
-        start = self.position = position
-        first = header_at(self._fd, position) if position else None
-        expected = self._base_offset if first is None else first.base_offset
+    def run(self, position: int, expected: int, until: int) -> None:
+        """Check from `position`, where the offset `expected` should be, at least to `until`."""
         order = OffsetOrder(self._base_offset, expected, self._next_offset)
+        self.position = position
         while self.position < until:
-            for piece in walk(self._fd, self.position, self._end, order=order):
-                self._take(piece.batches)
+            for piece in walk(self.fd, self.position, self._end, order=order):
+                self._take(piece)
                 self.position = piece.end
                 if piece.problem is not None:
-                    self._skip(order.expected, piece.problem)
+                    damage = self.damage(self.position, order.expected, piece.problem)
+                    self.damages.append(damage)
+                    self.position, order.expected = damage.end, damage.next_offset
                     break
                 if self.position >= until:
                     break
-        self._compare(start)
+        self.expected = order.expected
 
-    def _take(self, batches: Sequence[tuple[int, BatchHeader]]) -> None:
-        for position, header in batches:
+    def _take(self, piece: Piece) -> None:
+        """Compare the batches with the index: all of its entries have to be positions of batches."""
+        positions = self.entries.positions
+        number = bisect_left(positions, piece.start)
+        following = positions[number] if number < len(positions) else self._end
+        for position, header in piece.batches:
             self._builder.add(position, header)
-            entry = self._entries.get(position)
-            if entry is not None:
-                self._matched += 1
-                # A larger offset only makes a look-up start earlier; logs that Kafka compacted have such entries.
-                self.index_is_wrong |= entry < header.last_offset
-
-    def _skip(self, offset: int, reason: str) -> None:
-        """Go on behind the damage at the present position, where `offset` should be."""
-        damage = self.damage(self.position, offset, reason)
-        self.damages.append(damage)
-        self._matched += sum(damage.start <= position < damage.end for position in self._entries)
-        self.position = damage.end
+            if position < following:
+                continue
+            # A larger offset only makes a look-up start earlier; logs that Kafka wrote may have such entries.
+            entry = self.entries.offset_at(position)
+            self.index_is_wrong |= entry is None or entry < header.last_offset
+            number += 1
+            following = positions[number] if number < len(positions) else self._end
+        self.index_is_wrong |= following < piece.end
 
     def damage(self, start: int, offset: int, reason: str) -> Damage:
         """From `start`, where `offset` should be, to the next valid batch or to the end."""
         for candidate in self._candidates(start):
-            header = valid_batch_at(self._fd, candidate, self._end)
+            header = valid_batch_at(self.fd, candidate, self._end)
             if header is not None and header.base_offset >= offset:
                 return Damage(start, candidate, offset, header.base_offset, reason)
         return Damage(start, self._end, offset, self._next_offset, reason)
 
     def _candidates(self, position: int) -> Iterator[int]:
         """Where the next batch may be: behind the damaged one if its length is right, else where the index says."""
-        header = header_at(self._fd, position)
+        header = header_at(self.fd, position)
         if header is not None and header.batch_length > 0:
             yield position + header.size
-        yield from sorted(entry for entry in self._entries if entry > position)
-
-    def _compare(self, start: int) -> None:
-        """Every index entry of the stretch has to be the position of a batch, or lie in damage."""
-        expected = sum(start <= position < self.position for position in self._entries)
-        self.index_is_wrong |= self._matched != expected
+        yield from (entry for entry in self.entries.positions if entry > position)
 
     def indexes(self) -> tuple[bytes, bytes]:
         return self._builder.finish()

@@ -79,13 +79,14 @@ def test_every_version_of_commit(wire: Wire, group: str, make_topic: MakeTopic, 
     content = commit_content({TP(topic, 0): 7, TP(topic, 1): 0}, "note", id_of(wire, topic))
     answer = wire.call("offset_commit", version, {"group_id": group, **NOBODY, **content})
     assert codes(answer) == [OK, OK]
-    assert committed(wire, group, [TP(topic, 0), TP(topic, 1)]) == {TP(topic, 0): (7, "note"), TP(topic, 1): (0, "note")}
+    assert committed(wire, group, [TP(topic, 0), TP(topic, 1)]) == {
+        TP(topic, 0): (7, "note"),
+        TP(topic, 1): (0, "note"),
+    }
 
 
 @pytest.mark.parametrize("version", versions_known("offset_fetch"))
-def test_every_version_of_fetch(
-    wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int
-) -> None:
+def test_every_version_of_fetch(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int) -> None:
     topic = make_topic(3)
     assert connect().commit({TP(topic, 0): 7, TP(topic, 2): 9}, "note") == [OK, OK]
     topics = [{"name": topic, "topic_id": id_of(wire, topic), "partition_indexes": [0, 1, 2]}]
@@ -296,9 +297,7 @@ def test_offsets_that_cannot_be_deleted(wire: Wire, connect: Connect, group: str
 
 
 @pytest.mark.parametrize("version", versions_known("delete_groups"))
-def test_groups_are_deleted(
-    wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int
-) -> None:
+def test_groups_are_deleted(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int) -> None:
     topic = make_topic()
     kept, unknown = unique_name("raw"), unique_name("no-such-group")
     there = connect(group=kept)
@@ -336,9 +335,7 @@ def test_every_version_of_describe(wire: Wire, connect: Connect, group: str, ver
 
 
 @pytest.mark.parametrize("version", versions_known("list_groups"))
-def test_every_version_of_list(
-    wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int
-) -> None:
+def test_every_version_of_list(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int) -> None:
     connect().settle_alone()
     empty = unique_name("raw")
     assert connect(group=empty).commit({TP(make_topic(), 0): 5}) == [OK]

@@ -199,3 +199,20 @@ def test_a_member_joins_syncs_beats_and_leaves_in_every_version(broker: ottla.Br
         leave = {**group, "member_id": joined.member_id, "members": [{"member_id": joined.member_id}]}
         assert errors_in(wire.call(ApiKey.LEAVE_GROUP, min(version, 5), leave)) == {0}
         assert wire.call(ApiKey.HEARTBEAT, min(version, 4), member).error_code == 25
+
+
+def test_described_partitions_have_lists_where_the_java_client_expects_them(broker: ottla.Broker, topic: Any) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        answer = wire.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "orders"}]})
+    assert [(p.eligible_leader_replicas, p.last_known_elr) for p in answer.topics[0].partitions] == [((), ())] * 2
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_a_topic_is_found_by_its_id_whatever_stands_for_its_name(
+    broker: ottla.Broker, topic: Any, name: str | None
+) -> None:
+    with Wire(broker.bootstrap_servers) as wire:
+        answer = wire.call(ApiKey.METADATA, 12, {"topics": [{"name": name, "topic_id": topic.topic_id}]})
+        unknown = wire.call(ApiKey.METADATA, 12, {"topics": [{"name": name, "topic_id": UUID(int=5)}]})
+    assert [(t.error_code, t.name) for t in answer.topics] == [(0, "orders")]
+    assert [(t.error_code, t.topic_id) for t in unknown.topics] == [(100, UUID(int=5))]

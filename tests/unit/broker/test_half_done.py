@@ -142,3 +142,21 @@ def test_a_deleted_topic_is_gone_with_its_records(tmp_path: Path, monkeypatch: p
             client.close()
 
     run(scenario())
+
+
+def test_files_of_an_unknown_topic_are_set_aside_however_long_its_name_is(tmp_path: Path) -> None:
+    """A directory name has no room for the longest topic name and an ending."""
+    wish = {**WISH, "name": "x" * 249}
+
+    async def scenario() -> None:
+        async with running(tmp_path) as server:
+            client = await connect(server)
+            answer = await client.call(*CREATE[:2], {"topics": [wish], "timeout": 1000, "validate_only": False})
+            assert answer.topics[0].error_code == 0
+            client.close()
+        (tmp_path / "metadata.journal").unlink()
+        async with running(tmp_path):
+            pass
+
+    run(scenario())
+    assert len(list(tmp_path.glob("x*-stray"))) == 2

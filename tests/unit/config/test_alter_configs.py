@@ -100,7 +100,7 @@ def test_broker_layers_are_apart() -> None:
         ("message.max.bytes", "-1", "at least 0"),
         ("message.max.byte", "1", "Did you mean message.max.bytes?"),
         ("log.retention.ms", "0", "-1 (no limit) or at least 1"),
-        ("log.cleaner.threads", "200", "more than 1 MiB"),
+        ("log.cleaner.dedupe.buffer.size", "1000", "more than 1 MiB"),
     ],
 )
 def test_refused_for_the_broker_as_an_invalid_request(name: str, value: str, says: str) -> None:

@@ -14,11 +14,8 @@ from ottla.coordinator import records as r
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_member import MemberState, Partitions
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, DescribedConsumerGroup
-from ottla.coordinator.consumer_migration import DOWNGRADED
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import TopicInfo
-from ottla.machine import Outcome
 from ottla.runtime.timers import TimerQueue
 from unit.coordinator.group_context import GROUP, Call, GroupContext
 
@@ -49,17 +46,6 @@ def having(**partitions: Sequence[int]) -> tuple[r.TopicPartitions, ...]:
     return tuple(r.TopicPartitions(known[name], tuple(numbers)) for name, numbers in partitions.items())
 
 
-class ConsumerCoordinator(Coordinator):
-    """A coordinator that lets groups go on after a downgrade."""
-
-    def fire(self, key: Hashable, /, *, now: int) -> Outcome[Record, None]:
-        if isinstance(key, tuple) and key[0] == DOWNGRADED:
-            fx = Effects(now=now)
-            self.consumers.downgraded(key, fx)
-            return fx.outcome(None)
-        return super().fire(key, now=now)
-
-
 @dataclass
 class ConsumerContext(GroupContext):
     """One shard with its topics."""
@@ -68,7 +54,7 @@ class ConsumerContext(GroupContext):
     assignors: Sequence[Assignor] | None = None
 
     def _new_coordinator(self) -> None:
-        self.coordinator = ConsumerCoordinator(
+        self.coordinator = Coordinator(
             self.config,
             new_id=lambda: f"id-{next(self._ids)}",
             topics=lambda: self.topics,

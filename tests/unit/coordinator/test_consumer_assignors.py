@@ -9,6 +9,7 @@ import pytest
 from ottla import errors
 from ottla.assignors import Assignment, Assignor, BroadcastAssignor, Subscription
 from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.consumer_groups import default_assignors
 from unit.coordinator.consumer_context import ConsumerContext, having
 
 
@@ -74,6 +75,22 @@ def test_the_first_of_the_configuration_is_the_default() -> None:
     context = ConsumerContext(GroupConfig(group_consumer_assignors=("range", "uniform")))
     context.enroll("a")
     assert context.described().assignor_name == "range"
+
+
+def test_a_name_that_is_no_assignor_is_told_when_the_broker_starts() -> None:
+    for names in (("uniform", "magic"), ()):
+        with pytest.raises(errors.ConfigError, match=r"group\.consumer\.assignors: there is no assignor"):
+            default_assignors(names)
+
+
+def test_a_member_whose_assignor_the_broker_has_no_longer_gets_the_default() -> None:
+    context = ConsumerContext()
+    context.enroll("a", server_assignor="range")
+    context.assignors = [LastTakesAll()]
+    context.restart()
+    context.enroll("b")
+    context.settle_consumers()
+    assert context.assigned() == {"a": {}, "b": {"orders": [0, 1, 2, 3, 4, 5]}}
 
 
 def test_an_assignor_that_the_broker_has_not_is_refused() -> None:

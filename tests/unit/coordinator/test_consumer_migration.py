@@ -378,6 +378,29 @@ def test_a_restart_between_the_downgrade_and_its_rebalance_loses_nobody() -> Non
     assert context.heartbeat(one, epoch).error_code == 0
 
 
+def test_a_member_that_goes_over_is_no_longer_asked_to_join_again() -> None:
+    context, [one] = classic_group("one")
+    generation = context.group.generation
+    context.enroll("new")
+    context.heartbeat(one, generation)
+    timers = context.enroll(one, client_id="one").timers
+    assert timers[("consumer-join", GROUP, one)] is None
+    assert timers[session_timer(one)] == context.now + SESSION
+    assert context.consumers.classic_members == 0
+
+
+def test_a_group_that_could_not_be_downgraded_is_deleted_as_any_other() -> None:
+    context, one = mixed_group()
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.beat("new", -1)
+    context.append_fails = False
+    context.leave(one)
+    context.beat("new", -1)
+    context.run(context.coordinator.delete_groups, [GROUP])
+    assert context.coordinator.groups == {}
+
+
 def test_the_end_of_a_session_downgrades_too() -> None:
     context, one = mixed_group()
     for _ in range(9):
@@ -400,8 +423,10 @@ def test_the_group_stays_a_consumer_group_if_it_may_not_be_a_classic_one(config:
 def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_without_a_rebalance() -> None:
     context = ConsumerContext()
     context.enroll("x-1", instance_id="x")
-    enter(context, "one")
+    one, _ = enter(context, "one")
     context.settle_consumers()
+    rejoin(context, one, 2)
+    assert context.described().group_state == "Stable"
     epoch = context.consumers.group_epoch
     call = context.join(group_instance_id="x", client_id="x", protocols=protocols())
     assert (call.error_code, call.response.generation_id) == (0, epoch)
@@ -409,6 +434,15 @@ def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_wi
     assert context.state == "Stable"
     synced = context.sync(call.response.member_id, epoch, group_instance_id="x")
     assert len(decode_assignment(synced.response.assignment).partitions["orders"]) == 3
+
+
+def test_if_others_are_on_their_way_the_classic_group_rebalances() -> None:
+    context = ConsumerContext()
+    context.enroll("x-1", instance_id="x")
+    enter(context, "one")
+    context.join(group_instance_id="x", client_id="x", protocols=protocols())
+    context.sleep(0)
+    assert context.state == "PreparingRebalance"
 
 
 def test_with_another_subscription_it_makes_the_classic_group_rebalance() -> None:

@@ -174,6 +174,16 @@ def test_the_newest_timestamp_may_be_anywhere(store: Store) -> None:
     assert store.log.offset_for_timestamp(T0 + 1, end_offset=203) == OffsetAndTimestamp(101, T0 + 77, 0)
 
 
+def test_the_newest_timestamp_is_looked_for_behind_the_log_start(store: Store) -> None:
+    for number in range(10):
+        store.append(values=[b"a", b"b"], timestamps=[T0 + 100 - number, T0 + 99 - number])
+    assert store.log.max_timestamp_offset() == OffsetAndTimestamp(0, T0 + 100, 0)
+    store.log.delete_records(9)
+    assert store.log.max_timestamp_offset() == OffsetAndTimestamp(9, T0 + 95, 0)
+    store.log.delete_records(20)
+    assert store.log.max_timestamp_offset() is None
+
+
 def test_an_empty_log_has_no_timestamps(store: Store) -> None:
     assert store.log.max_timestamp_offset() is None
     assert store.log.offset_for_timestamp(0, end_offset=0) is None

@@ -43,4 +43,6 @@ def _described(node: Node, name: str) -> Message:
         topic = topic_message(node, node.metadata.topic(name))
     except KafkaError as error:
         return {"error_code": error.code, "name": name, "topic_id": None, "partitions": []}
-    return topic | {"topic_authorized_operations": TOPIC_OPERATIONS}
+    # The Java client takes these for lists, although the schema would let them be null.
+    partitions = [each | {"eligible_leader_replicas": (), "last_known_elr": ()} for each in topic["partitions"]]
+    return topic | {"partitions": partitions, "topic_authorized_operations": TOPIC_OPERATIONS}

@@ -54,7 +54,8 @@ async def _asked(node: Node, call: Call, request: Struct, asked: Struct) -> Mess
 
 
 async def _find(node: Node, request: Struct, asked: Struct) -> Topic:
-    if asked.name is None:
+    # The id counts where there is one: the Java client sends an empty name with it, others null.
+    if asked.topic_id is not None or asked.name is None:
         return node.topic_by_id(asked.topic_id)
     check_topic_name(asked.name)
     may_create = node.config.auto_create_topics_enable and request.allow_auto_topic_creation

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.coordinator.messages import CommitRequest, OffsetToCommit
+from ottla.metadata import Topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -17,27 +18,45 @@ LONGEST_RETENTION = 2**62
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    names = [_name(node, call, topic) for topic in request.topics]
-    offsets = tuple(_existing(node, request, names))
-    codes: dict[tuple[str, int], int] = {}
+    topics = [_known(node, call, topic) for topic in request.topics]
+    offsets = tuple(_existing(request, topics))
+    failed = 0
+    codes: Iterator[int] = iter(())
     try:
         answer = await node.groups.run(request.group_id, lambda group: group.commit, _wish(call, request, offsets))
-        codes = {(each.topic, each.partition): each.error_code for each in answer.partitions}
-        failed = 0
+        codes = iter([each.error_code for each in answer.partitions])
     except errors.KafkaError as error:
         failed = error.code
-    topics = [
-        {
-            "name": topic.name,
-            "topic_id": topic.topic_id,
-            "partitions": [
-                {"partition_index": each.partition_index, "error_code": failed or _code(name, call, codes, each)}
-                for each in topic.partitions
-            ],
-        }
-        for topic, name in zip(request.topics, names, strict=True)
-    ]
-    return {"topics": topics}
+    unknown = errors.UnknownTopicId.code if call.api_version >= 10 else errors.UnknownTopicOrPartition.code
+    return {
+        "topics": [
+            {
+                "name": asked.name,
+                "topic_id": asked.topic_id,
+                "partitions": [
+                    {"partition_index": index, "error_code": code}
+                    for index, code in _codes(asked, topic, failed, unknown, codes)
+                ],
+            }
+            for asked, topic in zip(request.topics, topics, strict=True)
+        ]
+    }
+
+
+def _codes(
+    asked: Struct, topic: Topic | None, failed: int, unknown: int, codes: Iterator[int]
+) -> Iterator[tuple[int, int]]:
+    """Give each partition its code: the next one of the answer if it exists, for those were asked in this order."""
+    for each in asked.partitions:
+        index = each.partition_index
+        if failed:
+            yield index, failed
+        elif topic is None:
+            yield index, unknown
+        elif 0 <= index < topic.partitions:
+            yield index, next(codes)
+        else:
+            yield index, errors.UnknownTopicOrPartition.code
 
 
 def _wish(call: Call, request: Struct, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
@@ -52,30 +71,19 @@ def _wish(call: Call, request: Struct, offsets: tuple[OffsetToCommit, ...]) -> C
     )
 
 
-def _name(node: Node, call: Call, topic: Struct) -> str | None:
+def _known(node: Node, call: Call, asked: Struct) -> Topic | None:
     if call.api_version < 10:
-        name: str = topic.name
-        return name
-    known = node.metadata.topics_by_id.get(topic.topic_id)
-    return known.name if known is not None else None
+        return node.metadata.topics.get(asked.name)
+    return node.metadata.topics_by_id.get(asked.topic_id)
 
 
-def _existing(node: Node, request: Struct, names: list[str | None]) -> Iterator[OffsetToCommit]:
-    for topic, name in zip(request.topics, names, strict=True):
-        known = node.metadata.topics.get(name) if name is not None else None
-        for each in topic.partitions:
-            if known is not None and 0 <= each.partition_index < known.partitions:
-                yield OffsetToCommit(
-                    known.name,
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata,
-                    known.topic_id,
-                )
-
-
-def _code(name: str | None, call: Call, codes: dict[tuple[str, int], int], each: Struct) -> int:
-    if name is None:
-        return errors.UnknownTopicId.code
-    return codes.get((name, each.partition_index), errors.UnknownTopicOrPartition.code)
+def _existing(request: Struct, topics: list[Topic | None]) -> Iterator[OffsetToCommit]:
+    for asked, topic in zip(request.topics, topics, strict=True):
+        if topic is None:
+            continue
+        name, topic_id, partitions = topic.name, topic.topic_id, topic.partitions
+        for each in asked.partitions:
+            index = each.partition_index
+            if 0 <= index < partitions:
+                offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
+                yield OffsetToCommit(name, index, offset, leader_epoch, each.committed_metadata, topic_id)

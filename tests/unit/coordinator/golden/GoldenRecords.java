@@ -58,7 +58,8 @@ public class GoldenRecords {
             .setClientId("c").setClientHost("/127.0.0.1").setSubscribedTopicNames(List.of("orders", "payments"))
             .setSubscribedTopicRegex("pay.*").setRebalanceTimeoutMs(300000).setServerAssignor("uniform");
         ConsumerGroupMemberMetadataKey memberKey = new ConsumerGroupMemberMetadataKey().setGroupId("billing").setMemberId("m-1");
-        show("consumer_member", (short) 5, memberKey, 0, member);
+        // As the broker writes it: null is said, since a value that is left out is an empty one.
+        show("consumer_member", (short) 5, memberKey, 0, member.duplicate().setClassicMemberMetadata(null));
         show("consumer_member_classic", (short) 5, memberKey, 0, member.duplicate().setClassicMemberMetadata(
             new ConsumerGroupMemberMetadataValue.ClassicMemberMetadata().setSessionTimeoutMs(45000).setSupportedProtocols(List.of(
                 new ConsumerGroupMemberMetadataValue.ClassicProtocol().setName("range").setMetadata(new byte[] {1, 2, 3})))));
