@@ -18,6 +18,7 @@ from ..wire import API_KEYS, Wire
 
 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH = 9, 5, 4, 5, 9, 9  # the versions that are spoken here
 
+UNKNOWN_SERVER_ERROR = -1
 OK = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
 OFFSET_METADATA_TOO_LARGE = 12
@@ -269,22 +270,26 @@ class Crowd:
         for member in self.members:
             self._waiting[member] = member.send_join()
 
-    def rally(self, size: int | None = None) -> None:
-        """All join until they are in one generation, and the leader gives each its assignment."""
+    def assemble(self) -> None:
+        """All join until they are in one generation."""
         self.ask()
-        until(lambda: self._is_one(size or len(self.members)), "all are in one generation", 60)
+        until(self._is_one, "all are in one generation", 60)
+
+    def rally(self) -> None:
+        """All join, and the leader gives each its assignment."""
+        self.assemble()
         leader = next(member for member in self.members if member.leads)
         followers = [member for member in self.members if member is not leader]
         assert leader.sync({member: member.encode() for member in leader.members}) == OK
         assert {member.sync() for member in followers} <= {OK}
 
-    def _is_one(self, size: int) -> bool:
+    def _is_one(self) -> bool:
         self._receive()
         for member in self.members:
             if member not in self._waiting and member.heartbeat() == REBALANCE_IN_PROGRESS:
                 self._waiting[member] = member.send_join()
         together = not self._waiting and len({member.generation for member in self.members}) == 1
-        return together and any(len(member.members) == size for member in self.members if member.leads)
+        return together and any(len(member.members) == len(self.members) for member in self.members if member.leads)
 
     def _receive(self) -> None:
         with selectors.DefaultSelector() as selector:

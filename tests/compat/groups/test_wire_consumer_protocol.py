@@ -183,12 +183,15 @@ def test_a_worker_in_a_group_of_consumers(connect: Connect, connect_classic: Con
 
 
 def test_requests_of_the_other_protocol(connect: Connect, connect_classic: ConnectClassic) -> None:
+    """A consumer's id is not known to the classic requests, but an administrator may remove it by it."""
     consumer, classic = connect(), connect_classic()
     consumer.settle()
     classic.member_id, classic.generation = consumer.member_id, consumer.epoch
-    codes = classic.heartbeat(), classic.sync(), classic.leave()
-    print(codes)
+    assert classic.heartbeat() == UNKNOWN_MEMBER_ID
+    assert classic.sync() == UNKNOWN_MEMBER_ID
     assert consumer.heartbeat() == OK
+    assert classic.leave() == OK
+    assert consumer.heartbeat() == UNKNOWN_MEMBER_ID
 
 
 def test_groups_are_described_by_their_own_kind(connect: Connect, connect_classic: ConnectClassic) -> None:
