@@ -185,8 +185,8 @@ class Groups:
             return await shard.runner.run(operation(shard.coordinator), request)
         except errors.KafkaStorageError as error:
             raise errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}") from error
-        except (errors.MessageTooLarge, errors.RecordListTooLarge) as error:
-            # As Kafka does: nothing that the member sent is too large for it, the group as a whole is.
+        except errors.RecordListTooLarge as error:
+            # As Kafka does: not the request is too large but the group as a whole.
             raise errors.UnknownServerError(f"The group's records could not be written: {error}") from error
 
     async def topic_changed(self, name: str, *, created: bool = False, deleted: Sequence[TopicPartition] = ()) -> None:

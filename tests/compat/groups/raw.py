@@ -1,20 +1,24 @@
-"""Members of the classic protocol by hand: every request as it is wanted, every answer as it came."""
+"""Members of a group by hand: every request as it is wanted, every answer as it came."""
 
 from __future__ import annotations
 
+import functools
 import selectors
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
-from uuid import UUID
+from uuid import UUID, uuid4
+
+import pytest
 
 from ..clients.base import TP
 from ..test_wire_versions import topic_id
 from ..waiting import until
-from ..wire import Wire
+from ..wire import API_KEYS, Wire
 
 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH = 9, 5, 4, 5, 9, 9  # the versions that are spoken here
 
+UNKNOWN_SERVER_ERROR = -1
 OK = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
 OFFSET_METADATA_TOO_LARGE = 12
@@ -24,6 +28,8 @@ INVALID_GROUP_ID = 24
 UNKNOWN_MEMBER_ID = 25
 INVALID_SESSION_TIMEOUT = 26
 REBALANCE_IN_PROGRESS = 27
+UNSUPPORTED_VERSION = 35
+INVALID_REQUEST = 42
 NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
 MEMBER_ID_REQUIRED = 79
@@ -31,12 +37,28 @@ GROUP_MAX_SIZE_REACHED = 81
 FENCED_INSTANCE_ID = 82
 GROUP_SUBSCRIBED_TO_TOPIC = 86
 UNKNOWN_TOPIC_ID = 100
+FENCED_MEMBER_EPOCH = 110
+UNRELEASED_INSTANCE_ID = 111
+UNSUPPORTED_ASSIGNOR = 112
+STALE_MEMBER_EPOCH = 113
+INVALID_REGULAR_EXPRESSION = 128
 
 
 def subscription(topics: Sequence[str]) -> bytes:
     """What a consumer says of itself when it joins: version 0, topics, no user data."""
     named = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)
+
+
+@functools.cache
+def _advertises(bootstrap_servers: str, api_key: int) -> bool:
+    with Wire(bootstrap_servers) as wire:
+        return any(each.api_key == api_key for each in wire.call("api_versions", 0, {}).api_keys)
+
+
+def need_consumer_protocol(bootstrap_servers: str) -> None:
+    if not _advertises(bootstrap_servers, API_KEYS["consumer_group_heartbeat"]):
+        pytest.skip("the broker does not advertise ConsumerGroupHeartbeat (KIP-848)")
 
 
 def find(wire: Wire, group: str) -> None:
@@ -183,6 +205,52 @@ def committed(wire: Wire, group: str, partitions: Sequence[TP]) -> dict[TP, tupl
     return found
 
 
+class RawConsumer:
+    """A member of the consumer protocol (KIP-848): one request for everything."""
+
+    def __init__(self, bootstrap_servers: str, group: str, topics: Sequence[str] = ("topic",), **fields: Any) -> None:
+        need_consumer_protocol(bootstrap_servers)
+        self.wire = Wire(bootstrap_servers)
+        self.group, self.member_id, self.epoch = group, str(uuid4()), 0
+        self.first = {"rebalance_timeout": 10_000, "subscribed_topic_names": list(topics), "topic_partitions": []}
+        self.fields = fields
+        self.assignment: dict[UUID, list[int]] = {}
+
+    def vanish(self) -> None:
+        self.wire.__exit__()
+
+    def heartbeat(self, **changes: Any) -> int:
+        """The error code; what else was answered is in the attributes."""
+        known = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, **self.fields}
+        rest = self.first if self.epoch == 0 else {"rebalance_timeout": -1}
+        answer = self.wire.call("consumer_group_heartbeat", 1, {**known, **rest, **changes})
+        if int(answer.error_code) == OK:
+            self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.assignment = {each.topic_id: list(each.partitions) for each in answer.assignment.topic_partitions}
+        return int(answer.error_code)
+
+    def settle(self) -> None:
+        """Join, and say that one has what one was given."""
+        assert self.heartbeat() == OK
+        owned = [{"topic_id": topic, "partitions": numbers} for topic, numbers in self.assignment.items()]
+        assert self.heartbeat(topic_partitions=owned) == OK
+
+    def commit(self, offsets: Mapping[TP, int], **changes: Any) -> list[int]:
+        known = {"group_id": self.group, "member_id": self.member_id, "generation_id_or_member_epoch": self.epoch}
+        version = changes.pop("version", COMMIT)
+        answer = self.wire.call("offset_commit", version, {**known, **commit_content(offsets), **changes})
+        return [int(partition.error_code) for topic in answer.topics for partition in topic.partitions]
+
+    def fetch(self, partition: TP, **changes: Any) -> int:
+        """The error code of the group."""
+        wanted = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch}
+        topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
+        content = {"groups": [{**wanted, "topics": topics, **changes}], "require_stable": False}
+        (answer,) = self.wire.call("offset_fetch", FETCH, content).groups
+        return int(answer.error_code)
+
+
 class Crowd:
     """Many members of one group."""
 
@@ -202,22 +270,26 @@ class Crowd:
         for member in self.members:
             self._waiting[member] = member.send_join()
 
-    def rally(self, size: int | None = None) -> None:
-        """All join until they are in one generation, and the leader gives each its assignment."""
+    def assemble(self) -> None:
+        """All join until they are in one generation."""
         self.ask()
-        until(lambda: self._is_one(size or len(self.members)), "all are in one generation", 60)
+        until(self._is_one, "all are in one generation", 60)
+
+    def rally(self) -> None:
+        """All join, and the leader gives each its assignment."""
+        self.assemble()
         leader = next(member for member in self.members if member.leads)
         followers = [member for member in self.members if member is not leader]
         assert leader.sync({member: member.encode() for member in leader.members}) == OK
         assert {member.sync() for member in followers} <= {OK}
 
-    def _is_one(self, size: int) -> bool:
+    def _is_one(self) -> bool:
         self._receive()
         for member in self.members:
             if member not in self._waiting and member.heartbeat() == REBALANCE_IN_PROGRESS:
                 self._waiting[member] = member.send_join()
         together = not self._waiting and len({member.generation for member in self.members}) == 1
-        return together and any(len(member.members) == size for member in self.members if member.leads)
+        return together and any(len(member.members) == len(self.members) for member in self.members if member.leads)
 
     def _receive(self) -> None:
         with selectors.DefaultSelector() as selector:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -20,12 +19,11 @@ from ..clients.base import TP
 from ..clients.confluent import REQUEST_TIMEOUT
 from ..conftest import unique_name
 from ..waiting import until
-from ..wire import Wire
 from .drivers import CONSUMER_PROTOCOL, DRIVERS
 from .members import Journal, Member, Options, Owners, Read
 from .process import MemberProcess
+from .raw import need_consumer_protocol
 
-CONSUMER_GROUP_HEARTBEAT = 68
 PACE_SECONDS = 0.003
 SETTLE_SECONDS = 40.0
 
@@ -114,8 +112,8 @@ class Scenario:
     # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def options(self, kind: str, **changes: Any) -> Options:
-        if kind == CONSUMER_PROTOCOL and not speaks_consumer_protocol(self.bootstrap_servers):
-            pytest.skip("the broker does not advertise ConsumerGroupHeartbeat (KIP-848)")
+        if kind == CONSUMER_PROTOCOL:
+            need_consumer_protocol(self.bootstrap_servers)
         common = Options(bootstrap_servers=self.bootstrap_servers, group=self.group, topics=tuple(self.topics))
         return replace(common, client_id=f"{kind}-{len(self._all)}", **changes)
 
@@ -265,14 +263,3 @@ def missing(sent: Collection[int], reads: Sequence[Read]) -> list[int]:
 
 def twice(reads: Sequence[Read]) -> list[Read]:
     return [read for read, count in Counter(reads).items() if count > 1][:10]
-
-
-_advertised: dict[str, bool] = {}
-
-
-def speaks_consumer_protocol(bootstrap_servers: str) -> bool:
-    if bootstrap_servers not in _advertised:
-        with Wire(bootstrap_servers) as wire:
-            answer = wire.call("api_versions", 0, {})
-        _advertised[bootstrap_servers] = any(key.api_key == CONSUMER_GROUP_HEARTBEAT for key in answer.api_keys)
-    return _advertised[bootstrap_servers]

@@ -328,6 +328,7 @@ def test_every_version_of_describe(wire: Wire, connect: Connect, group: str, ver
     assert (member.member_metadata, member.member_assignment) == (subscription(["topic"]), b"everything")
     if version >= 3:
         assert found.authorized_operations > 0
+        assert (missing.authorized_operations > 0) == (version < 6)
     if version >= 4:
         assert member.group_instance_id == "static"
     assert (missing.group_state, len(missing.members)) == ("Dead", 0)

@@ -22,6 +22,8 @@ from .raw import (
     OK,
     REBALANCE_IN_PROGRESS,
     UNKNOWN_MEMBER_ID,
+    UNKNOWN_SERVER_ERROR,
+    Crowd,
     RawMember,
     find,
     subscription,
@@ -235,6 +237,21 @@ def test_a_leader_that_never_assigns(connect: Connect) -> None:
     assert silent.heartbeat() == UNKNOWN_MEMBER_ID
     other.settle_alone()
     assert other.members == (other.member_id,)
+
+
+def test_a_group_that_is_too_large_for_its_log(start_own_broker: StartBroker, group: str) -> None:
+    """Nobody is given what could not be written down; with less of it the group goes on."""
+    broker = start_own_broker(**GROUP_CONFIG, **{"offsets.topic.segment.bytes": str(1 << 20)})
+    workers = {"protocol_type": "connect", "protocols": [{"name": "sessioned", "metadata": b""}]}
+    with Wire(broker.bootstrap_servers) as wire:
+        find(wire, group)
+    crowd = Crowd(broker.bootstrap_servers, group, 3, **workers)
+    crowd.assemble()
+    (leader,) = (member for member in crowd.members if member.leads)
+    assert leader.sync({member.member_id: b"much" * 100_000 for member in crowd.members}) == UNKNOWN_SERVER_ERROR
+    crowd.rally()
+    assert {member.heartbeat() for member in crowd.members} == {OK}
+    crowd.vanish()
 
 
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ def _describe(node: Node, group_id: str, operations: int) -> Message:
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor_name,
         "members": [_member(member) for member in group.members],
-        "authorized_operations": operations,
+        "authorized_operations": NOT_ASKED if group.error_code else operations,
     }
 
 

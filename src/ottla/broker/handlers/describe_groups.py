@@ -27,15 +27,16 @@ def _describe(node: Node, call: Call, group_id: str, *, operations: bool) -> Mes
         group = DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error))
     # Before v6 a group that is not there is a dead one, without an error.
     is_missing = group.error_code == errors.GroupIdNotFound.code
+    code = 0 if is_missing and call.api_version < 6 else group.error_code
     return {
-        "error_code": 0 if is_missing and call.api_version < 6 else group.error_code,
+        "error_code": code,
         "error_message": group.error_message,
         "group_id": group.group_id,
         "group_state": group.state,
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_name,
         "members": [_member(member) for member in group.members],
-        "authorized_operations": GROUP_OPERATIONS if operations else NOT_ASKED,
+        "authorized_operations": GROUP_OPERATIONS if operations and not code else NOT_ASKED,
     }
 
 

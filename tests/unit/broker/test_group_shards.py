@@ -1,0 +1,91 @@
+"""The coordinators of a broker from its start on: what they answer while they are loaded, and that their timers run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import ottla
+from ottla import errors
+from ottla.coordinator.coordinator import partition_for
+from ottla.protocol.apis import ApiKey
+from ottla.testing import ManualClock
+from unit.broker.wire import Wire
+
+OLD_ENOUGH = 2 * 60_000
+LOADING = errors.CoordinatorLoadInProgress.code
+GROUP = "group"
+
+
+def open_broker(**configs: Any) -> ottla.Broker:
+    return ottla.Broker(offsets_topic_num_partitions=4, group_initial_rebalance_delay_ms=0, **configs)
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    """A broker whose coordinator of the group is still being loaded."""
+    with open_broker() as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("topic")
+        find(wire)
+        groups = broker._running().node.groups
+        groups._shards[partition_for(GROUP, 4)].is_loaded = False
+        yield wire
+
+
+def find(wire: Wire) -> None:
+    answer = wire.call(ApiKey.FIND_COORDINATOR, 3, {"key": GROUP, "key_type": 0})
+    assert answer.error_code == 0
+
+
+def commit(wire: Wire) -> int:
+    partition = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+    request = {
+        "group_id": GROUP,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": "topic", "partitions": [partition]}],
+    }
+    return int(wire.call(ApiKey.OFFSET_COMMIT, 9, request).topics[0].partitions[0].error_code)
+
+
+def committed(wire: Wire) -> tuple[int, int]:
+    """The error code, and the offset."""
+    topics = [{"name": "topic", "partition_indexes": [0]}]
+    asked = {"group_id": GROUP, "member_id": None, "member_epoch": -1, "topics": topics}
+    answer = wire.call(ApiKey.OFFSET_FETCH, 9, {"groups": [asked], "require_stable": False}).groups[0]
+    return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
+
+
+def test_a_heartbeat_while_the_group_is_loaded_is_fine(wire: Wire) -> None:
+    """There are clients that give up at any other answer; whether the member is known will be seen."""
+    member = {"group_id": GROUP, "generation_id": 1, "member_id": "member", "group_instance_id": None}
+    assert wire.call(ApiKey.HEARTBEAT, 4, member).error_code == 0
+
+
+def test_everything_else_has_to_wait_until_the_group_is_loaded(wire: Wire) -> None:
+    member = {"group_id": GROUP, "generation_id": 1, "member_id": "member", "group_instance_id": None}
+    sync = {**member, "protocol_type": "consumer", "protocol_name": "range", "assignments": []}
+    assert wire.call(ApiKey.SYNC_GROUP, 5, sync).error_code == LOADING
+    leaving = {"member_id": "member", "group_instance_id": None, "reason": None}
+    assert wire.call(ApiKey.LEAVE_GROUP, 5, {"group_id": GROUP, "members": [leaving]}).error_code == LOADING
+    assert commit(wire) == LOADING
+    assert committed(wire) == (LOADING, -1)
+    assert wire.call(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []}).error_code == LOADING
+    assert wire.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": [GROUP]}).results[0].error_code == LOADING
+
+
+def test_offsets_expire_on_a_broker_that_was_never_restarted() -> None:
+    clock = ManualClock()
+    configs = {"offsets_retention_minutes": 1, "offsets_retention_check_interval_ms": 50}
+    with open_broker(clock=clock, **configs) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("topic")
+        find(wire)
+        assert commit(wire) == 0
+        assert committed(wire) == (0, 5)
+        clock.advance(OLD_ENOUGH)
+        deadline = time.monotonic() + 20
+        while committed(wire) != (0, -1):
+            assert time.monotonic() < deadline, "the offset did not expire"
