@@ -61,14 +61,13 @@ class Invariants:
         self._check_timers()
 
     def _note_ends(self, records: Iterable[r.CoordinatorRecord]) -> None:
-        """A group that has ended begins anew with its generations, unless it goes on as another kind of group."""
+        """A group that has ended begins anew with its generations, unless its members go on as another kind."""
         groups = (r.GroupMetadataKey, r.ConsumerGroupMetadataKey)
-        told = [(key.group_id, value) for key, value in records if isinstance(key, groups)]
-        for ended in {group_id for group_id, value in told if value is None}:
-            last = max(_generation(value) for group_id, value in told if group_id == ended)
-            if last < self._generations.get(ended, -1):
-                self._lives[ended] += 1
-                self._generations.pop(ended)
+        ended = {key.group_id for key, value in records if isinstance(key, groups) and value is None}
+        going_on = {_group_of(key) for key, value in records if _takes_over(value)}
+        for group_id in ended - going_on:
+            self._lives[group_id] += 1
+            self._generations.pop(group_id, None)
 
     def _check_consumer_groups(self) -> None:
         for group in self.world.coordinator.groups.values():
@@ -218,10 +217,15 @@ class Invariants:
         return None
 
 
-def _generation(value: object) -> int:
-    if isinstance(value, r.GroupMetadataValue):
-        return value.generation
-    return value.epoch if isinstance(value, r.ConsumerGroupMetadataValue) else -1
+def _group_of(key: r.Key) -> str | None:
+    return None if isinstance(key, r.UnknownKey) else key.group_id
+
+
+def _takes_over(value: r.Value | None) -> bool:
+    """Whether a record has members that a group of the other kind had."""
+    if isinstance(value, r.ConsumerGroupMemberMetadataValue):
+        return value.classic_member_metadata is not None
+    return isinstance(value, r.GroupMetadataValue) and bool(value.members)
 
 
 def _same(live: Group, copy: Group | None) -> bool:

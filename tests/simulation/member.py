@@ -156,8 +156,9 @@ class Member:
                 self.world.after(BACKOFF, self._when_awake(self._fetch_positions))
                 return
             for entry in answer.partitions:
+                # An answer to an earlier question may have come in between, and work gone on from there.
                 if entry.partition in self.owned:
-                    self.positions[entry.partition] = max(entry.offset, 0)
+                    self.positions.setdefault(entry.partition, max(entry.offset, 0))
 
         self._call("fetch", m.FetchRequest(group_id=self.group_id, topics=(wanted,)), answered)
 
