@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import signal
+import sys
 import time
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,9 @@ class GroupsReport(Report):
         return f"{about['cpus']} x {about['cpu_model']}, {about['memory_gb']} GB, {about['system']}; {who}"
 
     def write(self, folder: Path) -> Path:
-        written = super().write(folder)
-        return written.rename(folder / f"groups-{datetime.now(UTC):%Y%m%d-%H%M%S}.json")
+        """Write it all, over what was written of the same run before."""
+        began = datetime.fromisoformat(self.about["started"])
+        return super().write(folder).rename(folder / f"groups-{began:%Y%m%d-%H%M%S}.json")
 
 
 def main() -> None:
@@ -57,11 +60,13 @@ def main() -> None:
     report = GroupsReport({"kafka": apache_kafka.KAFKA_VERSION, "loop": LOOP_NAME})
     make_peers = choose_peers(options)
     begin = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     try:
         for name in options.only:
             with contextlib.ExitStack() as stack:
                 peers = [stack.enter_context(make(CONFIG)) for make in make_peers]
                 groups_wire.run(BENCHMARKS[name](peers, report, options))
+            report.write(RESULTS)
     finally:
         if report.measures:
             print(f"\n{report.heading()}\n\n{report.table()}")
