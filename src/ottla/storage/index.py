@@ -7,8 +7,8 @@ On disk, as Kafka has them (big endian, offsets relative to the base offset of t
 
 New entries collect in memory and go to the file in blocks: what a crash takes away, recovery writes again,
 since it reads the whole unflushed segment anyway. Files are opened for a look-up and closed after it, so a
-thousand idle partitions hold no index open. Only the thread that owns the log appends; look-ups happen on
-it too.
+thousand idle partitions hold no index open; the block of entries that was read last is kept, since readers go on
+from where they were. Only the thread that owns the log appends; look-ups happen on it too.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ottla.records import LOG_OVERHEAD, BatchHeader
 from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all
 
+#: How many entries are written and read together.
 _BLOCK_ENTRIES = 512
 
 
@@ -28,10 +30,17 @@ class DamagedIndex(Exception):
     """The file cannot be what was written; it has to be built again from the log."""
 
 
+class _Block(NamedTuple):
+    """Entries as they are in the file, from number `first` on."""
+
+    first: int
+    entries: bytes
+
+
 class _Index:
     """Entries of a fixed size: the first `_stored` of them in the file, the others in `_tail`."""
 
-    __slots__ = ("_stored", "_tail", "base_offset", "directory", "found")
+    __slots__ = ("_block", "_stored", "_tail", "base_offset", "directory", "found")
 
     suffix = ""
     entry = struct.Struct("")
@@ -41,6 +50,7 @@ class _Index:
         self.base_offset = base_offset
         self._stored = 0
         self._tail = bytearray()
+        self._block: _Block | None = None
         self.found = 0
         """How many entries were in the file when it was opened."""
 
@@ -80,11 +90,13 @@ class _Index:
     def reset(self) -> None:
         """Forget all entries; the file follows with the next `write_out`."""
         self._stored = 0
+        self._block = None
         self._tail.clear()
 
     def replace(self, entries: bytes) -> None:
         """Put `entries` in the place of everything that is in the file and in memory."""
         self._stored = 0
+        self._block = None
         self._tail = bytearray(entries)
         self.write_out()
 
@@ -93,8 +105,11 @@ class _Index:
         return self._read(self.found, self._stored - self.found) + bytes(self._tail)
 
     def get(self, number: int) -> tuple[int, int]:
+        size, block = self.entry.size, self._block
         if number >= self._stored:
-            first, second = self.entry.unpack_from(self._tail, (number - self._stored) * self.entry.size)
+            first, second = self.entry.unpack_from(self._tail, (number - self._stored) * size)
+        elif block is not None and 0 <= (at := (number - block.first) * size) < len(block.entries):
+            first, second = self.entry.unpack_from(block.entries, at)
         else:
             first, second = self.entry.unpack(self._read(number, 1))
         return first, second
@@ -112,6 +127,7 @@ class _Index:
     def _keep(self, count: int) -> None:
         """Drop all entries from number `count` on."""
         self.found = min(self.found, count)
+        self._block = None
         if count < self._stored:
             self._stored = count
             self._tail.clear()
@@ -129,16 +145,38 @@ class _Index:
                 return self._stored + number
         if not self._stored:
             return 0
+        block = self._block
+        if block is not None:
+            number = block.first + self._search_block(block, bisect, target, field)
+            following = block.first + len(block.entries) // size
+            if block.first < number < following or (number == following == self._stored):
+                return number
+        block = self._block = self._load_block(target, field)
+        return block.first + self._search_block(block, bisect, target, field)
+
+    def _search_block(self, block: _Block, bisect: Callable[..., int], target: int, field: int) -> int:
+        unpack, size, entries = self.entry.unpack_from, self.entry.size, block.entries
+        return bisect(range(len(entries) // size), target, key=lambda n: unpack(entries, n * size)[field])
+
+    def _load_block(self, target: int, field: int) -> _Block:
+        """The block of the file that holds the place of `target`."""
+        unpack, size = self.entry.unpack, self.entry.size
         with open(self.path, "rb", buffering=0) as file:
             descriptor = file.fileno()
             try:
-                return bisect(
-                    range(self._stored),
+                number = bisect_right(
+                    range(0, self._stored, _BLOCK_ENTRIES),
                     target,
-                    key=lambda n: entry.unpack(os.pread(descriptor, size, n * size))[field],
+                    key=lambda n: unpack(os.pread(descriptor, size, n * size))[field],
                 )
             except struct.error:
                 raise DamagedIndex(f"{self.path} is shorter than it was") from None
+            first = max(0, number - 1) * _BLOCK_ENTRIES
+            wanted = min(_BLOCK_ENTRIES, self._stored - first) * size
+            entries = os.pread(descriptor, wanted, first * size)
+        if len(entries) != wanted:
+            raise DamagedIndex(f"{self.path} is shorter than it was")
+        return _Block(first, entries)
 
 
 class OffsetIndex(_Index):
