@@ -31,10 +31,10 @@ class DamagedIndex(Exception):
 
 
 class _Block(NamedTuple):
-    """Entries as they are in the file, from number `first` on."""
+    """Entries of the file from number `first` on, each field for itself."""
 
     first: int
-    entries: bytes
+    fields: tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class _Index:
@@ -108,8 +108,8 @@ class _Index:
         size, block = self.entry.size, self._block
         if number >= self._stored:
             first, second = self.entry.unpack_from(self._tail, (number - self._stored) * size)
-        elif block is not None and 0 <= (at := (number - block.first) * size) < len(block.entries):
-            first, second = self.entry.unpack_from(block.entries, at)
+        elif block is not None and 0 <= (at := number - block.first) < len(block.fields[0]):
+            first, second = block.fields[0][at], block.fields[1][at]
         else:
             first, second = self.entry.unpack(self._read(number, 1))
         return first, second
@@ -147,16 +147,12 @@ class _Index:
             return 0
         block = self._block
         if block is not None:
-            number = block.first + self._search_block(block, bisect, target, field)
-            following = block.first + len(block.entries) // size
+            number = block.first + bisect(block.fields[field], target)
+            following = block.first + len(block.fields[0])
             if block.first < number < following or (number == following == self._stored):
                 return number
         block = self._block = self._load_block(target, field)
-        return block.first + self._search_block(block, bisect, target, field)
-
-    def _search_block(self, block: _Block, bisect: Callable[..., int], target: int, field: int) -> int:
-        unpack, size, entries = self.entry.unpack_from, self.entry.size, block.entries
-        return bisect(range(len(entries) // size), target, key=lambda n: unpack(entries, n * size)[field])
+        return block.first + bisect(block.fields[field], target)
 
     def _load_block(self, target: int, field: int) -> _Block:
         """The block of the file that holds the place of `target`."""
@@ -176,7 +172,8 @@ class _Index:
             entries = os.pread(descriptor, wanted, first * size)
         if len(entries) != wanted:
             raise DamagedIndex(f"{self.path} is shorter than it was")
-        return _Block(first, entries)
+        firsts, seconds = zip(*self.entry.iter_unpack(entries), strict=True)
+        return _Block(first, (firsts, seconds))
 
 
 class OffsetIndex(_Index):

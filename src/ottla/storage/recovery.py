@@ -27,7 +27,6 @@ from ottla.storage.replay import load_producers, replay_piece, replay_segments
 from ottla.storage.scanning import OffsetOrder, Piece, walk
 from ottla.storage.segment import Segment
 from ottla.storage.snapshots import snapshot_path, write_snapshot
-from ottla.storage.transactions import transaction_index_path
 from ottla.storage.verification import Damage, Verification
 from ottla.types import Millis, TopicPartition
 
@@ -275,7 +274,7 @@ class SegmentScan:
     def run(self, next_offset: int, end_offset: int | None, recovery_point: int) -> int:
         """Cut the segment at the first problem at or above `recovery_point`; the offset that follows the segment."""
         segment = self._segment
-        remove_files([transaction_index_path(segment.directory, segment.base_offset)])
+        segment.forget_aborted()
         fd, position, end = segment.open().fd, 0, segment.size
         order = OffsetOrder(segment.base_offset, next_offset, end_offset)
         while position < end:

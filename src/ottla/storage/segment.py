@@ -49,6 +49,7 @@ class Segment:
     """The files that hold the offsets from `base_offset` on."""
 
     __slots__ = (
+        "_aborted",
         "_cache",
         "_first_timestamp",
         "base_offset",
@@ -77,6 +78,7 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.verification: Verification | None = None
         self._first_timestamp: Millis | None = None
+        self._aborted: list[AbortedTransaction] | None = None
         self._cache = cache
 
     @classmethod
@@ -212,10 +214,19 @@ class Segment:
         return found if found > position else 0
 
     def aborted_transactions(self) -> list[AbortedTransaction]:
-        return read_aborted(transaction_index_path(self.directory, self.base_offset))
+        if self._aborted is None:
+            self._aborted = read_aborted(transaction_index_path(self.directory, self.base_offset))
+        return self._aborted
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
+        known = self.aborted_transactions()
         append_aborted(transaction_index_path(self.directory, self.base_offset), aborted)
+        known.append(aborted)
+
+    def forget_aborted(self) -> None:
+        """Remove the transaction index; replay writes it again."""
+        remove_files([transaction_index_path(self.directory, self.base_offset)])
+        self._aborted = []
 
     def truncate(self, position: int, next_offset: int) -> None:
         """Cut everything from `position` on, which is where `next_offset` would be written."""
