@@ -3,6 +3,7 @@
 Everything else about the build is in pyproject.toml.
 """
 
+from pathlib import Path
 from subprocess import SubprocessError
 
 from Cython.Build import cythonize
@@ -25,14 +26,13 @@ class OptionalBuildExt(build_ext):
             self.extensions = []
 
 
-SOURCES = "src/ottla/records"
-SPEEDUPS = Extension(
-    "ottla.records._speedups",
-    [f"{SOURCES}/_speedups.pyx"],
-    depends=[f"{SOURCES}/_walk.pxi", f"{SOURCES}/_encode.pxi"],
-)
+RECORDS = Path("src/ottla/records")
+KERNELS = [
+    Extension(f"ottla.records.{source.stem}", [str(source)], depends=sorted(map(str, RECORDS.glob("*.pxi"))))
+    for source in sorted(RECORDS.glob("*.pyx"))
+]
 
 setup(
-    ext_modules=cythonize([SPEEDUPS], language_level=3),
+    ext_modules=cythonize(KERNELS, language_level=3),
     cmdclass={"build_ext": OptionalBuildExt},
 )

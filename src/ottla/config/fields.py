@@ -3,7 +3,7 @@ name.
 
 A table is a frozen dataclass; each of its fields is made by one of the functions at the end of this file. The
 name of the configuration is the name of the attribute with dots (`segment_bytes` is ``segment.bytes``). New
-kinds of values and new checks belong here; new names belong in topic.py and broker.py.
+kinds of values and new checks belong here; new names belong in the tables.
 """
 
 from __future__ import annotations
@@ -82,6 +82,8 @@ class Key:
     """Reads one item of a list."""
     collect: Callable[[list[Any]], Any] = tuple
     """Makes the attribute of the items of a list."""
+    objects: bool = False
+    """Takes Python objects too, as they are: a class, a function, an instance."""
 
     def parse(self, value: object) -> Any:
         """The typed value of what was given, as text or already typed; ConfigError when it breaks a rule."""
@@ -121,6 +123,9 @@ class Key:
         return ConfigError(f"Invalid value {shown!r} for configuration {self.name}: {why}.")
 
     def _typed(self, value: object) -> Any:
+        if self.objects and not isinstance(value, str):
+            listed = self.type is ConfigType.LIST
+            return self.collect(list(value) if isinstance(value, list | tuple) else [value]) if listed else value
         if self.type is ConfigType.BOOLEAN:
             return self._boolean(value)
         if self.type in _BITS:
@@ -197,6 +202,20 @@ def int64(default: int | None, doc: str, *checks: Check, **more: Any) -> Any:
 
 def double(default: float, doc: str, *checks: Check, **more: Any) -> Any:
     return _row(ConfigType.DOUBLE, default, doc, checks, **more)
+
+
+def password(default: str | None, doc: str, *checks: Check, **more: Any) -> Any:
+    return _row(ConfigType.PASSWORD, default, doc, checks, **more)
+
+
+def plugin(default: Any, doc: str, **more: Any) -> Any:
+    """A class, function or instance, or the text ``module.name`` that says where it is."""
+    return _row(ConfigType.CLASS, default, doc, (), objects=True, **more)
+
+
+def plugins(default: Any, doc: str, **more: Any) -> Any:
+    """A list of such."""
+    return _row(ConfigType.LIST, default, doc, (), objects=True, **more)
 
 
 def listing(default: Any, doc: str, *checks: Check, **more: Any) -> Any:

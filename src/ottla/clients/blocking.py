@@ -1,0 +1,95 @@
+"""The bridge between a blocking client and its asyncio core: an event loop in a thread of its own.
+
+Every blocking client has one, as Kafka's producer has its sender thread. It knows nothing of what runs on it. What
+would hang or go wrong strangely is refused with a sentence instead: use after close, after a fork, and from the
+loop's own thread (a callback that calls back).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from ottla.errors import OttlaError
+from ottla.runtime.loops import new_event_loop
+
+T = TypeVar("T")
+
+
+class IllegalUse(OttlaError):
+    """The client was used in a way that cannot work; the message says how to do it."""
+
+
+class LoopThread:
+    """An event loop that runs until `stop`.
+
+    >>> thread = LoopThread("example")
+    >>> thread.call(asyncio.sleep(0, "done"))
+    'done'
+    >>> thread.stop()
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.loop = new_event_loop()
+        self._process = os.getpid()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def check(self) -> None:
+        """IllegalUse if a blocking call from here could not end."""
+        if self._stopped:
+            raise IllegalUse(f"this {self.name} is closed: make a new one")
+        if os.getpid() != self._process:
+            raise IllegalUse(
+                f"this {self.name} was made before the process forked, and its connections belong to the parent: "
+                "make a new one in the child"
+            )
+        if threading.get_ident() == self._thread.ident:
+            raise IllegalUse(
+                f"a callback of this {self.name} made a blocking call to it, which would wait for itself: "
+                "hand the work to another thread"
+            )
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine on the loop and wait for its result; what interrupts the wait also cancels the coroutine."""
+        try:
+            self.check()
+        except IllegalUse:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result(timeout)
+        except concurrent.futures.CancelledError:
+            raise IllegalUse(f"this {self.name} was closed by another thread meanwhile") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop; whatever still runs on it is cancelled."""
+        if self._stopped or os.getpid() != self._process:
+            return
+        self._stopped = True
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""What a producer decides: partitioning, batching, memory, order, retries, sequence numbers. Pure."""

@@ -1,0 +1,88 @@
+"""The thread behind blocking clients: it ends what it began and refuses what would hang."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from ottla.clients.blocking import IllegalUse, LoopThread
+
+
+def test_a_coroutine_runs_on_the_loop_and_its_result_comes_back() -> None:
+    thread = LoopThread("client")
+
+    async def where() -> str:
+        return threading.current_thread().name
+
+    assert thread.call(where()) == "client"
+    thread.stop()
+
+
+def test_an_error_of_the_coroutine_is_raised_to_the_caller() -> None:
+    thread = LoopThread("client")
+
+    async def fail() -> None:
+        raise LookupError("not there")
+
+    with pytest.raises(LookupError, match="not there"):
+        thread.call(fail())
+    thread.stop()
+
+
+def test_a_closed_client_says_so() -> None:
+    thread = LoopThread("consumer")
+    thread.stop()
+    with pytest.raises(IllegalUse, match="this consumer is closed: make a new one"):
+        thread.call(asyncio.sleep(0))
+    thread.stop()
+
+
+def test_a_call_that_still_waits_when_the_client_is_closed_ends_with_an_error() -> None:
+    thread = LoopThread("consumer")
+    seen: list[BaseException] = []
+    begun = threading.Event()
+
+    async def forever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        try:
+            thread.call(forever())
+        except IllegalUse as error:
+            seen.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    assert begun.wait(10)
+    thread.stop()
+    waiter.join(10)
+    assert "closed by another thread" in str(seen[0])
+
+
+def test_a_blocking_call_from_a_callback_is_refused_instead_of_hanging() -> None:
+    thread = LoopThread("producer")
+
+    async def callback() -> str:
+        with pytest.raises(IllegalUse, match="would wait for itself"):
+            thread.call(asyncio.sleep(0))
+        return "refused"
+
+    assert thread.call(callback()) == "refused"
+    thread.stop()
+
+
+def test_use_in_a_forked_child_is_refused() -> None:
+    thread = LoopThread("producer")
+    child = os.fork()
+    if child == 0:
+        try:
+            thread.call(asyncio.sleep(0))
+        except IllegalUse as error:
+            os._exit(0 if "before the process forked" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    thread.stop()
