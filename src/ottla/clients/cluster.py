@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ottla.clients.metadata import NO_LEADER, Metadata, Node, TopicInfo, read_metadata
 from ottla.clients.retry import Attempts
+from ottla.config.client import ClientConfig
 from ottla.errors import (
     KafkaError,
     LeaderNotAvailable,
@@ -62,6 +63,18 @@ class Cluster:
         self.metadata = Metadata()
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
+
+    @classmethod
+    def of(cls, config: ClientConfig, *, api_timeout_ms: Millis = DEFAULT_API_TIMEOUT_MS) -> Cluster:
+        """The cluster that a client's configuration names; nothing is sent before the first call."""
+        return cls(
+            config.bootstrap_servers,
+            client_id=config.client_id or "ottla",
+            request_timeout_ms=config.request_timeout_ms,
+            api_timeout_ms=api_timeout_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
+        )
 
     async def __aenter__(self) -> Cluster:
         try:
