@@ -1,0 +1,74 @@
+"""Fixtures for tests of our clients: a broker for all of them, brokers of one's own, topics with names of their own."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat.brokers import RunningBroker, outside_broker, start_broker
+
+HERE = Path(__file__).parent
+#: A test's groups have nobody to wait for.
+DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
+
+
+class MakeTopic(Protocol):
+    def __call__(self, partitions: int = 1, **configs: str) -> str: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            # Of other people's clients, which some tests talk to.
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker that all tests share: they use topics and groups with names of their own."""
+    outside = outside_broker()
+    if outside is not None:
+        yield outside
+        return
+    broker = start_broker(DEFAULTS, tmp_path_factory.mktemp("clients"))
+    try:
+        yield broker.bootstrap_servers
+    finally:
+        broker.close()
+        gc.collect()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
+    """Start brokers of one's own, which can be stopped and started again on the same address and directory."""
+    brokers: list[RunningBroker] = []
+
+    def start(**configs: str) -> RunningBroker:
+        settings = {**DEFAULTS, **{name.replace("_", "."): value for name, value in configs.items()}}
+        brokers.append(start_broker(settings, tmp_path / f"broker-{len(brokers)}"))
+        return brokers[-1]
+
+    yield start
+    for broker in brokers:
+        broker.close()
+
+
+@pytest.fixture
+def make_topic(bootstrap_servers: str) -> MakeTopic:
+    """Make a topic with a name of its own on the shared broker."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        name = f"topic-{uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(20)
+        return name
+
+    return make
