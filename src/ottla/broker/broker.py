@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.broker.server import BrokerServer
+from ottla.broker.server_assignors import load_assignors
 from ottla.config import BrokerConfig
 from ottla.config.listeners import parse_address
 from ottla.errors import ConfigError, OttlaError
@@ -53,7 +54,7 @@ class Broker:
         self._listen = listen
         self._clock = clock
         # Checked here, so that a mistake is told where it was made.
-        self._config(Path("unused"))
+        load_assignors(self._config(Path("unused")).group_consumer_assignors)
         self._server: BrokerServer | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

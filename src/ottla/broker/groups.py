@@ -15,8 +15,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
+from ottla.assignors import Assignor
 from ottla.broker.partition import Partition
+from ottla.broker.server_assignors import load_assignors
 from ottla.broker.topics import ensure_internal_topic
+from ottla.config import BrokerConfig
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
@@ -73,11 +76,11 @@ class PartitionJournal:
 class Shard:
     """The coordinator of one partition."""
 
-    def __init__(self, node: Node, partition: Partition, config: GroupConfig) -> None:
+    def __init__(self, node: Node, partition: Partition, config: GroupConfig, assignors: Sequence[Assignor]) -> None:
         self._node = node
         self._partition = partition
         topics = TopicInfos(node)
-        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: topics)
+        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: topics, assignors=assignors)
         self.runner = Runner(self.coordinator, PartitionJournal(node, partition), node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         """Whether its groups can be used: at once where there is nothing to replay."""
@@ -121,6 +124,7 @@ class Groups:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._assignors = load_assignors(node.config.group_consumer_assignors)
         self._shards: list[Shard] = []
         self._opening = asyncio.Lock()
         self._loading: set[asyncio.Task[None]] = set()
@@ -142,9 +146,9 @@ class Groups:
 
     def open(self) -> None:
         """Begin to load the coordinators of the partitions that there are."""
-        config = group_config(self._node)
+        config = group_config(self._node.config, self._assignors)
         for partition in self._node.partitions.get(CONSUMER_OFFSETS, []):
-            shard = Shard(self._node, partition, config)
+            shard = Shard(self._node, partition, config, self._assignors)
             self._shards.append(shard)
             task = asyncio.ensure_future(self._load(shard))
             self._loading.add(task)
@@ -205,9 +209,8 @@ class Groups:
             shard.runner.close()
 
 
-def group_config(node: Node) -> GroupConfig:
+def group_config(config: BrokerConfig, assignors: Sequence[Assignor]) -> GroupConfig:
     """What the coordinators need of the broker's config."""
-    config = node.config
     return GroupConfig(
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -223,7 +226,7 @@ def group_config(node: Node) -> GroupConfig:
         group_consumer_min_heartbeat_interval_ms=config.group_consumer_min_heartbeat_interval_ms,
         group_consumer_max_heartbeat_interval_ms=config.group_consumer_max_heartbeat_interval_ms,
         group_consumer_max_size=config.group_consumer_max_size,
-        group_consumer_assignors=config.group_consumer_assignors,
+        group_consumer_assignors=tuple(assignor.name for assignor in assignors),
         group_consumer_migration_policy=config.group_consumer_migration_policy,
         group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
     )

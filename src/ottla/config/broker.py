@@ -24,6 +24,7 @@ from ottla.config.fields import (
     int64,
     listing,
     one_of,
+    plugins,
     string,
 )
 from ottla.config.foreign import is_ignored, refusal_of
@@ -286,9 +287,10 @@ class BrokerConfig(ConfigTable):
         15_000, "The longest heartbeat interval that a consumer group may be given.", at_least(1)
     )
     group_consumer_max_size: int = int32(INT_MAX, "The most members that a consumer group may have.", at_least(1))
-    group_consumer_assignors: tuple[str, ...] = listing(
+    group_consumer_assignors: tuple[Any, ...] = plugins(
         ("uniform", "range"),
-        "The assignors that consumer groups may use; the first is the default.",
+        "The assignors that consumer groups may use; the first is the default. One of your own is a subclass of "
+        "`ottla.assignors.Assignor`, written as module.Class.",
         Check("at least one name", lambda names: len(names) > 0),
     )
     group_consumer_migration_policy: str = string(

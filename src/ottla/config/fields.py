@@ -115,8 +115,14 @@ class Key:
         if isinstance(value, frozenset):
             return ",".join(sorted(map(str, value)))
         if isinstance(value, tuple) and self.type is ConfigType.LIST:
-            return ",".join(map(str, value))
-        return str(value)
+            return ",".join(map(self._text, value))
+        return self._text(value)
+
+    def _text(self, value: Any) -> str:
+        if not self.objects or isinstance(value, str):
+            return str(value)
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}.{named.__qualname__}"
 
     def refused(self, value: object, why: str) -> ConfigError:
         shown = "[hidden]" if self.type is ConfigType.PASSWORD else value
@@ -213,9 +219,9 @@ def plugin(default: Any, doc: str, **more: Any) -> Any:
     return _row(ConfigType.CLASS, default, doc, (), objects=True, **more)
 
 
-def plugins(default: Any, doc: str, **more: Any) -> Any:
+def plugins(default: Any, doc: str, *checks: Check, **more: Any) -> Any:
     """A list of such."""
-    return _row(ConfigType.LIST, default, doc, (), objects=True, **more)
+    return _row(ConfigType.LIST, default, doc, checks, objects=True, **more)
 
 
 def listing(default: Any, doc: str, *checks: Check, **more: Any) -> Any:

@@ -15,7 +15,7 @@ from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic_rebalance import SYNC, ClassicRebalance
-from ottla.coordinator.classic_state import Member
+from ottla.coordinator.classic_state import Member, subscribed_to
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.transitions import State
 from ottla.machine import Parked
@@ -104,9 +104,18 @@ class ClassicGroup(ClassicRebalance):
             return self.generation_response(member.member_id)  # It did not get the first answer.
         if self.state is State.STABLE and same and self.leader != member.member_id:
             return self.generation_response(member.member_id)
-        # The leader rejoins when something changed that only it can see, such as the number of partitions.
-        kind = history.LEADER_REJOINED if same else history.SUBSCRIPTION_CHANGED
+        kind = self._why_rejoined(member, request)
         return self._rejoin(member, request, r.Trigger(kind, fx.now, member.who, request.reason), fx)
+
+    def _why_rejoined(self, member: Member, request: m.JoinRequest) -> str:
+        """Name the change; what a member owns also travels with its subscription, and changes with every generation."""
+        same = member.protocols == request.protocols
+        if not same and self.uses_consumer_protocol:
+            same = subscribed_to(member.protocols) == subscribed_to(request.protocols)
+        if not same:
+            return history.SUBSCRIPTION_CHANGED
+        # The leader rejoins when something changed that only it can see, such as the number of partitions.
+        return history.LEADER_REJOINED if self.leader == member.member_id else history.MEMBER_REJOINED
 
     def _rejoin(self, member: Member, request: m.JoinRequest, trigger: r.Trigger | None, fx: Effects) -> Parked:
         self._update(member, request)

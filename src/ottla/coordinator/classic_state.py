@@ -340,6 +340,21 @@ def _described(member: Member, protocol: str | None) -> m.DescribedMember:
 
 
 def _topics(member: Member, protocol: str) -> Iterable[str]:
+    return _topics_of(member.metadata(protocol))
+
+
+def _topics_of(metadata: bytes) -> Iterable[str]:
     # Every version begins with the fields of version 0.
-    topics: Iterable[str] = decode_data("consumer_protocol_subscription", 0, member.metadata(protocol), 2).topics
+    topics: Iterable[str] = decode_data("consumer_protocol_subscription", 0, metadata, 2).topics
     return topics
+
+
+def subscribed_to(protocols: Iterable[m.MemberProtocol]) -> list[object]:
+    """Return what a consumer asks for: its assignors, each with its topics, or with its bytes if they say no topics."""
+    asked: list[object] = []
+    for name, metadata in protocols:
+        try:
+            asked.append((name, sorted(_topics_of(metadata))))
+        except DecodeError:
+            asked.append((name, metadata))
+    return asked

@@ -112,6 +112,17 @@ def test_a_changed_subscription_is_named(context: GroupContext) -> None:
     assert [trigger.kind for trigger in context.explain().triggers] == [history.SUBSCRIPTION_CHANGED]
 
 
+def test_a_member_that_only_owns_something_else_now_did_not_change_its_subscription(context: GroupContext) -> None:
+    """As in a cooperative rebalance: what was given up is no longer in what the member says when it joins again."""
+    a, b = context.stable("a", "b")
+    context.join(b, protocols=protocols("range", metadata=subscription("orders") + b"\0\0\0\0"), reason="revoked")
+    assert [trigger.kind for trigger in context.explain().triggers] == [history.MEMBER_REJOINED]
+    context.join(a)
+    context.settle([a, b])
+    context.join(a, protocols=protocols("range", metadata=subscription("orders") + b"\0\0\0\0"), reason="enforced")
+    assert [trigger.kind for trigger in context.explain().triggers] == [history.LEADER_REJOINED]
+
+
 def test_members_that_never_synced_are_named(context: GroupContext) -> None:
     a, _ = context.enter("a")
     b, _ = context.enter("b")

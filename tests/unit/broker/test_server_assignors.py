@@ -1,0 +1,71 @@
+"""`group.consumer.assignors`: names, Kafka's class names and classes of one's own, and what cannot be one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import ottla
+from ottla.assignors import Assignment, Assignor, Subscription
+from ottla.broker.server_assignors import load_assignors
+from ottla.config import BrokerConfig
+from ottla.config.describe import describe_broker
+from ottla.errors import ConfigError
+
+
+class FirstTakesAll(Assignor):
+    name = "first-takes-all"
+
+    def assign(
+        self, partitions_per_topic: Mapping[str, int], subscriptions: Mapping[str, Subscription]
+    ) -> Mapping[str, Assignment]:
+        first = min(subscriptions)
+        return {first: Assignment({topic: range(count) for topic, count in partitions_per_topic.items()})}
+
+
+class NeedsArguments(FirstTakesAll):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+HERE = f"{__name__}.FirstTakesAll"
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (["uniform", "range"], ["uniform", "range"]),
+        (["org.apache.kafka.coordinator.group.assignor.RangeAssignor", "sticky"], ["range", "sticky"]),
+        ([HERE, "uniform"], ["first-takes-all", "uniform"]),
+        ([HERE.replace(".FirstTakesAll", ":FirstTakesAll")], ["first-takes-all"]),
+        ([FirstTakesAll], ["first-takes-all"]),
+        ([NeedsArguments(3)], ["first-takes-all"]),
+    ],
+)
+def test_names_paths_classes_and_instances_are_taken(values: list[Any], names: list[str]) -> None:
+    assert [assignor.name for assignor in load_assignors(values)] == names
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (["magic"], "there is no assignor magic; those by name are range, roundrobin, sticky, uniform"),
+        (["cooperative-sticky"], "there is no assignor cooperative-sticky"),
+        (["no.such.Assignor"], r"no\.such cannot be imported \(ModuleNotFoundError"),
+        ([f"{__name__}.Missing"], "has no Missing"),
+        (["collections.OrderedDict"], "'collections.OrderedDict' is no assignor: it must be a subclass of"),
+        ([NeedsArguments], "cannot be made without arguments"),
+        ([FirstTakesAll, HERE], "several assignors have the name first-takes-all"),
+    ],
+)
+def test_what_is_no_assignor_is_told_when_the_broker_is_made(values: list[Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        ottla.Broker(group_consumer_assignors=values)
+
+
+def test_describe_configs_shows_where_a_class_is() -> None:
+    config = BrokerConfig.parse({"group.consumer.assignors": [FirstTakesAll, "range"]})
+    (entry,) = describe_broker(config, names=["group.consumer.assignors"])
+    assert entry.value == f"{HERE},range"
