@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from ottla.clients.metadata import NO_LEADER, Metadata, Node, TopicInfo, read_metadata
+from ottla.clients.pool import ConnectionPool, ConnectionSettings
 from ottla.clients.retry import Attempts
-from ottla.config.client import ClientConfig
+from ottla.config.client import Address, ClientConfig
 from ottla.errors import (
     KafkaError,
     LeaderNotAvailable,
@@ -29,7 +30,6 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.types import BrokerId, Millis, TopicPartition
 
-Address = tuple[str, int]
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 Send = Callable[[Connection, Mapping[TopicPartition, Work]], Awaitable[Mapping[TopicPartition, Result | KafkaError]]]
@@ -53,6 +53,8 @@ class Cluster:
         api_timeout_ms: Millis = DEFAULT_API_TIMEOUT_MS,
         retry_backoff_ms: Millis = 100,
         retry_backoff_max_ms: Millis = 1_000,
+        settings: ConnectionSettings | None = None,
+        rebootstrap: bool = True,
     ) -> None:
         self.bootstrap_servers = tuple(bootstrap_servers)
         self.client_id = client_id
@@ -60,20 +62,25 @@ class Cluster:
         self.api_timeout_ms = api_timeout_ms
         self.retry_backoff_ms = retry_backoff_ms
         self.retry_backoff_max_ms = retry_backoff_max_ms
+        self.rebootstrap = rebootstrap
         self.metadata = Metadata()
-        self._connections: dict[Address, Connection] = {}
-        self._opening: dict[Address, asyncio.Lock] = {}
+        self.pool = ConnectionPool(
+            settings or ConnectionSettings(client_id=client_id, request_timeout_ms=request_timeout_ms)
+        )
 
     @classmethod
     def of(cls, config: ClientConfig, *, api_timeout_ms: Millis = DEFAULT_API_TIMEOUT_MS) -> Cluster:
         """The cluster that a client's configuration names; nothing is sent before the first call."""
+        settings = ConnectionSettings.of(config)
         return cls(
             config.bootstrap_servers,
-            client_id=config.client_id or "ottla",
+            client_id=settings.client_id,
             request_timeout_ms=config.request_timeout_ms,
             api_timeout_ms=api_timeout_ms,
             retry_backoff_ms=config.retry_backoff_ms,
             retry_backoff_max_ms=config.retry_backoff_max_ms,
+            settings=settings,
+            rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
         )
 
     async def __aenter__(self) -> Cluster:
@@ -88,8 +95,7 @@ class Cluster:
         await self.close()
 
     async def close(self) -> None:
-        connections, self._connections = self._connections, {}
-        await asyncio.gather(*(connection.close() for connection in connections.values()))
+        await self.pool.close()
 
     def attempts(self, timeout_ms: Millis | None = None) -> Attempts:
         timeout = self.api_timeout_ms if timeout_ms is None else timeout_ms
@@ -99,10 +105,11 @@ class Cluster:
 
     async def connection(self, node: Node) -> Connection:
         """A connection to the address that a broker advertises."""
+        address = (node.host, node.port)
         try:
-            return await self._connection((node.host, node.port))
+            return await self.pool.get(address)
         except CannotConnect as error:
-            if (node.host, node.port) in self.bootstrap_servers:
+            if address in self.bootstrap_servers:
                 raise
             raise CannotConnect(
                 f"broker {node.id} advertises the address {node}, which does not work from here: {error}. "
@@ -110,33 +117,29 @@ class Cluster:
             ) from None
 
     async def any_connection(self) -> Connection:
-        """An open connection, else the first address that answers."""
-        for connection in self._connections.values():
-            if not connection.closed:
-                return connection
+        """The least loaded broker's; the bootstrap servers' again when no known broker can be reached (KIP-899)."""
         known = [(node.host, node.port) for node in self.metadata.nodes.values()]
-        return await self._first_that_answers([*self.bootstrap_servers, *random.sample(known, len(known))])
+        if not known:
+            return await self._first_that_answers(self.bootstrap_servers)
+        try:
+            return await self._first_that_answers([*known, *self.pool.ready(self.bootstrap_servers)])
+        except CannotConnect:
+            others = [address for address in self.bootstrap_servers if address not in known]
+            if not self.rebootstrap or not others:
+                raise
+            return await self._first_that_answers(others)
 
     async def _first_that_answers(self, addresses: Iterable[Address]) -> Connection:
+        left = list(dict.fromkeys(addresses))
         problems: list[OttlaError] = []
-        for address in dict.fromkeys(addresses):
+        while left:
+            address = self.pool.choose(left) or self.pool.soonest(left)
             try:
-                return await self._connection(address)
+                return await self.pool.get(address)
             except OttlaError as error:
                 problems.append(error)
-        if len(problems) == 1:
-            raise problems[0]
-        raise CannotConnect(f"no broker can be reached: {'; '.join(map(str, problems))}")
-
-    async def _connection(self, address: Address) -> Connection:
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            connection = self._connections.get(address)
-            if connection is None or connection.closed:
-                connection = await Connection.open(
-                    *address, client_id=self.client_id, request_timeout_ms=self.request_timeout_ms
-                )
-                self._connections[address] = connection
-            return connection
+                left.remove(address)
+        raise _most_telling(problems)
 
     # Requests.
 
@@ -284,6 +287,16 @@ class Cluster:
                 f"topic {key.topic} has no partition {key.partition}: it has 0 to {len(topic.partitions) - 1}"
             )
         return UnknownTopicOrPartition(f"topic {key.topic} does not exist")
+
+
+def _most_telling(problems: Sequence[OttlaError]) -> OttlaError:
+    """Why none of several addresses could be used; a broker that refuses us says more than one that is away."""
+    if len(problems) == 1:
+        return problems[0]
+    for error in problems:
+        if not isinstance(error, CannotConnect):
+            return error
+    return CannotConnect(f"no broker can be reached: {'; '.join(map(str, problems))}")
 
 
 def _is_final(outcome: object, elapsed_ms: Millis) -> bool:

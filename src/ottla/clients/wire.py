@@ -16,11 +16,12 @@ from typing import TypeVar
 
 from ottla.clients import calls, topics
 from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Appended, FoundOffset, with_partition
-from ottla.clients.cluster import Address, Cluster
+from ottla.clients.cluster import Cluster
 from ottla.clients.fetch import Fetcher
 from ottla.clients.metadata import Metadata, TopicInfo
 from ottla.clients.producer import ALL_REPLICAS, DEFAULT_BUFFER_BYTES, PlainProducer
 from ottla.clients.topics import ConfigValue, NewTopic
+from ottla.config.client import Address
 from ottla.errors import KafkaError
 from ottla.records import Compression
 from ottla.types import Millis, TopicPartition

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ottla.config.fields import Check, at_least, int32, int64, listing, one_of, password, plugin, string
+from ottla.config.fields import Check, at_least, each_of, int32, int64, listing, one_of, password, plugin, string
 from ottla.config.listeners import parse_address
 from ottla.config.table import ConfigTable
 from ottla.errors import ConfigError
@@ -17,6 +17,7 @@ from ottla.errors import ConfigError
 Address = tuple[str, int]
 
 _MINUTE = 60_000
+_SOME = Check("at least one", lambda names: len(names) > 0)
 _BUFFER = Check("at least 0, or -1 for the default of the operating system", lambda size: size >= -1)
 
 
@@ -31,11 +32,22 @@ class ClientConfig(ConfigTable):
         "Some brokers of the cluster, as host:port separated by commas; the others are found through them.",
         item=parse_address,
     )
+    client_dns_lookup: str = string(
+        "use_all_dns_ips", "All addresses of a host name are tried, one after the other.", one_of("use_all_dns_ips")
+    )
     client_id: str = string("", "What the client calls itself in the broker's logs and in `ottla groups`.")
     client_rack: str = string("", "Where the client stands; a broker of the same rack may serve its fetches.")
     request_timeout_ms: int = int32(30_000, "How long a request may wait for its response.", at_least(0))
     metadata_max_age_ms: int = int64(
         5 * _MINUTE, "After this time metadata is fetched again even if nothing went wrong.", at_least(0)
+    )
+    metadata_recovery_strategy: str = string(
+        "rebootstrap",
+        "What to do when no known broker can be reached: ask the bootstrap servers again, or nothing.",
+        one_of("none", "rebootstrap"),
+    )
+    metadata_recovery_rebootstrap_trigger_ms: int = int64(
+        5 * _MINUTE, "After this time without metadata the bootstrap servers are asked again.", at_least(0)
     )
     retry_backoff_ms: int = int64(100, "The wait before the first retry; it doubles with each one.", at_least(0))
     retry_backoff_max_ms: int = int64(1_000, "The longest wait before a retry.", at_least(0))
@@ -57,8 +69,18 @@ class ClientConfig(ConfigTable):
     )
     ssl_cafile: str | None = string(None, "A PEM file with the certificates of those who may sign the broker's.")
     ssl_certfile: str | None = string(None, "A PEM file with the client's own certificate, where brokers ask for one.")
-    ssl_keyfile: str | None = string(
-        None, "A PEM file with the key of that certificate, if it is not in ssl.certfile."
+    ssl_keyfile: str | None = string(None, "A PEM file with the key of that certificate, if it is not in ssl.certfile.")
+    ssl_truststore_location: str | None = string(None, "The same as ssl.cafile, under Kafka's name; PEM only.")
+    ssl_truststore_type: str = string("PEM", "The format of the truststore.", one_of("PEM"))
+    ssl_truststore_certificates: str | None = string(None, "The certificates of ssl.cafile themselves, as PEM text.")
+    ssl_keystore_location: str | None = string(
+        None, "A PEM file with the client's key and certificate, under Kafka's name."
+    )
+    ssl_keystore_type: str = string("PEM", "The format of the keystore.", one_of("PEM"))
+    ssl_keystore_certificate_chain: str | None = string(None, "The client's certificate itself, as PEM text.")
+    ssl_keystore_key: str | None = password(None, "The client's key itself, as PEM text.")
+    ssl_enabled_protocols: tuple[str, ...] = listing(
+        ("TLSv1.2", "TLSv1.3"), "The versions of TLS to speak.", each_of("TLSv1.2", "TLSv1.3"), _SOME
     )
     ssl_key_password: str | None = password(None, "The password of the client's key.")
     ssl_endpoint_identification_algorithm: str = string(
@@ -72,7 +94,12 @@ class ClientConfig(ConfigTable):
     )
     sasl_username: str | None = string(None, "The user's name, for PLAIN and SCRAM.")
     sasl_password: str | None = password(None, "The user's password, for PLAIN and SCRAM.")
-    sasl_oauth_token_provider: Any = plugin(None, "A function that returns a token, for OAUTHBEARER.")
+    sasl_jaas_config: str | None = password(
+        None, 'Name and password as Kafka\'s tools write them: `... required username="..." password="...";`.'
+    )
+    sasl_oauth_token_provider: Any = plugin(
+        None, "A function, which may be async, that returns a token, for OAUTHBEARER."
+    )
 
     @classmethod
     def given(cls, config: Mapping[str, object] | None, options: Mapping[str, object]) -> Self:
@@ -94,8 +121,12 @@ class ClientConfig(ConfigTable):
                 "bootstrap.servers is missing: name a broker of the cluster, such as "
                 'bootstrap_servers="localhost:9092".'
             )
-        if self.security_protocol.startswith("SASL") and self.sasl_mechanism != "OAUTHBEARER":
+        if self._needs_password():
             for name, value in (("sasl.username", self.sasl_username), ("sasl.password", self.sasl_password)):
                 if value is None:
                     raise ConfigError(f"{name} is missing: security.protocol={self.security_protocol} needs it.")
         return self
+
+    def _needs_password(self) -> bool:
+        has_sasl = self.security_protocol.startswith("SASL")
+        return has_sasl and self.sasl_mechanism != "OAUTHBEARER" and self.sasl_jaas_config is None

@@ -1,54 +1,70 @@
-"""One client connection to one broker: framing, version negotiation, requests matched to their responses.
+"""One client connection to one broker: layers, version negotiation, requests matched to their responses.
 
-    open ──> ApiVersions (the newest we know; else the newest that the broker knows) ──> request, request, ...
+    TCP ──> TLS, if asked for ──> ApiVersions (the newest we know; else the newest that the broker knows)
+        ──> SaslHandshake, SaslAuthenticate, if asked for ──> request, request, ...
 
 Requests are pipelined: many may be in flight, each waits for the response with its correlation id. A
 request that is not answered in time closes the connection, because everything sent after it would wait for
-it as well. What to ask, whom, and what to do with an error code is decided above, in `ottla.clients`. TLS
-and SASL layers belong here.
+it as well. What to ask, whom, and what to do with an error code is decided above, in `ottla.clients`. The framing is
+in client_frames.py, the layers are in security.py, tls.py and sasl.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import random
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ottla import __version__
-from ottla.errors import NetworkException, OttlaError, RequestTimedOut, UnsupportedVersion
+from ottla.errors import AuthenticationError, OttlaError, RequestTimedOut, UnsupportedVersion
+from ottla.net.client_errors import (
+    CannotConnect,
+    Disconnected,
+    NotKafka,
+    TlsFailed,
+    api_title,
+    who_speaks,
+    why_closed_at_once,
+    why_no_answer,
+    why_not_connected,
+)
+from ottla.net.client_frames import Frame, Frames
+from ottla.net.sasl import authenticate
+from ottla.net.security import PLAINTEXT, Security
+from ottla.net.tls import tls_failure
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey, api
 from ottla.types import Millis
+
+__all__ = ["CannotConnect", "Connection", "Disconnected", "NotKafka", "Records", "TlsFailed", "api_title"]
 
 DEFAULT_CONNECT_TIMEOUT_MS: Millis = 10_000
 DEFAULT_REQUEST_TIMEOUT_MS: Millis = 30_000
 CLOSE_TIMEOUT_MS: Millis = 5_000
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+OS_BUFFER = -1
+#: How much may wait in the transport before writers wait: some produce requests, so that the socket never runs dry.
+WRITE_AHEAD_BYTES = 4 * 1024 * 1024
+#: The part of a session's lifetime after which it is renewed, as Kafka's clients do: early, and not all at once.
+RENEW_AFTER = (0.85, 0.95)
 _UNSUPPORTED_VERSION = 35
 
 
-def api_title(api_key: int) -> str:
-    """Kafka's own name of an API.
+class Records:
+    """Record batches that are to be written to the socket from where they lie, without a copy into the request.
 
-    >>> api_title(ApiKey.LIST_OFFSETS)
-    'ListOffsets'
+    Nobody may change them until the response is there.
     """
-    return "".join(word.capitalize() for word in api(api_key).name.split("_"))
 
+    __slots__ = ("data", "length")
 
-class CannotConnect(NetworkException):
-    """No connection could be made, or nobody answered on it."""
-
-
-class Disconnected(NetworkException):
-    """The connection was lost before the answer came."""
-
-
-class NotKafka(OttlaError):
-    """Something listens there, but it does not speak Kafka's plain protocol."""
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self.data = data
+        self.length = len(data)
 
 
 @dataclass(slots=True)
@@ -62,19 +78,35 @@ class _InFlight:
 class Connection:
     """A connection that has agreed on versions (`Connection.open`), for all tasks of one event loop."""
 
-    def __init__(self, host: str, port: int, *, client_id: str, request_timeout_ms: Millis) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        request_timeout_ms: Millis,
+        security: Security = PLAINTEXT,
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
         self.host = host
         self.port = port
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
+        self.security = security
         self.api_versions: dict[int, tuple[int, int]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._on_closed = on_closed
         self._in_flight: dict[int, _InFlight] = {}
         self._next_correlation_id = 0
+        self._answers = 0
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost: asyncio.Future[None] = self._loop.create_future()
         self._failure: OttlaError | None = None
+        self._renew_at: float | None = None
+        self._renewing: asyncio.Future[None] | None = None
+        self.last_used = self._loop.time()
 
     @classmethod
     async def open(
@@ -86,19 +118,32 @@ class Connection:
         request_timeout_ms: Millis = DEFAULT_REQUEST_TIMEOUT_MS,
         connect_timeout_ms: Millis = DEFAULT_CONNECT_TIMEOUT_MS,
         max_response_bytes: int = MAX_RESPONSE_BYTES,
+        security: Security = PLAINTEXT,
+        send_buffer_bytes: int = OS_BUFFER,
+        receive_buffer_bytes: int = OS_BUFFER,
+        on_closed: Callable[[], None] | None = None,
     ) -> Connection:
-        """Connect and agree on versions, or say what is wrong with the address."""
-        connection = cls(host, port, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        """Connect, agree on versions and say who we are, or say what is wrong."""
+        connection = cls(
+            host,
+            port,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            security=security,
+            on_closed=on_closed,
+        )
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                await connection._connect(max_response_bytes)
+                await connection._connect(max_response_bytes, send_buffer_bytes, receive_buffer_bytes)
         except TimeoutError:
             raise CannotConnect(
                 f"{connection.address} did not accept a connection within {connect_timeout_ms / 1000:g} s: "
                 "check the address and that no firewall drops the traffic"
             ) from None
         try:
-            await connection._negotiate(min(request_timeout_ms, connect_timeout_ms))
+            timeout_ms = min(request_timeout_ms, connect_timeout_ms)
+            await connection._negotiate(timeout_ms)
+            await connection._authenticate(timeout_ms)
         except BaseException:
             await connection.close()
             raise
@@ -120,14 +165,15 @@ class Connection:
     def version_of(self, api_key: int, *, at_most: int | None = None) -> int:
         """The newest version of an API that both sides speak."""
         _, _, first, last, _ = api(api_key)
-        name = api_title(api_key)
-        if api_key not in self.api_versions:
-            raise UnsupportedVersion(f"the broker at {self.address} does not serve {name}: it may be too old for this")
-        served_first, served_last = self.api_versions[api_key]
-        version = min(last, served_last, last if at_most is None else at_most)
-        if version < max(first, served_first):
+        served = self.api_versions.get(api_key)
+        if served is None:
             raise UnsupportedVersion(
-                f"the broker at {self.address} serves {name} in versions {served_first} to {served_last}, "
+                f"the broker at {self.address} does not serve {api_title(api_key)}: it may be too old for this"
+            )
+        version = min(last, served[1], last if at_most is None else at_most)
+        if version < max(first, served[0]):
+            raise UnsupportedVersion(
+                f"the broker at {self.address} serves {api_title(api_key)} in versions {served[0]} to {served[1]}, "
                 f"this client speaks {first} to {last}: one of the two has to be upgraded"
             )
         return version
@@ -142,14 +188,18 @@ class Connection:
     ) -> codec.Struct:
         """Send one request in the newest common version (not above `at_most`) and wait for its response."""
         version = self.version_of(api_key, at_most=at_most)
-        return await self._exchange(
+        await self._until_writable()
+        return await self._start(
             api_key, version, message, self.request_timeout_ms if timeout_ms is None else timeout_ms
         )
 
     async def send(self, api_key: int, message: codec.Message, *, at_most: int | None = None) -> None:
         """Send a request that has no response: Produce with acks=0."""
         version = self.version_of(api_key, at_most=at_most)
-        await self._write(self._encode(api_key, version, message)[1])
+        await self._until_writable()
+        frame = self._encode(api_key, version, message)[1]
+        # Nobody will know when it is sent, so that its records may be changed from now on: they are copied.
+        self._write([b"".join(_parts(frame))])
 
     async def close(self) -> None:
         """Close when everything written is sent, which matters to requests that have no response."""
@@ -161,25 +211,45 @@ class Connection:
         if transport is not None:
             await self._lost
 
-    async def _connect(self, max_response_bytes: int) -> None:
-        loop = asyncio.get_running_loop()
+    # Making the connection.
+
+    async def _connect(self, max_response_bytes: int, send_buffer: int, receive_buffer: int) -> None:
         problem: OSError | None = None
-        for family, _, _, _, address in await self._resolve():
+        for family, kind, protocol, _, address in await self._resolve():
+            sock = socket.socket(family, kind, protocol)
             try:
-                transport, _ = await loop.create_connection(
-                    lambda: _Frames(self, max_response_bytes), address[0], address[1], family=family
-                )
+                _prepare(sock, send_buffer, receive_buffer)
+                await self._loop.sock_connect(sock, address)
             except OSError as error:
+                sock.close()
                 problem = error
+            except BaseException:
+                sock.close()
+                raise
             else:
-                self._transport = transport
+                self._transport = await self._layered(sock, max_response_bytes)
+                self._transport.set_write_buffer_limits(high=WRITE_AHEAD_BYTES)
                 return
-        raise CannotConnect(_why_not_connected(self.address, problem))
+        raise CannotConnect(why_not_connected(self.address, problem))
+
+    async def _layered(self, sock: socket.socket, max_response_bytes: int) -> asyncio.Transport:
+        """The transport over a connected socket; a failed TLS handshake says why."""
+        tls = self.security.tls
+        host = self.host if tls is not None else None
+        try:
+            transport, _ = await self._loop.create_connection(
+                lambda: Frames(self, max_response_bytes), sock=sock, ssl=tls, server_hostname=host
+            )
+        except (ssl.SSLError, ssl.CertificateError, OSError) as error:
+            sock.close()
+            if tls is None:
+                raise CannotConnect(f"cannot connect to {self.address}: {error}") from None
+            raise tls_failure(self.address, self.host, error) from None
+        return transport
 
     async def _resolve(self) -> list[tuple[Any, ...]]:
-        loop = asyncio.get_running_loop()
         try:
-            return list(await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
+            return list(await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
         except (socket.gaierror, UnicodeError):
             raise CannotConnect(f"the host name {self.host!r} cannot be resolved: check how it is spelt") from None
 
@@ -187,54 +257,95 @@ class Connection:
         message = {"client_software_name": "ottla", "client_software_version": __version__}
         version = api(ApiKey.API_VERSIONS).last
         try:
-            answer = await self._exchange(ApiKey.API_VERSIONS, version, message, timeout_ms)
+            answer = await self._start(ApiKey.API_VERSIONS, version, message, timeout_ms)
             if answer.error_code == _UNSUPPORTED_VERSION:
                 version = _version_to_fall_back_to(answer, version)
-                answer = await self._exchange(ApiKey.API_VERSIONS, version, message, timeout_ms)
+                answer = await self._start(ApiKey.API_VERSIONS, version, message, timeout_ms)
         except (Disconnected, RequestTimedOut) as error:
             # Maybe a broker that is just starting or ending: who knows it to be one may try again.
-            raise CannotConnect(_why_no_answer(self.address, error)) from None
+            raise CannotConnect(why_no_answer(self.address, error, self.security.protocol)) from None
         if answer.error_code:
             raise NotKafka(
                 f"the broker at {self.address} refused to say what it serves (error code {answer.error_code})"
             )
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
-    async def _exchange(self, api_key: int, version: int, message: codec.Message, timeout_ms: Millis) -> codec.Struct:
-        loop = asyncio.get_running_loop()
-        correlation_id, frame = self._encode(api_key, version, message)
-        answer: asyncio.Future[codec.Struct] = loop.create_future()
-        expiry = loop.call_later(timeout_ms / 1000, self._expire, correlation_id, timeout_ms)
-        self._in_flight[correlation_id] = _InFlight(api_key, version, answer, expiry)
+    async def _authenticate(self, timeout_ms: Millis) -> None:
+        if self.security.sasl is None:
+            return
+
+        async def ask(api_key: int, message: codec.Message) -> codec.Struct:
+            return await self._start(api_key, self.version_of(api_key), message, timeout_ms)
+
+        lifetime_ms = await authenticate(self.address, self.security.sasl, ask)
+        self._renew_at = None
+        if lifetime_ms > 0:
+            self._renew_at = self._loop.time() + random.uniform(*RENEW_AFTER) * lifetime_ms / 1000
+
+    async def _renew(self) -> None:
+        """Say again who we are before the broker forgets it (KIP-368); nothing else is sent meanwhile."""
+        self._renewing = self._loop.create_future()
+        self._renew_at = None
         try:
-            await self._write(frame)
-        except BaseException:
-            expiry.cancel()
-            self._in_flight.pop(correlation_id, None)
-            answer.cancel()
+            await self._authenticate(self.request_timeout_ms)
+        except BaseException as error:
+            # Half a conversation cannot be gone on with, nor can anything else be said now.
+            why = error if isinstance(error, AuthenticationError) else None
+            self._fail(why or Disconnected(f"the session at {self.address} could not be renewed: {error}"))
             raise
-        return await answer
+        finally:
+            renewing, self._renewing = self._renewing, None
+            renewing.set_result(None)
+
+    # Writing.
+
+    async def _until_writable(self) -> None:
+        while self._failure is None:
+            if self._renewing is not None:
+                await asyncio.wait([self._renewing])
+            elif self._renew_at is not None and self._loop.time() >= self._renew_at:
+                await self._renew()
+            elif not self._writable.is_set():
+                await self._writable.wait()
+            else:
+                return
+        raise self._failure
+
+    def _start(
+        self, api_key: int, version: int, message: codec.Message, timeout_ms: Millis
+    ) -> asyncio.Future[codec.Struct]:
+        """Write a request; the future is its response."""
+        correlation_id, frame = self._encode(api_key, version, message)
+        self._write(_parts(frame))
+        answer: asyncio.Future[codec.Struct] = self._loop.create_future()
+        expiry = self._loop.call_later(timeout_ms / 1000, self._expire, correlation_id, timeout_ms)
+        self._in_flight[correlation_id] = _InFlight(api_key, version, answer, expiry)
+        return answer
 
     def _encode(self, api_key: int, version: int, message: codec.Message) -> tuple[int, codec.Buffer]:
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         return correlation_id, codec.encode_request(api_key, version, correlation_id, self.client_id, message)
 
-    async def _write(self, frame: codec.Buffer) -> None:
-        while not self._writable.is_set() and self._failure is None:
-            await self._writable.wait()
+    def _write(self, parts: list[Any]) -> None:
         if self._failure is not None or self._transport is None:
             raise self._failure or Disconnected()
-        self._transport.write(frame)
+        self.last_used = self._loop.time()
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writelines(parts)
 
     # What the framing tells us.
 
-    def frame_received(self, frame: bytes | bytearray) -> None:
+    def frame_received(self, frame: Frame) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._in_flight.pop(correlation_id, None)
         if waiting is None:
             self._fail(NotKafka(f"{self.address} answered a request that was never sent: it is no Kafka broker"))
             return
+        self.last_used = self._loop.time()
+        self._answers += 1
         waiting.expiry.cancel()
         if waiting.answer.done():
             return
@@ -246,7 +357,7 @@ class Connection:
             self._fail(failure)
 
     def bad_frame(self, start: bytes) -> None:
-        self._fail(NotKafka(_who_speaks(self.address, start)))
+        self._fail(NotKafka(who_speaks(self.address, start)))
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -255,10 +366,18 @@ class Connection:
         self._writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        reason = f": {error}" if error is not None else ""
-        self._fail(Disconnected(f"the broker at {self.address} closed the connection{reason}"))
+        self._fail(self._why_lost(error))
         if not self._lost.done():
             self._lost.set_result(None)
+
+    def _why_lost(self, error: Exception | None) -> OttlaError:
+        if isinstance(error, ssl.SSLError):
+            # TLS 1.3 tells only after the handshake that a client's certificate is missing.
+            return tls_failure(self.address, self.host, error)
+        if self.api_versions and self._answers <= 1 and self._in_flight and self.security.sasl is None:
+            return Disconnected(why_closed_at_once(self.address))
+        reason = f": {error}" if error is not None else ""
+        return Disconnected(f"the broker at {self.address} closed the connection{reason}")
 
     def _expire(self, correlation_id: int, timeout_ms: Millis) -> None:
         waiting = self._in_flight.pop(correlation_id)
@@ -281,72 +400,42 @@ class Connection:
                 one.answer.set_exception(failure)
         if self._transport is not None:
             self._transport.abort()
+        if self._on_closed is not None:
+            self._on_closed()
 
 
-class _Frames(asyncio.BufferedProtocol):
-    """Cuts the stream at the four-byte sizes. Small responses share a buffer, a large one has its own."""
-
-    def __init__(self, connection: Connection, max_bytes: int) -> None:
-        self._connection = connection
-        self._max_bytes = max_bytes
-        self._buffer = bytearray(64 * 1024)
-        self._end = 0
-        self._frame: bytearray | None = None
-        self._filled = 0
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is not None:
-            return memoryview(self._frame)[self._filled :]
-        return memoryview(self._buffer)[self._end :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._frame is None:
-            self._end += nbytes
-            self._cut()
-            return
-        self._filled += nbytes
-        if self._filled == len(self._frame):
-            frame, self._frame = self._frame, None
-            self._connection.frame_received(frame)
-
-    def _cut(self) -> None:
-        start, buffer = 0, self._buffer
-        while self._end - start >= 4:
-            size = int.from_bytes(buffer[start : start + 4], "big", signed=True)
-            if not 4 <= size <= self._max_bytes:
-                self._connection.bad_frame(bytes(buffer[start : self._end]))
-                start = self._end
-                break
-            body = start + 4
-            if self._end - body < size:
-                self._begin_large(memoryview(buffer)[body : self._end], size)
-                start = self._end
-                break
-            start = body + size
-            self._connection.frame_received(bytes(buffer[body:start]))
-        rest = self._end - start
-        buffer[:rest] = buffer[start : self._end]
-        self._end = rest
-
-    def _begin_large(self, received: memoryview, size: int) -> None:
-        self._frame = bytearray(size)
-        self._filled = len(received)
-        self._frame[: self._filled] = received
-
-    def pause_writing(self) -> None:
-        self._connection.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._connection.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.connection_lost(exc)
+def _prepare(sock: socket.socket, send_buffer: int, receive_buffer: int) -> None:
+    """Options that count from the first packet on."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if send_buffer >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    if receive_buffer >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
 
 
-def _decode(waiting: _InFlight, frame: bytes | bytearray) -> codec.Struct:
+def _parts(frame: codec.Buffer) -> list[Any]:
+    """A request and the records in it, in the order of the wire."""
+    if not frame.splices:
+        return [frame]
+    parts: list[Any] = []
+    view, start = memoryview(frame), 0
+    for position, records in frame.splices:
+        parts += (view[start:position], records.data)
+        start = position
+    if start < len(frame):
+        parts.append(view[start:])
+    return parts
+
+
+def _decode(waiting: _InFlight, frame: Frame) -> codec.Struct:
     """A broker that does not know our ApiVersions answers in version 0: only the error code tells."""
     version = waiting.version
-    if (
+    if waiting.api_key == ApiKey.FETCH:
+        # Slices of bytes are copies, slices of a view are not.
+        frame = memoryview(frame)
+    elif (
         waiting.api_key == ApiKey.API_VERSIONS
         and int.from_bytes(frame[4:6], "big", signed=True) == _UNSUPPORTED_VERSION
     ):
@@ -357,43 +446,3 @@ def _decode(waiting: _InFlight, frame: bytes | bytearray) -> codec.Struct:
 def _version_to_fall_back_to(answer: codec.Struct, tried: int) -> int:
     served = [api.max_version for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS]
     return min(served[0], tried - 1) if served else 0
-
-
-def _why_not_connected(address: str, problem: OSError | None) -> str:
-    if isinstance(problem, ConnectionRefusedError):
-        return f"nothing listens at {address}: check the address and that the broker is running"
-    code = problem.errno if problem is not None else None
-    if code in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return f"{address} cannot be reached from this machine: check the address and the network"
-    return f"cannot connect to {address}: {problem or 'it has no address'}"
-
-
-def _why_no_answer(address: str, error: OttlaError) -> str:
-    return (
-        f"{address} accepted the connection but did not answer as a Kafka broker does ({error}): "
-        "check that this is the port of a PLAINTEXT listener"
-    )
-
-
-_SPEAKERS: tuple[tuple[Callable[[bytes], bool], str], ...] = (
-    (
-        lambda start: start.startswith(b"HTTP/"),
-        "speaks HTTP: use the port of the Kafka listener, not of a web page",
-    ),
-    (lambda start: start.startswith(b"SSH-"), "speaks SSH: use the port of the Kafka listener"),
-    (
-        lambda start: 0x14 <= start[0] <= 0x17 and start[1] == 3,
-        "speaks TLS, which this client does not: use the port of a PLAINTEXT listener",
-    ),
-)
-
-
-def _who_speaks(address: str, start: bytes) -> str:
-    for recognises, hint in _SPEAKERS:
-        if recognises(start):
-            return f"{address} {hint}"
-    size = int.from_bytes(start[:4], "big")
-    return (
-        f"{address} sent something that is no Kafka response (a size of {size:,} bytes): "
-        "check that this is the port of a Kafka broker"
-    )

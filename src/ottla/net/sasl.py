@@ -1,0 +1,251 @@
+"""Saying who one is: the conversations of PLAIN, SCRAM and OAUTHBEARER, and the layer that holds them on a connection.
+
+A conversation is a generator: it yields what to send and is sent what the broker answered. A new mechanism is a new
+function, and needs no connection for its tests. `authenticate` puts it into SaslHandshake and SaslAuthenticate.
+Errors say which setting to look at; secrets are in none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import inspect
+import json
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ottla.config.client import ClientConfig
+from ottla.errors import (
+    ConfigError,
+    IllegalSaslState,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+    UnsupportedVersion,
+    error_name,
+)
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+from ottla.types import Millis
+
+Conversation = Generator[bytes, bytes, None]
+Request = Callable[[int, Message], Awaitable[Struct]]
+
+SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+#: Fewer would make the password easy to guess from what goes over the wire; Kafka's broker gives no fewer.
+MIN_ITERATIONS = 4096
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+# ── conversations ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plain(username: str, password: str) -> Conversation:
+    """RFC 4616: both at once, in the clear.
+
+    >>> next(plain("me", "secret"))
+    b'\\x00me\\x00secret'
+    """
+    yield f"\0{username}\0{password}".encode()
+
+
+def scram(hash_name: str, username: str, password: str, *, nonce: str) -> Conversation:
+    """RFC 5802: both sides show that they know the password, and neither says it."""
+    name = username.replace("=", "=3D").replace(",", "=2C")
+    bare = f"n={name},r={nonce}"
+    server_first = yield f"n,,{bare}".encode()
+    fields = _fields(server_first)
+    salt, iterations = _challenge(fields, nonce)
+    without_proof = f"c=biws,r={fields['r']}"
+    message = ",".join((bare, server_first.decode(), without_proof)).encode()
+    salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), salt, iterations)
+    client_key = _hmac(hash_name, salted, b"Client Key")
+    signature = _hmac(hash_name, hashlib.new(hash_name, client_key).digest(), message)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_final = yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+    _check_server(server_final, _hmac(hash_name, _hmac(hash_name, salted, b"Server Key"), message))
+
+
+def _hmac(hash_name: str, key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, hash_name)
+
+
+def _fields(message: bytes) -> dict[str, str]:
+    try:
+        parts = message.decode().split(",")
+    except UnicodeDecodeError:
+        raise SaslAuthenticationFailed("the broker's SCRAM message cannot be read") from None
+    return {part[:1]: part[2:] for part in parts if part[1:2] == "="}
+
+
+def _challenge(fields: dict[str, str], nonce: str) -> tuple[bytes, int]:
+    if "e" in fields:
+        raise SaslAuthenticationFailed(f"the broker refused it: {fields['e']}")
+    try:
+        salt, iterations = base64.b64decode(fields["s"], validate=True), int(fields["i"])
+        server_nonce = fields["r"]
+    except (KeyError, ValueError, binascii.Error):
+        raise SaslAuthenticationFailed("the broker's SCRAM challenge cannot be read") from None
+    if not server_nonce.startswith(nonce) or server_nonce == nonce:
+        raise SaslAuthenticationFailed("the broker's SCRAM challenge answers somebody else's question")
+    if not MIN_ITERATIONS <= iterations <= 10_000_000:
+        raise SaslAuthenticationFailed(f"the broker asks for {iterations} SCRAM iterations, which is not safe")
+    return salt, iterations
+
+
+def _check_server(server_final: bytes, expected: bytes) -> None:
+    fields = _fields(server_final)
+    if "e" in fields:
+        raise SaslAuthenticationFailed(f"the broker refused it: {fields['e']}")
+    try:
+        given = base64.b64decode(fields.get("v", ""), validate=True)
+    except binascii.Error:
+        given = b""
+    if not hmac.compare_digest(given, expected):
+        raise SaslAuthenticationFailed(
+            "the broker could not show that it knows the password: it may be somebody else's broker"
+        )
+
+
+def oauthbearer(token: str, extensions: dict[str, str] | None = None) -> Conversation:
+    """RFC 7628: a token that somebody else has given. A broker that does not like it says why."""
+    if not _TOKEN.fullmatch(token):
+        raise SaslAuthenticationFailed("sasl.oauth.token.provider gave something that is no bearer token")
+    more = "".join(f"\x01{name}={value}" for name, value in (extensions or {}).items())
+    answer = yield f"n,,\x01auth=Bearer {token}{more}\x01\x01".encode()
+    if answer:
+        # The broker waits for this before it ends the conversation with an error.
+        yield b"\x01"
+        raise SaslAuthenticationFailed(f"the broker did not accept the token: {_oauth_problem(answer)}")
+
+
+def _oauth_problem(answer: bytes) -> str:
+    try:
+        return str(json.loads(answer)["status"])
+    except (ValueError, KeyError, TypeError):
+        return answer[:200].decode("utf-8", "replace")
+
+
+# ── credentials ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Sasl:
+    """A mechanism and what it needs to know."""
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token_provider: Any = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, config: ClientConfig) -> Sasl | None:
+        """What a configuration says; None if its protocol has no SASL."""
+        if not config.security_protocol.startswith("SASL"):
+            return None
+        if config.sasl_mechanism == "OAUTHBEARER":
+            if config.sasl_oauth_token_provider is None:
+                raise ConfigError("sasl.oauth.token.provider is missing: sasl.mechanism=OAUTHBEARER needs it.")
+            return cls("OAUTHBEARER", token_provider=config.sasl_oauth_token_provider)
+        jaas = read_jaas(config.sasl_jaas_config or "")
+        username = config.sasl_username if config.sasl_username is not None else jaas.get("username", "")
+        password = config.sasl_password if config.sasl_password is not None else jaas.get("password", "")
+        return cls(config.sasl_mechanism, username, password)
+
+    async def conversation(self) -> Conversation:
+        if self.mechanism == "PLAIN":
+            return plain(self.username, self.password)
+        if self.mechanism == "OAUTHBEARER":
+            return oauthbearer(*await self._token())
+        nonce = secrets.token_urlsafe(24)
+        return scram(SCRAM_HASHES[self.mechanism], self.username, self.password, nonce=nonce)
+
+    async def _token(self) -> tuple[str, dict[str, str]]:
+        """The token of a function, or of an object with `token` (and `extensions`) as other clients want it."""
+        provider = self.token_provider
+        extensions: dict[str, str] | None = getattr(provider, "extensions", dict)()
+        function = getattr(provider, "token", provider)
+        if inspect.iscoroutinefunction(function):
+            token = await function()
+        else:
+            # It may ask a server for the token: the event loop must not wait for that.
+            token = await asyncio.get_running_loop().run_in_executor(None, function)
+            token = await token if inspect.isawaitable(token) else token
+        if not isinstance(token, str):
+            raise SaslAuthenticationFailed(
+                f"sasl.oauth.token.provider must return a text, not {type(token).__name__}: return the token itself"
+            )
+        return token, dict(extensions or {})
+
+    @property
+    def settings(self) -> str:
+        """Where to look when the broker does not accept this."""
+        if self.mechanism == "OAUTHBEARER":
+            return "check sasl.oauth.token.provider"
+        return "check sasl.username, sasl.password and sasl.mechanism"
+
+    def __str__(self) -> str:
+        return self.mechanism if not self.username else f"user {self.username!r} by {self.mechanism}"
+
+
+def read_jaas(text: str) -> dict[str, str]:
+    """The options of a line for Java's login modules, which is where Kafka's tools write names and passwords.
+
+    >>> read_jaas('org.apache.kafka.x.PlainLoginModule required username="me" password="a b";')
+    {'username': 'me', 'password': 'a b'}
+    """
+    found = {name: double or single for name, double, single in _JAAS_OPTION.findall(text)}
+    return {name: re.sub(r"\\(.)", r"\1", value) for name, value in found.items()}
+
+
+# ── on a connection ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def authenticate(address: str, sasl: Sasl, request: Request) -> Millis:
+    """Hold the conversation; returns how long the broker lets it count (KIP-368), 0 for ever."""
+    await _handshake(address, sasl, request)
+    conversation = await sasl.conversation()
+    try:
+        message = next(conversation)
+        while True:
+            answer = await request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
+            if answer.error_code:
+                raise SaslAuthenticationFailed(_refusal(answer))
+            message = conversation.send(bytes(answer.auth_bytes))
+    except StopIteration:
+        return int(answer.session_lifetime)
+    except SaslAuthenticationFailed as error:
+        raise SaslAuthenticationFailed(
+            f"the broker at {address} did not accept {sasl}: {error}; {sasl.settings}"
+        ) from None
+
+
+def _refusal(answer: Struct) -> str:
+    return (answer.error_message or error_name(answer.error_code)).rstrip(".")
+
+
+async def _handshake(address: str, sasl: Sasl, request: Request) -> None:
+    try:
+        answer = await request(ApiKey.SASL_HANDSHAKE, {"mechanism": sasl.mechanism})
+    except UnsupportedVersion:
+        raise IllegalSaslState(_asks_for_none(address)) from None
+    if answer.error_code == UnsupportedSaslMechanism.code:
+        offered = ", ".join(answer.mechanisms) or "none"
+        raise UnsupportedSaslMechanism(
+            f"the broker at {address} does not know {sasl.mechanism}: set sasl.mechanism to what it offers ({offered})"
+        )
+    if answer.error_code:
+        raise IllegalSaslState(_asks_for_none(address))
+
+
+def _asks_for_none(address: str) -> str:
+    return (
+        f"the listener at {address} has no SASL: set security.protocol to PLAINTEXT or SSL, "
+        "or use the port of a SASL listener"
+    )
