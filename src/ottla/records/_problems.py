@@ -13,6 +13,8 @@ HEADER_KEY_LENGTH = "a header key length is out of bounds"
 HEADER_VALUE_LENGTH = "a header value length is out of bounds"
 SIZE = "its length is not that of its parts"
 SIZE_REFUSAL = "it has more than 2 GiB"
+COLUMN_OFFSETS = "its offsets lie outside of the column's data"
+HEADER_KEY_NULL = "a header has no key"
 
 
 def too_many(there: int, count: int) -> str:
@@ -50,3 +52,19 @@ def range_refusal(start: int, end: int, there: int) -> str:
 
 def type_refusal(part: str, given: object) -> str:
     return f"{part} must be bytes or None, not {type(given).__name__}"
+
+
+def column_refusal(there: int, needed: int) -> str:
+    return f"a column is too short: {needed} are needed, {there} are there"
+
+
+def row_refusal(row: int, rows: int) -> str:
+    return f"no row {row} among {rows}"
+
+
+def partitions_refusal(count: int) -> str:
+    return f"rows cannot be shared out to {count} partitions"
+
+
+def partition_refusal(partition: int, count: int) -> str:
+    return f"there is no partition {partition}, the topic has {count}"

@@ -1,0 +1,243 @@
+"""Columns as Arrow's own objects: the one file that knows pyarrow, which is imported when it is first needed.
+
+What a consumer reads has the schema of Spark's Kafka source:
+
+    key            binary
+    value          binary
+    topic          string
+    partition      int32
+    offset         int64
+    timestamp      timestamp[ms, UTC]
+    timestampType  int32                                  0: set by the producer, 1: by the broker
+    headers        list<struct<key: string, value: binary>>    null when there are none
+
+What a producer writes has `value`, and may have `key`, `timestamp`, `headers` and `partition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.records.columns import BytesColumn, Columns, ColumnSource, HeadersColumn, NumbersColumn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+WRITTEN = ("key", "value", "timestamp", "headers", "partition")
+#: What a table that was read has besides; `send_arrow` passes over it, so that it can be written again as it is.
+READ_ONLY = ("topic", "offset", "timestampType")
+#: Chunks of a table that are smaller than this are put together first: a payload does not reach over a chunk's end.
+SMALL_CHUNK = 4 * 1024 * 1024
+
+
+class ArrowMissing(ImportError):
+    """pyarrow is not installed."""
+
+
+class UnusableColumns(ValueError):
+    """A table cannot be written to a topic as it is."""
+
+
+def pyarrow() -> Any:
+    """Return the module, or say what to install."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ArrowMissing("columns need pyarrow: install it with  pip install 'ottla[arrow]'") from None
+    return pyarrow
+
+
+# ── Reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BatchMaker:
+    """Makes Arrow batches of columns. What is the same in all rows is made once and cut to length."""
+
+    def __init__(self) -> None:
+        self._pa = pa = pyarrow()
+        self._header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+        self.schema = pa.schema(
+            [
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("timestamp", pa.timestamp("ms", "UTC")),
+                ("timestampType", pa.int32()),
+                ("headers", pa.list_(self._header)),
+            ]
+        )
+        self._repeated: dict[str | int, Any] = {}
+        self._no_headers = pa.nulls(0, pa.list_(self._header))
+
+    def batch(self, columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
+        """Return the records of one partition."""
+        rows = columns.rows
+        arrays = [
+            self._bytes(columns.key, self._pa.binary()),
+            self._bytes(columns.value, self._pa.binary()),
+            self._repeat(topic, rows),
+            self._repeat(partition, rows),
+            self._numbers(self._pa.int64(), rows, columns.offset),
+            self._numbers(self._pa.timestamp("ms", "UTC"), rows, columns.timestamp),
+            self._numbers(self._pa.int32(), rows, columns.timestamp_type),
+            self._headers(columns.headers, rows),
+        ]
+        return self._pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def table(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+        """Return one table with a chunk for each batch."""
+        return self._pa.Table.from_batches(batches, schema=self.schema)
+
+    def _repeat(self, value: str | int, rows: int) -> Any:
+        known = self._repeated.get(value)
+        if known is None or len(known) < rows:
+            kind = self._pa.string() if isinstance(value, str) else self._pa.int32()
+            known = self._repeated[value] = self._pa.repeat(self._pa.scalar(value, kind), max(rows, 1024))
+        return known.slice(0, rows)
+
+    def _bytes(self, column: BytesColumn, kind: Any) -> Any:
+        buffers = [self._buffer(column.valid), self._buffer(column.ends), self._buffer(column.data)]
+        return self._pa.Array.from_buffers(kind, column.rows, buffers, column.nulls)
+
+    def _numbers(self, kind: Any, rows: int, data: Any) -> Any:
+        return self._pa.Array.from_buffers(kind, rows, [None, self._buffer(data)], 0)
+
+    def _headers(self, column: HeadersColumn | None, rows: int) -> Any:
+        if column is None:
+            if len(self._no_headers) < rows:
+                self._no_headers = self._pa.nulls(rows, self._no_headers.type)
+            return self._no_headers.slice(0, rows)
+        parts = [self._bytes(column.key, self._pa.string()), self._bytes(column.value, self._pa.binary())]
+        pairs = self._pa.StructArray.from_arrays(parts, fields=list(self._header))
+        buffers = [self._buffer(column.valid), self._buffer(column.ends)]
+        return self._pa.Array.from_buffers(self._no_headers.type, rows, buffers, column.nulls, children=[pairs])
+
+    def _buffer(self, data: Any) -> Any:
+        return None if data is None else self._pa.py_buffer(data)
+
+
+# ── Writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Writable(NamedTuple):
+    """The rows of one Arrow batch, ready to be encoded."""
+
+    source: ColumnSource
+    partition: NumbersColumn | None
+    has_keys: bool
+
+
+def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
+    """Return the batches of a table, a batch, a reader, or of anything that speaks Arrow (pandas, polars, …)."""
+    pa = pyarrow()
+    if isinstance(data, pa.RecordBatch):
+        return iter([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return iter(data)
+    if not isinstance(data, pa.Table):
+        data = _table(pa, data)
+    chunks = max((column.num_chunks for column in data.columns), default=0)
+    if chunks > 1 and data.nbytes < chunks * SMALL_CHUNK:
+        data = data.combine_chunks()
+    return iter(data.to_batches())
+
+
+def _table(pa: Any, data: Any) -> Any:
+    if type(data).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(data, preserve_index=False)
+    if isinstance(data, dict) or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return pa.table(data)
+    raise UnusableColumns(
+        f"{type(data).__name__} is no table: give a pyarrow table or batch, a pandas or polars frame, "
+        "or an object with __arrow_c_stream__"
+    )
+
+
+def writable(batch: pa.RecordBatch) -> Writable:
+    """Return the columns of a batch by the names of WRITTEN; UnusableColumns says what does not fit."""
+    pa = pyarrow()
+    names = batch.schema.names
+    for name in names:
+        if name not in WRITTEN and name not in READ_ONLY:
+            raise UnusableColumns(f"no column is called {name!r}: rename or drop it; there are {', '.join(WRITTEN)}")
+    if len(set(names)) < len(names):
+        raise UnusableColumns(f"a column name is there twice: {', '.join(names)}")
+    if "value" not in names:
+        raise UnusableColumns(f"a column called 'value' is needed, there are {', '.join(names) or 'none'}")
+    key, value = (_bytes_of(pa, name, batch.column(name)) if name in names else None for name in ("key", "value"))
+    timestamp = _timestamps_of(pa, batch.column("timestamp")) if "timestamp" in names else None
+    headers = _headers_of(pa, batch.column("headers")) if "headers" in names else None
+    partition = _partitions_of(pa, batch.column("partition")) if "partition" in names else None
+    source = ColumnSource(batch.num_rows, key, value, timestamp, headers)
+    return Writable(source, partition, key is not None and key.nulls < key.rows)
+
+
+def _bytes_of(pa: Any, name: str, array: Any) -> BytesColumn | None:
+    kind = array.type
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_dictionary(kind):
+        return _bytes_of(pa, name, array.dictionary_decode())
+    wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    if not wide and not pa.types.is_binary(kind) and not pa.types.is_string(kind):
+        if not (pa.types.is_fixed_size_binary(kind) or str(kind) in ("binary_view", "string_view")):
+            raise UnusableColumns(
+                f"column {name!r} is of type {kind}: make bytes or text of it first, with a cast or a serializer"
+            )
+        array, wide = array.cast(pa.large_binary() if str(kind) != "string_view" else pa.large_string()), True
+    valid, ends, data = array.buffers()
+    return BytesColumn(valid, ends, data, array.offset, len(array), wide, array.null_count)
+
+
+def _timestamps_of(pa: Any, array: Any) -> NumbersColumn | None:
+    if pa.types.is_null(array.type):
+        return None
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+    elif not pa.types.is_integer(array.type):
+        raise UnusableColumns(f"column 'timestamp' is of type {array.type}: give a timestamp, or milliseconds as int64")
+    else:
+        array = array.cast(pa.int64())
+    return _numbers(array)
+
+
+def _partitions_of(pa: Any, array: Any) -> NumbersColumn | None:
+    if pa.types.is_null(array.type):
+        return None
+    if not pa.types.is_integer(array.type):
+        raise UnusableColumns(f"column 'partition' is of type {array.type}: give int32")
+    return _numbers(array.cast(pa.int32()))
+
+
+def _numbers(array: Any) -> NumbersColumn:
+    valid, data = array.buffers()
+    return NumbersColumn(valid, data, array.offset, len(array), array.null_count)
+
+
+def _headers_of(pa: Any, array: Any) -> HeadersColumn | None:
+    kind = array.type
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_map(kind):
+        keys, values = array.keys, array.items
+    elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_pair(pa, kind.value_type):
+        keys, values = (array.values.field(index) for index in (0, 1))
+    else:
+        raise UnusableColumns(f"column 'headers' is of type {kind}: give list<struct<key: string, value: binary>>")
+    key = _bytes_of(pa, "headers", keys)
+    value = _bytes_of(pa, "headers", values)
+    if key is None:  # of type null: only empty lists can be
+        key = BytesColumn(b"\0" * (len(keys) // 8 + 1), bytes(4 * len(keys) + 4), b"", 0, len(keys), False, len(keys))
+    if value is None:
+        value = BytesColumn(b"\0" * (len(keys) // 8 + 1), bytes(4 * len(keys) + 4), b"", 0, len(keys), False, len(keys))
+    valid, ends = array.buffers()[:2]
+    return HeadersColumn(
+        valid, ends, array.offset, len(array), pa.types.is_large_list(kind), array.null_count, key, value
+    )
+
+
+def _is_pair(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_struct(kind)) and [field.name for field in kind] == ["key", "value"]
