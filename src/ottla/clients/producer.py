@@ -1,196 +1,202 @@
-"""A plain producer for the command line: batches fill while earlier ones are on their way.
+"""The producer for asyncio: `ottla.aio.Producer`. The blocking one is a face over the same core (blocking_producer.py).
 
-    add ──> one queue a partition ──> one batch in flight a partition ──> by_leader ──> next batch
+    async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
+        future = await producer.send("orders", b"first")     # queued; waits only for metadata or memory
+        metadata = await future                              # acknowledged
+        metadata = await producer.send_and_wait("orders", b"second")
 
-One batch of a partition in flight keeps order through retries. It is not idempotent: a retry after a lost
-connection may write a batch twice. The full producer (accumulator, linger, idempotence) takes over later.
+`send` and its future are two steps, as in aiokafka: the first holds a fast writer back while the buffer is full, the
+second tells what became of the record. Who needs no answer leaves the future alone and calls `flush` at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
 
-from ottla.clients import calls
-from ottla.clients.calls import Appended
-from ottla.clients.cluster import Cluster
-from ottla.clients.partitioner import StickyPartitioner
-from ottla.errors import InvalidPartitions, KafkaError, MessageTooLarge, RecordListTooLarge
-from ottla.net.client import Connection
-from ottla.records import BATCH_OVERHEAD, Compression, Headers, Record, encode_batch
+from ottla.clients.blocking import IllegalUse
+from ottla.clients.plain_producer import ALL_REPLICAS, DEFAULT_BUFFER_BYTES, PlainProducer
+from ottla.clients.producer_batches import WaitableBatch
+from ottla.clients.producer_core import ProducerCore
+from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of
+from ottla.config.producer import ProducerConfig
+from ottla.errors import KafkaError
+from ottla.producing.values import RecordMetadata
+from ottla.records.buffers import Buffer
+from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis, TopicPartition
 
-ALL_REPLICAS = -1
-STICKY_BYTES = 16 * 1024
-DEFAULT_BATCH_BYTES = 512 * 1024
-DEFAULT_BUFFER_BYTES = 32 * 1024 * 1024
-_RECORD_OVERHEAD = 12
+__all__ = ["ALL_REPLICAS", "DEFAULT_BUFFER_BYTES", "AsyncProducer", "PlainProducer", "ProducerClosed"]
+
+HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None
 
 
-@dataclass(slots=True)
-class _Batch:
-    records: list[Record] = field(default_factory=list)
-    size: int = BATCH_OVERHEAD
+class ProducerClosed(KafkaError):
+    """The producer was closed before the record was acknowledged."""
 
 
-@dataclass(slots=True)
-class _Queue:
-    """What waits for one partition: batches, of which the last still grows."""
+class AsyncProducer:
+    """Writes records to a Kafka cluster. Belongs to the event loop that it is first used on."""
 
-    batches: deque[_Batch] = field(default_factory=deque)
-    in_flight: bool = False
+    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+        self.config = ProducerConfig.given(config, options)
+        self._fast = FastSend()
+        self._core = ProducerCore(self.config, self._fast.lanes, partial(WaitableBatch, check=_must_not_block))
+        self._path = SendPath(self.config, self._core)
+        self._fast.hash_keys = not self.config.partitioner_ignore_keys
+        self._started = False
 
+    async def start(self) -> None:
+        """Nothing has to be started; it is here for those who are used to it."""
+        self._bind()
 
-class PlainProducer:
-    """Writes to one topic: `add` as fast as `ready` allows, then `flush`; both raise what went wrong."""
+    def _bind(self) -> None:
+        if not self._started:
+            self._started = True
+            self._core.bind(asyncio.get_running_loop())
+            self._fast.fast = self._path.plain
 
-    def __init__(
+    async def __aenter__(self) -> Self:
+        self._bind()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After an exception nobody waits for records to be delivered.
+        await self.close(timeout=None if kind is None else 0)
+
+    async def send(
         self,
-        cluster: Cluster,
         topic: str,
-        *,
-        acks: int = ALL_REPLICAS,
-        compression: Compression = Compression.NONE,
-        batch_bytes: int = DEFAULT_BATCH_BYTES,
-        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
-        timeout_ms: Millis = 30_000,
-    ) -> None:
-        info = cluster.metadata.topics[topic]
-        self.topic = topic
-        self.acknowledged = 0
-        self.partitions_used: set[int] = set()
-        self._cluster = cluster
-        self._acks = acks
-        self._compression = compression
-        self._batch_bytes = batch_bytes
-        self._buffer_bytes = buffer_bytes
-        self._timeout_ms = timeout_ms
-        self._partitioner = StickyPartitioner(len(info.partitions), sticky_bytes=STICKY_BYTES, choose=random.choice)
-        self._queues = {key.partition: _Queue() for key in info.topic_partitions}
-        self._buffered = 0
-        self._moved = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failure: BaseException | None = None
-
-    def add(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        *,
-        timestamp: Millis,
-        headers: Headers = (),
+        value: Any = None,
+        key: Any = None,
         partition: int | None = None,
-    ) -> None:
-        """Queue one record; nothing is sent before the next `ready` or `flush`."""
-        size = _size_of(key, value, headers)
-        chosen = self._partitioner.partition(key, size) if partition is None else partition
-        queue = self._queues.get(chosen)
-        if queue is None:
-            raise InvalidPartitions(
-                f"topic {self.topic} has no partition {chosen}: it has 0 to {len(self._queues) - 1}"
-            )
-        batch = queue.batches[-1] if queue.batches else self._next_batch(queue)
-        if batch.records and batch.size + size > self._batch_bytes:
-            batch = self._next_batch(queue)
-        batch.records.append(Record(len(batch.records), timestamp, key, value, headers))
-        batch.size += size
-        self._buffered += size
+        timestamp: Millis | None = None,
+        headers: HeadersLike = None,
+        callback: Callback | None = None,
+    ) -> RecordFuture:
+        """Queue a record and return the future of its metadata.
 
-    def _next_batch(self, queue: _Queue) -> _Batch:
-        queue.batches.append(_Batch())
-        self._buffered += BATCH_OVERHEAD
-        return queue.batches[-1]
-
-    async def ready(self) -> None:
-        """Send what waits, and come back when there is room for more."""
-        self._send_waiting()
-        # Others get their turn even while there is room.
-        await asyncio.sleep(0)
-        while self._buffered > self._buffer_bytes and self._failure is None:
-            await self._progress()
-        self._raise_failure()
-
-    async def flush(self) -> None:
-        """Come back when every record is acknowledged."""
-        self._send_waiting()
-        while self._tasks and self._failure is None:
-            await self._progress()
-        self._raise_failure()
-
-    async def close(self) -> None:
-        """Drop what is not sent yet."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _progress(self) -> None:
-        self._moved.clear()
-        await self._moved.wait()
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _send_waiting(self) -> None:
-        """One request a leader, with one batch of each of its partitions that has none in flight."""
-        shares: dict[object, dict[TopicPartition, _Batch]] = {}
-        for partition, queue in self._queues.items():
-            if queue.batches and not queue.in_flight and self._failure is None:
-                key = TopicPartition(self.topic, partition)
-                shares.setdefault(self._cluster.leader(key), {})[key] = queue.batches.popleft()
-                queue.in_flight = True
-        for share in shares.values():
-            task = asyncio.create_task(self._deliver(share))
-            self._tasks.add(task)
-            task.add_done_callback(self._delivered)
-
-    def _delivered(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._failure = self._failure or task.exception()
-        if self._failure is None and not task.cancelled():
-            self._send_waiting()
-        self._moved.set()
-
-    async def _deliver(self, batches: Mapping[TopicPartition, _Batch]) -> None:
-        encoded = {key: encode_batch(one.records, compression=self._compression) for key, one in batches.items()}
-        outcomes = await self._cluster.by_leader(encoded, self._send)
-        for key, one in batches.items():
-            outcome = outcomes[key]
-            if isinstance(outcome, KafkaError):
-                await self._refused(key, one.records, outcome)
+        It waits only while the topic is unknown or the buffer is full, for at most max.block.ms. `callback` is called
+        with the metadata and the error, one of them None, in the order of the records of a partition.
+        """
+        future = self._fast.attempt_send(topic, value, key, partition, timestamp, headers, callback)
+        if future is not None:
+            return future
+        self._bind()
+        self._core.check_open()
+        turn = _Turn()
+        steps = Steps(self._path.steps(record_of(topic, value, key, partition, timestamp, headers), callback, turn))
+        while steps.wait is not None:
+            try:
+                await self._wait(steps.wait, topic, turn)
+            except Exception as error:
+                steps.fail(error)
             else:
-                self.acknowledged += len(one.records)
-                self.partitions_used.add(key.partition)
-            self._buffered -= one.size
-            self._queues[key.partition].in_flight = False
+                steps.go_on()
+        # A batch was begun or has just been filled: let the loop send it before it takes the next records.
+        await asyncio.sleep(0)
+        return steps.future
 
-    async def _send(
-        self, connection: Connection, batches: Mapping[TopicPartition, bytes]
-    ) -> Mapping[TopicPartition, Appended | KafkaError]:
-        return await calls.produce(self._cluster, connection, batches, acks=self._acks, timeout_ms=self._timeout_ms)
+    async def _wait(self, wait: WaitForTopic | WaitForMemory, topic: str, turn: _Turn) -> None:
+        left = max(wait.deadline - time.monotonic(), 0)
+        if isinstance(wait, WaitForTopic):
+            await self._core.topics.wait_for(wait.topic, left)
+            return
+        try:
+            async with asyncio.timeout(left):
+                await turn.woken
+        except TimeoutError:
+            raise self._path.memory_ran_out(wait, topic) from None
+        except asyncio.CancelledError:
+            self._core.give_up(wait.ticket)
+            raise
 
-    async def _refused(self, key: TopicPartition, records: list[Record], error: KafkaError) -> None:
-        """A batch that is too large for the topic goes in halves, in order, down to the record that is."""
-        if not isinstance(error, MessageTooLarge | RecordListTooLarge):
-            raise calls.with_partition(error, key)
-        if len(records) == 1:
-            size = _size_of(records[0].key, records[0].value, records[0].headers)
-            raise type(error)(
-                f"a record of {size:,} bytes is larger than topic {self.topic} accepts: "
-                "raise max.message.bytes of the topic"
-            )
-        middle = len(records) // 2
-        for half in (records[:middle], records[middle:]):
-            renumbered = [replace(record, offset=offset) for offset, record in enumerate(half)]
-            await self._deliver({key: _Batch(renumbered, 0)})
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp: Millis | None = None,
+        headers: HeadersLike = None,
+    ) -> RecordMetadata:
+        """Send a record and wait until it is acknowledged."""
+        metadata: RecordMetadata = await (await self.send(topic, value, key, partition, timestamp, headers))
+        return metadata
+
+    async def send_batch(
+        self,
+        topic_partition: TopicPartition,
+        payload: Buffer,
+        count: int,
+        base_timestamp: Millis,
+        max_timestamp: Millis,
+    ) -> RecordFuture:
+        """Queue a batch of encoded records (see `Accumulator.append_batch`); the future is that of its first record."""
+        self._bind()
+        turn = _Turn()
+        steps = Steps(self._path.batch_steps(topic_partition, payload, count, base_timestamp, max_timestamp, turn))
+        while steps.wait is not None:
+            try:
+                await self._wait(steps.wait, topic_partition.topic, turn)
+            except Exception as error:
+                steps.fail(error)
+            else:
+                steps.go_on()
+        await asyncio.sleep(0)
+        return steps.future
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send everything that waits at once, and come back when all of it is acknowledged or has failed.
+
+        TimeoutError after `timeout` seconds.
+        """
+        self._bind()
+        async with asyncio.timeout(timeout):
+            await self._core.flush()
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic; asks the cluster if it is not known yet."""
+        self._bind()
+        if self._core.topics.lanes_of(topic) is None:
+            await self._core.topics.wait_for(topic, self.config.max_block_ms / 1000)
+        return self._core.topics.partitions_of(topic)
+
+    def metrics(self) -> dict[str, float]:
+        """What the producer has done so far, under Kafka's names."""
+        return self._core.metrics()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
+        self._fast.fast = False
+        self._bind()
+        self._fast.fast = False
+        await self._core.close(timeout, ProducerClosed())
+        self._path.close()
+
+    stop = close
 
 
-def _size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    size = _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += len(name) + len(content or b"") + 4
-    return size
+class _Turn:
+    """Wakes a coroutine that waits for memory."""
+
+    woken: asyncio.Future[None]
+
+    def __call__(self) -> Callable[[], object]:
+        loop = asyncio.get_running_loop()
+        self.woken = loop.create_future()
+        return partial(loop.call_soon_threadsafe, self._wake, self.woken)
+
+    def _wake(self, woken: asyncio.Future[None]) -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+
+def _must_not_block() -> None:
+    raise IllegalUse("the record is not acknowledged yet: await the future instead of asking for its result")

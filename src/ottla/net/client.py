@@ -201,6 +201,22 @@ class Connection:
         # Nobody will know when it is sent, so that its records may be changed from now on: they are copied.
         self._write([b"".join(_parts(frame))])
 
+    @property
+    def writable(self) -> bool:
+        """Whether a request can be written at once: see `start`."""
+        due = self._renew_at is not None and self._loop.time() >= self._renew_at
+        return self._failure is None and self._renewing is None and not due and self._writable.is_set()
+
+    async def until_writable(self) -> None:
+        """Come back when it is `writable`, or raise why it never will be."""
+        await self._until_writable()
+
+    def start(
+        self, api_key: int, message: codec.Message, *, at_most: int | None = None
+    ) -> asyncio.Future[codec.Struct]:
+        """Write a request at once, in the order of the calls; the future is its response. Only when `writable`."""
+        return self._start(api_key, self.version_of(api_key, at_most=at_most), message, self.request_timeout_ms)
+
     async def close(self) -> None:
         """Close when everything written is sent, which matters to requests that have no response."""
         transport = self._transport

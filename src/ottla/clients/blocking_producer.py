@@ -1,0 +1,181 @@
+"""The blocking producer: `ottla.Producer`. Any number of threads may share one.
+
+    with Producer(bootstrap_servers="localhost:9092") as producer:
+        future = producer.send("orders", b"first", key=b"customer-1")
+        print(future.result(timeout=10).offset)
+
+`send` appends to the open batch of its partition, in the caller's thread; the event loop in the producer's own
+thread does the rest. It is a thin face: what happens is written in producer_send.py and producer_core.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from ottla.clients.blocking import LoopThread
+from ottla.clients.producer import ProducerClosed
+from ottla.clients.producer_batches import WaitableBatch
+from ottla.clients.producer_core import ProducerCore
+from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of
+from ottla.config.producer import ProducerConfig
+from ottla.records.buffers import Buffer
+from ottla.records.builder import FastSend, RecordFuture
+from ottla.types import Millis, TopicPartition
+
+
+class Producer(FastSend):
+    """Writes records to a Kafka cluster.
+
+    `send(topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None)` returns a future
+    at once (`result(timeout)` or `get(timeout)`, `add_callback`, `add_done_callback`). It waits only while the topic is
+    unknown or the buffer is full, for at most max.block.ms. `callback` is called with the metadata and the error, one
+    of them None, in the producer's thread and in the order of the records of a partition.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+        super().__init__()
+        self.config = ProducerConfig.given(config, options)
+        self._thread = LoopThread("producer")
+        try:
+            self._core = ProducerCore(self.config, self.lanes, partial(WaitableBatch, check=self._thread.check))
+            self._path = SendPath(self.config, self._core)
+            self._thread.call(self._bind())
+        except BaseException:
+            self._thread.stop()
+            raise
+        self.hash_keys = not self.config.partitioner_ignore_keys
+        self.fast = self._path.plain
+        self._process = os.getpid()
+        _alive.add(self)
+
+    async def _bind(self) -> None:
+        self._core.bind(asyncio.get_running_loop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # After an exception nobody waits for records to be delivered.
+        self.close(timeout=None if kind is None else 0)
+
+    def send_slowly(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: Millis | None,
+        headers: Any,
+        callback: Callback | None,
+    ) -> RecordFuture:
+        self._check()
+        turn = _Turn()
+        record = record_of(topic, value, key, partition, timestamp, headers)
+        return self._done(Steps(self._path.steps(record, callback, turn)), topic, turn)
+
+    def send_batch(
+        self,
+        topic_partition: TopicPartition,
+        payload: Buffer,
+        count: int,
+        base_timestamp: Millis,
+        max_timestamp: Millis,
+    ) -> RecordFuture:
+        """Queue a batch of encoded records (see `Accumulator.append_batch`); the future is that of its first record."""
+        self._check()
+        turn = _Turn()
+        steps = self._path.batch_steps(topic_partition, payload, count, base_timestamp, max_timestamp, turn)
+        return self._done(Steps(steps), topic_partition.topic, turn)
+
+    def _check(self) -> None:
+        """A callback may send too, as long as that needs no wait."""
+        self._core.check_open()
+        if not self._core.on_loop:
+            self._thread.check()
+
+    def _done(self, steps: Steps, topic: str, turn: _Turn) -> RecordFuture:
+        while steps.wait is not None:
+            try:
+                self._wait(steps.wait, topic, turn)
+            except Exception as error:
+                steps.fail(error)
+            else:
+                steps.go_on()
+        return steps.future
+
+    def _wait(self, wait: WaitForTopic | WaitForMemory, topic: str, turn: _Turn) -> None:
+        left = max(wait.deadline - time.monotonic(), 0)
+        if isinstance(wait, WaitForTopic):
+            self._thread.call(self._core.topics.wait_for(wait.topic, left))
+            return
+        try:
+            self._thread.check()
+            in_time = turn.woken.wait(left)
+        except BaseException:
+            self._core.give_up(wait.ticket)
+            raise
+        if not in_time:
+            raise self._path.memory_ran_out(wait, topic)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything that waits at once, and come back when all of it is acknowledged or has failed.
+
+        TimeoutError after `timeout` seconds.
+        """
+        self._thread.call(self._flush(timeout))
+
+    async def _flush(self, timeout: float | None) -> None:
+        async with asyncio.timeout(timeout):
+            await self._core.flush()
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic; asks the cluster if it is not known yet."""
+        if self._core.topics.lanes_of(topic) is None:
+            self._thread.call(self._core.topics.wait_for(topic, self.config.max_block_ms / 1000))
+        return self._core.topics.partitions_of(topic)
+
+    def metrics(self) -> dict[str, float]:
+        """What the producer has done so far, under Kafka's names."""
+        return self._core.metrics()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
+        self.fast = False
+        if self._core.closed or os.getpid() != self._process:
+            return
+        self._thread.call(self._core.close(timeout, ProducerClosed()))
+        self._thread.stop()
+        self._path.close()
+
+
+class _Turn:
+    """Wakes a thread that waits for memory."""
+
+    woken: threading.Event
+
+    def __call__(self) -> Callable[[], object]:
+        self.woken = threading.Event()
+        return self.woken.set
+
+
+_alive: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """The thread of a producer does not live in a child process: its sends go to the slow path, which says so."""
+    for producer in list(_alive):
+        producer.fast = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,70 @@
+"""What a producer counts, under Kafka's names."""
+
+from __future__ import annotations
+
+from ottla.producing.sender import Finished, Request
+from ottla.types import Millis
+
+
+class Counters:
+    """Totals since the producer was made; written by the loop only."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.responses = 0
+        self.batches = 0
+        self.records = 0
+        self.bytes = 0
+        self.acknowledged = 0
+        self.errors = 0
+        self.latency_ms = 0
+        self.latency_max_ms = 0
+        self.queue_ms = 0
+        self.topics: dict[str, list[int]] = {}
+
+    def sent(self, request: Request) -> None:
+        self.requests += 1
+        self.batches += len(request.batches)
+        for batch in request.batches:
+            self.records += batch.count
+            self.bytes += batch.size
+            self.queue_ms += request.sent - batch.created
+
+    def answered(self, request: Request, *, now: Millis) -> None:
+        self.responses += 1
+        self.latency_ms += now - request.sent
+        self.latency_max_ms = max(self.latency_max_ms, now - request.sent)
+
+    def finished(self, outcome: Finished) -> None:
+        count = outcome.batch.count
+        totals = self.topics.setdefault(outcome.batch.topic_partition.topic, [0, 0, 0])
+        totals[0] += count
+        totals[1] += outcome.batch.size
+        if outcome.error is None:
+            self.acknowledged += count
+        else:
+            self.errors += count
+            totals[2] += count
+
+    def as_metrics(self) -> dict[str, float]:
+        return {
+            "request-total": self.requests,
+            "response-total": self.responses,
+            "record-send-total": self.records,
+            "byte-total": self.bytes,
+            "record-error-total": self.errors,
+            "records-acknowledged-total": self.acknowledged,
+            "batch-size-avg": _share(self.bytes, self.batches),
+            "records-per-request-avg": _share(self.records, self.requests),
+            "request-latency-avg": _share(self.latency_ms, self.responses),
+            "request-latency-max": self.latency_max_ms,
+            "record-queue-time-avg": _share(self.queue_ms, self.batches),
+        }
+
+    def of_topics(self) -> dict[str, dict[str, float]]:
+        names = ("record-send-total", "byte-total", "record-error-total")
+        return {topic: dict(zip(names, map(float, totals), strict=True)) for topic, totals in self.topics.items()}
+
+
+def _share(total: float, parts: int) -> float:
+    return total / parts if parts else 0.0

@@ -1,0 +1,185 @@
+"""From values to bytes and back: bytes, text, JSON, Avro, and anything that can be called.
+
+A serializer is an object with `serialize(topic, value)`, or a function of the value; a deserializer one with
+`deserialize(topic, data)`, or a function of the bytes. None stays None in both directions: it is a record without a
+value (or key), and no serializer is asked.
+
+    Producer(value_serializer="json", key_serializer=str.encode)
+    Consumer(value_deserializer=JsonDeserializer())
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from ottla.errors import ConfigError, OttlaError
+from ottla.runtime.plugins import instance
+
+Serialize = Callable[[str, Any], bytes | None]
+Deserialize = Callable[[str, bytes], Any]
+
+
+class SerializationError(OttlaError):
+    """A value could not be turned into bytes, or bytes not into a value."""
+
+
+@runtime_checkable
+class Serializer(Protocol):
+    """Makes bytes of the keys or values of a topic."""
+
+    def serialize(self, topic: str, value: Any) -> bytes | None: ...
+
+
+@runtime_checkable
+class Deserializer(Protocol):
+    """Makes keys or values of bytes."""
+
+    def deserialize(self, topic: str, data: bytes) -> Any: ...
+
+
+class BytesSerializer:
+    """Bytes as they are; also what has a buffer: bytearray, memoryview.
+
+    >>> BytesSerializer().serialize("topic", bytearray(b"abc"))
+    b'abc'
+    """
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise SerializationError(
+            f"bytes are needed, not {type(value).__name__}: encode it, or set key_serializer or value_serializer "
+            '("string" for text, "json" for what JSON knows)'
+        )
+
+
+class BytesDeserializer:
+    def deserialize(self, topic: str, data: bytes) -> bytes:
+        return data
+
+
+class StringSerializer:
+    """Text in an encoding.
+
+    >>> StringSerializer().serialize("topic", "é")
+    b'\\xc3\\xa9'
+    """
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self.encoding = encoding
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        if not isinstance(value, str):
+            raise SerializationError(f"the string serializer takes str, not {type(value).__name__}")
+        return value.encode(self.encoding)
+
+
+class StringDeserializer:
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self.encoding = encoding
+
+    def deserialize(self, topic: str, data: bytes) -> str:
+        return data.decode(self.encoding)
+
+
+class JsonSerializer:
+    """JSON without blanks, in UTF-8. Keys with equal content give equal bytes: names are sorted.
+
+    >>> JsonSerializer().serialize("topic", {"b": 1, "a": [True, None]})
+    b'{"a":[true,null],"b":1}'
+    """
+
+    def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
+        self._encoder = json.JSONEncoder(
+            separators=(",", ":"), sort_keys=True, ensure_ascii=False, default=default, check_circular=True
+        )
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        return self._encoder.encode(value).encode()
+
+
+class JsonDeserializer:
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return json.loads(data)
+
+
+class AvroSerializer:
+    """Avro's binary form after a schema, without a container or a registry (needs ``pip install ottla[avro]``)."""
+
+    def __init__(self, schema: Mapping[str, Any] | str) -> None:
+        self._fastavro = _fastavro()
+        self._schema = self._fastavro.parse_schema(_schema(schema))
+
+    def serialize(self, topic: str, value: Any) -> bytes:
+        out = io.BytesIO()
+        self._fastavro.schemaless_writer(out, self._schema, value)
+        return out.getvalue()
+
+
+class AvroDeserializer:
+    """The reverse; with `reader_schema` Avro's rules make one schema of the other."""
+
+    def __init__(self, schema: Mapping[str, Any] | str, reader_schema: Mapping[str, Any] | str | None = None) -> None:
+        self._fastavro = _fastavro()
+        self._schema = self._fastavro.parse_schema(_schema(schema))
+        self._reader = None if reader_schema is None else self._fastavro.parse_schema(_schema(reader_schema))
+
+    def deserialize(self, topic: str, data: bytes) -> Any:
+        return self._fastavro.schemaless_reader(io.BytesIO(data), self._schema, self._reader)
+
+
+def _schema(schema: Mapping[str, Any] | str) -> Any:
+    return json.loads(schema) if isinstance(schema, str) else dict(schema)
+
+
+def _fastavro() -> Any:
+    try:
+        return importlib.import_module("fastavro")
+    except ImportError:
+        raise OttlaError("Avro needs fastavro: pip install 'ottla[avro]'") from None
+
+
+_SERIALIZERS: dict[str, type] = {"bytes": BytesSerializer, "string": StringSerializer, "json": JsonSerializer}
+_DESERIALIZERS: dict[str, type] = {
+    "bytes": BytesDeserializer,
+    "string": StringDeserializer,
+    "json": JsonDeserializer,
+}
+
+
+def serializer(value: Any, name: str) -> Serialize | None:
+    """What a configuration gives for `key.serializer` or `value.serializer`; None for bytes as they are."""
+    found = _found(value, name, _SERIALIZERS)
+    if found is None or isinstance(found, BytesSerializer):
+        return None
+    if isinstance(found, Serializer):
+        return found.serialize
+    if callable(found):
+        return lambda _, value: found(value)
+    raise ConfigError(f"{name}: {found!r} is neither a Serializer nor a function.")
+
+
+def deserializer(value: Any, name: str) -> Deserialize | None:
+    """The same for `key.deserializer` and `value.deserializer`."""
+    found = _found(value, name, _DESERIALIZERS)
+    if found is None or isinstance(found, BytesDeserializer):
+        return None
+    if isinstance(found, Deserializer):
+        return found.deserialize
+    if callable(found):
+        return lambda _, data: found(data)
+    raise ConfigError(f"{name}: {found!r} is neither a Deserializer nor a function.")
+
+
+def _found(value: Any, name: str, known: Mapping[str, type]) -> Any:
+    if isinstance(value, str) and value.lower() in known:
+        return known[value.lower()]()
+    if isinstance(value, type) and not hasattr(value, "serialize") and not hasattr(value, "deserialize"):
+        return value  # a class that makes something of its argument, such as str or a dataclass
+    return instance(value, name)

@@ -1,0 +1,136 @@
+"""One batch of a producer: the records of one partition, their way from open to acknowledged, and how it is sealed.
+
+    open ──close──> queued ──drain──> in flight ──> done
+                      ^                  │
+                      └── again ─────────┘   (a passing error; a batch that is too large is split instead)
+
+Memory, order and retries are decided elsewhere: a batch only remembers.
+"""
+
+from __future__ import annotations
+
+from ottla.producing.values import NO_OFFSET, RecordMetadata
+from ottla.records.buffers import Buffer
+from ottla.records.builder import BatchBuilder, RecordFuture
+from ottla.records.codec import decode_batch
+from ottla.records.compression import Compression, compress
+from ottla.records.header import (
+    BATCH_OVERHEAD,
+    CRC,
+    CRC_AT,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc_of,
+)
+from ottla.records.values import Record
+from ottla.types import NO_PRODUCER_ID, Millis, TopicPartition
+
+NO_SEQUENCE = -1
+NO_EPOCH = -1
+MAX_SEQUENCE = 2**31 - 1
+
+
+def is_before(sequence: int, other: int) -> bool:
+    """Whether a sequence number is earlier than another, which may have begun again at 0 since.
+
+    >>> is_before(3, 5), is_before(MAX_SEQUENCE, 2), is_before(2, 2)
+    (True, True, False)
+    """
+    return 0 < (other - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
+
+
+class Batch(BatchBuilder):
+    """A batch in the producer. How its futures wait is added in the shell (`ottla.clients.producer_batches`)."""
+
+    def __init__(self, topic_partition: TopicPartition, buffer: bytearray, *, memory: int, now: Millis) -> None:
+        super().__init__(buffer)
+        self.topic_partition = topic_partition
+        self.memory = memory
+        """What it holds of buffer.memory."""
+        self.created: Millis = now
+        self.drained: Millis = now
+        self.attempts = 0
+        """How often it came back to be sent again."""
+        self.retry_at: Millis = now
+        self.was_sent = False
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self.sequence_reset = False
+        """Its sequence was numbered anew after it had been sent."""
+        self.transactional = False
+        self._sealed: Buffer | None = None
+        self._payload: Buffer | None = None
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        return NO_SEQUENCE if not self.has_sequence else (self.base_sequence + self.count - 1) & MAX_SEQUENCE
+
+    def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Give it the numbers by which a broker knows it again."""
+        self.sequence_reset = self.has_sequence
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self._sealed = None
+
+    def age(self, *, now: Millis) -> Millis:
+        return now - self.created
+
+    def sealed(self, codec: Compression, level: int | None) -> Buffer:
+        """The bytes for the wire: header, CRC and compressed records. They are valid until the buffer is released."""
+        if self._sealed is None:
+            self.close()
+            self._sealed = self._seal(codec, level)
+        return self._sealed
+
+    def _seal(self, codec: Compression, level: int | None) -> Buffer:
+        if self.buffer is None:
+            raise ValueError("the buffer of the batch is gone")
+        output, size = self.buffer, self.size
+        if codec is not Compression.NONE:
+            if self._payload is None:
+                self._payload = compress(codec, memoryview(output)[BATCH_OVERHEAD:size], level)
+            output = bytearray(BATCH_OVERHEAD) + self._payload
+            size = len(output)
+        header = BatchHeader(
+            0,
+            size - LOG_OVERHEAD,
+            -1,
+            MAGIC,
+            0,
+            codec | (TRANSACTIONAL if self.transactional else 0),
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        )
+        HEADER.pack_into(output, 0, *header)
+        CRC.pack_into(output, CRC_AT, crc_of(output, 0, size))
+        return memoryview(output)[:size]
+
+    def records(self) -> list[Record]:
+        """The records again, numbered from 0."""
+        return decode_batch(self._seal(Compression.NONE, None))
+
+    def release(self) -> bytearray | None:
+        self._sealed = self._payload = None
+        return super().release()
+
+    def metadata(self, index: int, future: RecordFuture) -> RecordMetadata:
+        offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index
+        timestamp = future.timestamp if self.log_append_time < 0 else self.log_append_time
+        topic, partition = self.topic_partition.topic, self.topic_partition.partition
+        return RecordMetadata(topic, partition, offset, timestamp, future.key_size, future.value_size)
+
+    def __repr__(self) -> str:
+        state = "done" if self.done else "closed" if self.closed else "open"
+        return f"<Batch {self.topic_partition} {self.count} records, {state}, sequence {self.base_sequence}>"

@@ -1,0 +1,222 @@
+"""Idempotence: producer id, epoch and sequence numbers, by which a broker drops what it has and refuses what has a gap.
+
+A partition numbers its records from 0 in each epoch. What was sent keeps its numbers through retries, and goes again
+in their order. When a broker shows that the numbers no longer fit (it lost them, or a batch was given up whose fate
+nobody knows), the epoch is raised and the batches in flight are numbered from 0 again.
+
+These are the rules of Kafka's TransactionManager for a producer without transactions. Transactions come on top: their
+states, and batches that keep the epoch when one fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla.errors import KafkaError, OutOfOrderSequenceNumber, UnknownProducerId
+from ottla.producing.batch import MAX_SEQUENCE, NO_SEQUENCE, Batch, is_before
+from ottla.types import NO_PRODUCER_ID, TopicPartition
+
+MAX_EPOCH = 2**15 - 1
+_NOTHING_ACKED = -1
+
+
+@dataclass(slots=True)
+class _Entry:
+    """The numbers of one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    next_sequence: int = 0
+    last_acked_sequence: int = _NOTHING_ACKED
+    last_acked_offset: int = -1
+    in_flight: list[Batch] = field(default_factory=list)
+    """In the order of their sequence numbers: sent, or waiting to be sent again."""
+    unresolved: bool = False
+    """A batch was given up after it was sent: nobody knows whether it was written."""
+    first_unresolved: int = NO_SEQUENCE
+    gap: int = NO_SEQUENCE
+    """The first number that the broker surely does not have, while another epoch is due."""
+
+
+class Idempotence:
+    """The producer id and the sequence numbers of all partitions."""
+
+    def __init__(self) -> None:
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = -1
+        self._entries: dict[TopicPartition, _Entry] = {}
+        self._to_renumber: set[TopicPartition] = set()
+        self._unresolved: set[TopicPartition] = set()
+        self._bump = False
+
+    @property
+    def identified(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    def identify(self, producer_id: int, producer_epoch: int) -> None:
+        """Take what InitProducerId gave."""
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+
+    # Before a batch is sent.
+
+    def must_wait(self, batch: Batch) -> bool:
+        """Whether the first batch in the queue of a partition may not be sent yet."""
+        if not self.identified:
+            return True
+        entry = self._entries.get(batch.topic_partition)
+        if entry is None:
+            return False
+        if not batch.has_sequence:
+            stale = (entry.producer_id, entry.producer_epoch) != (self.producer_id, self.producer_epoch)
+            return entry.unresolved or bool(entry.in_flight and stale)
+        return bool(entry.in_flight) and entry.in_flight[0].base_sequence != batch.base_sequence
+
+    def sending(self, batch: Batch) -> None:
+        """Number a batch that goes out for the first time."""
+        if batch.has_sequence:
+            return
+        entry = self._entry(batch.topic_partition)
+        if (entry.producer_id, entry.producer_epoch) != (self.producer_id, self.producer_epoch):
+            self._begin(entry)
+        batch.number(entry.producer_id, entry.producer_epoch, entry.next_sequence)
+        batch.sequence_reset = False
+        entry.next_sequence = (entry.next_sequence + batch.count) & MAX_SEQUENCE
+        entry.in_flight.append(batch)
+
+    def _entry(self, key: TopicPartition) -> _Entry:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry(self.producer_id, self.producer_epoch)
+        return entry
+
+    # After a batch was sent.
+
+    def completed(self, batch: Batch, last_offset: int) -> None:
+        entry = self._entries.get(batch.topic_partition)
+        if entry is None or not self._is_of(batch, entry):
+            self._forget(batch)
+            return
+        acked = entry.last_acked_sequence
+        if acked == _NOTHING_ACKED or is_before(acked, batch.last_sequence):
+            entry.last_acked_sequence = batch.last_sequence
+        entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
+        self._forget(batch)
+
+    def failed(self, batch: Batch, error: Exception, *, fate_known: bool) -> None:
+        """A batch was given up. When it was surely not written, its numbers leave a gap: begin again with an epoch."""
+        entry = self._entries.get(batch.topic_partition)
+        self._forget(batch)
+        if entry is None or not batch.has_sequence or not self._is_of(batch, entry):
+            return
+        if not fate_known:
+            entry.unresolved = True
+            self._unresolved.add(batch.topic_partition)
+            entry.first_unresolved = (batch.last_sequence + 1) & MAX_SEQUENCE
+        elif self._is_current(batch) or isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId):
+            self._request_bump(entry, batch)
+
+    def split(self, batch: Batch, parts: list[Batch]) -> None:
+        """The parts take over the numbers of the whole."""
+        if not batch.has_sequence:
+            return
+        sequence = batch.base_sequence
+        for part in parts:
+            part.number(batch.producer_id, batch.producer_epoch, sequence)
+            sequence = (sequence + part.count) & MAX_SEQUENCE
+        in_flight = self._entry(batch.topic_partition).in_flight
+        place = in_flight.index(batch)
+        in_flight[place : place + 1] = parts
+
+    def can_retry(self, batch: Batch, error: KafkaError, log_start_offset: int) -> bool:
+        """Whether sending it again could help; remembers when it needs another epoch for that."""
+        if not batch.has_sequence:
+            return error.retriable
+        entry = self._entry(batch.topic_partition)
+        if isinstance(error, UnknownProducerId):
+            return self._can_retry_unknown(batch, entry, log_start_offset)
+        if isinstance(error, OutOfOrderSequenceNumber):
+            return self._can_retry_out_of_order(batch, entry)
+        return error.retriable
+
+    def _can_retry_unknown(self, batch: Batch, entry: _Entry, log_start_offset: int) -> bool:
+        """The broker forgot the producer. Without the log start offset, or with numbers that are new already, the next
+        answer tells more; otherwise only another epoch helps."""
+        told = log_start_offset >= 0 and not batch.sequence_reset
+        if told and (entry.last_acked_offset < log_start_offset or self._is_current(batch)):
+            self._request_bump(entry, batch)
+        return True
+
+    def _can_retry_out_of_order(self, batch: Batch, entry: _Entry) -> bool:
+        """A batch that is not the next one only came too early. If it is, numbers are missing: another epoch."""
+        if not entry.unresolved and (batch.sequence_reset or not self._is_next(entry, batch.base_sequence)):
+            return True
+        if not entry.unresolved or batch.base_sequence == entry.first_unresolved:
+            self._request_bump(entry, batch)
+        return True
+
+    def _is_next(self, entry: _Entry, sequence: int) -> bool:
+        return sequence == (entry.last_acked_sequence + 1) & MAX_SEQUENCE
+
+    def _is_current(self, batch: Batch) -> bool:
+        return (batch.producer_id, batch.producer_epoch) == (self.producer_id, self.producer_epoch)
+
+    def _is_of(self, batch: Batch, entry: _Entry) -> bool:
+        return (batch.producer_id, batch.producer_epoch) == (entry.producer_id, entry.producer_epoch)
+
+    def _forget(self, batch: Batch) -> None:
+        entry = self._entries.get(batch.topic_partition)
+        if entry is not None and batch in entry.in_flight:
+            entry.in_flight.remove(batch)
+
+    # Epochs.
+
+    def _request_bump(self, entry: _Entry, batch: Batch) -> None:
+        self._bump = True
+        self._to_renumber.add(batch.topic_partition)
+        if entry.gap == NO_SEQUENCE or is_before(batch.base_sequence, entry.gap):
+            entry.gap = batch.base_sequence
+
+    def settle(self) -> None:
+        """Resolve what can be resolved, and raise the epoch if that is due. To be called before batches are drained."""
+        for key in list(self._unresolved):
+            self._resolve(key, self._entries[key])
+        if self._bump and self.identified:
+            self._bump = False
+            if self.producer_epoch == MAX_EPOCH:
+                # A producer id has so many epochs: a new one has to be fetched first.
+                self.producer_id = NO_PRODUCER_ID
+            else:
+                self.producer_epoch += 1
+        if self._to_renumber and self.identified:
+            self._renumber_waiting()
+
+    def _resolve(self, key: TopicPartition, entry: _Entry) -> None:
+        """Once nothing is in flight any more, the last acknowledged number tells whether the lost batch was written."""
+        if entry.in_flight:
+            return
+        self._unresolved.discard(key)
+        if entry.unresolved:
+            entry.unresolved = False
+            if not self._is_next(entry, entry.next_sequence):
+                self._bump = True
+                self._to_renumber.add(key)
+
+    def _renumber_waiting(self) -> None:
+        for key in list(self._to_renumber):
+            entry = self._entry(key)
+            # What lies before the gap may have been written without our knowing: it goes again as it was.
+            if not any(is_before(batch.base_sequence, entry.gap) for batch in self._numbered(entry)):
+                self._to_renumber.discard(key)
+                self._begin(entry)
+
+    def _numbered(self, entry: _Entry) -> list[Batch]:
+        return entry.in_flight if entry.gap != NO_SEQUENCE else []
+
+    def _begin(self, entry: _Entry) -> None:
+        """Number what is in flight from 0, in the present epoch."""
+        entry.producer_id, entry.producer_epoch = self.producer_id, self.producer_epoch
+        entry.next_sequence, entry.last_acked_sequence = 0, _NOTHING_ACKED
+        entry.unresolved, entry.first_unresolved, entry.gap = False, NO_SEQUENCE, NO_SEQUENCE
+        for batch in entry.in_flight:
+            batch.number(entry.producer_id, entry.producer_epoch, entry.next_sequence)
+            entry.next_sequence = (entry.next_sequence + batch.count) & MAX_SEQUENCE

@@ -1,0 +1,268 @@
+"""What to send next, and what an answer means. The shell does what a `Plan` says and comes back with what happened.
+
+    poll ──> Plan: requests, brokers to connect to, topics to ask about, batches that are too old, when to come again
+    answered, lost ──> batches that are finished; the others wait in their queues to go again
+
+A request goes to one broker, with at most one batch a partition; a broker has at most
+max.in.flight.requests.per.connection of them. With one in flight a partition is muted until its batch is answered; with
+more, the sequence numbers of idempotence keep the order. Without either, a retry may overtake, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+
+from ottla.errors import (
+    DuplicateSequenceNumber,
+    KafkaError,
+    MessageTooLarge,
+    NetworkException,
+    RecordListTooLarge,
+    StaleMetadataError,
+    UnknownServerError,
+)
+from ottla.producing.accumulator import Accumulator
+from ottla.producing.batch import Batch
+from ottla.producing.errors import DeliveryTimeout
+from ottla.producing.idempotence import Idempotence
+from ottla.producing.values import NO_OFFSET, PartitionResult, View
+from ottla.types import BrokerId, Millis, TopicPartition
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One produce request."""
+
+    node: BrokerId
+    batches: list[Batch]
+    sent: Millis
+
+
+@dataclass(slots=True)
+class Finished:
+    """A batch and its outcome, which its futures are to be told."""
+
+    batch: Batch
+    error: Exception | None = None
+    base_offset: int = NO_OFFSET
+    log_append_time: Millis = -1
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the shell is to do."""
+
+    requests: list[Request] = field(default_factory=list)
+    finished: list[Finished] = field(default_factory=list)
+    connect: set[BrokerId] = field(default_factory=set)
+    refresh: set[str] = field(default_factory=set)
+    identify: bool = False
+    """A producer id is needed."""
+    wait: Millis | None = None
+    """When to come again even if nothing happens."""
+
+
+class Sender:
+    """The machine between the accumulator and the brokers."""
+
+    def __init__(
+        self,
+        accumulator: Accumulator,
+        *,
+        idempotence: Idempotence | None,
+        retries: int,
+        max_in_flight: int,
+        max_request_size: int,
+        availability_timeout_ms: Millis = 0,
+    ) -> None:
+        self.accumulator = accumulator
+        self.idempotence = idempotence
+        self.retries = retries
+        self.max_in_flight = max_in_flight
+        self.max_request_size = max_request_size
+        self.availability_timeout_ms = availability_timeout_ms
+        self.fatal: KafkaError | None = None
+        self.retried = 0
+        self._in_flight: dict[BrokerId, list[Request]] = {}
+        self._stale: set[str] = set()
+        self._stuck_since: dict[BrokerId, Millis] = {}
+
+    @property
+    def requests_in_flight(self) -> int:
+        return sum(map(len, self._in_flight.values()))
+
+    def poll(self, view: View, connected: Container[BrokerId], *, now: Millis) -> Plan:
+        """What is to be done now."""
+        plan = Plan()
+        self._expire(plan, now=now)
+        if self.fatal is not None:
+            self._give_up(plan, self.fatal)
+        if self.idempotence is not None:
+            self.idempotence.settle()
+        ready = self.accumulator.ready(view, now=now)
+        if self.idempotence is not None and not self.idempotence.identified:
+            plan.identify = True
+        else:
+            for node in ready.nodes:
+                self._send_to(node, plan, view, connected, now=now)
+        plan.refresh = ready.leaderless | self._stale
+        self._stale = set()
+        expiry = self.accumulator.next_expiry(now=now)
+        plan.wait = min((wait for wait in (ready.wait, expiry) if wait is not None), default=None)
+        return plan
+
+    def _send_to(self, node: BrokerId, plan: Plan, view: View, connected: Container[BrokerId], *, now: Millis) -> None:
+        if node not in connected:
+            plan.connect.add(node)
+            self._stuck_since.setdefault(node, now)
+            return
+        in_flight = self._in_flight.setdefault(node, [])
+        while len(in_flight) < self.max_in_flight:
+            batches = self.accumulator.drain(node, view, self.max_request_size, self._must_wait, now=now)
+            if not batches:
+                break
+            self._stuck_since.pop(node, None)
+            request = Request(node, batches, now)
+            in_flight.append(request)
+            plan.requests.append(request)
+            self._note_sent(batches)
+            if not self.accumulator.has_full(batches):
+                return
+        else:
+            self._stuck_since.setdefault(node, now)
+
+    def _must_wait(self, batch: Batch) -> bool:
+        return self.idempotence is not None and self.idempotence.must_wait(batch)
+
+    def _note_sent(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            batch.was_sent = True
+            if self.idempotence is not None:
+                self.idempotence.sending(batch)
+            if self.max_in_flight == 1:
+                self.accumulator.mute(batch.topic_partition)
+
+    def stuck(self, node: BrokerId, *, now: Millis) -> bool:
+        """Whether a broker has taken nothing for so long that others should rather be used."""
+        since = self._stuck_since.get(node)
+        return bool(self.availability_timeout_ms) and since is not None and now - since > self.availability_timeout_ms
+
+    # Answers.
+
+    def answered(
+        self, request: Request, results: Mapping[TopicPartition, PartitionResult], *, now: Millis
+    ) -> list[Finished]:
+        """Take the answer to a request; the batches that have their outcome now."""
+        self._landed(request)
+        finished: list[Finished] = []
+        for batch in request.batches:
+            result = results.get(batch.topic_partition, _NO_ANSWER)
+            outcome = self._outcome(batch, result, now=now)
+            if outcome is not None:
+                finished.append(self._finish(outcome))
+        return finished
+
+    def lost(self, request: Request, error: KafkaError, *, now: Millis) -> list[Finished]:
+        """The connection broke or the answer did not come: nobody knows what became of the request."""
+        result = PartitionResult(error)
+        return self.answered(request, {batch.topic_partition: result for batch in request.batches}, now=now)
+
+    def unanswered(self, request: Request, *, now: Millis) -> list[Finished]:
+        """A request with acks=0 is done when it is sent."""
+        result = PartitionResult()
+        return self.answered(request, {batch.topic_partition: result for batch in request.batches}, now=now)
+
+    def _landed(self, request: Request) -> None:
+        in_flight = self._in_flight.get(request.node, [])
+        if request in in_flight:
+            in_flight.remove(request)
+        if self.max_in_flight == 1:
+            for batch in request.batches:
+                self.accumulator.unmute(batch.topic_partition)
+
+    def _outcome(self, batch: Batch, result: PartitionResult, *, now: Millis) -> Finished | None:
+        error = result.error
+        if error is None or isinstance(error, DuplicateSequenceNumber):
+            # A duplicate was written long ago; only its offset is not known any more.
+            base_offset = result.base_offset if error is None else NO_OFFSET
+            if self.idempotence is not None:
+                self.idempotence.completed(batch, base_offset + batch.count - 1 if base_offset >= 0 else -1)
+            return None if batch.done else Finished(batch, None, base_offset, result.log_append_time)
+        if isinstance(error, StaleMetadataError | NetworkException):
+            self._stale.add(batch.topic_partition.topic)
+        if batch.done:
+            return None
+        if isinstance(error, MessageTooLarge | RecordListTooLarge) and batch.count > 1:
+            self._split(batch, now=now)
+            return None
+        if self._can_retry(batch, error, result.log_start_offset, now=now):
+            self.retried += batch.count
+            self.accumulator.again(batch, now=now)
+            return None
+        return self._failed(batch, _told(error, batch), fate_known=not isinstance(error, NetworkException))
+
+    def _can_retry(self, batch: Batch, error: KafkaError, log_start_offset: int, *, now: Millis) -> bool:
+        if batch.attempts >= self.retries or batch.age(now=now) >= self.accumulator.delivery_timeout_ms:
+            return False
+        if self.idempotence is None:
+            return error.retriable
+        return self.idempotence.can_retry(batch, error, log_start_offset)
+
+    def _failed(self, batch: Batch, error: Exception, *, fate_known: bool) -> Finished:
+        if self.idempotence is not None:
+            self.idempotence.failed(batch, error, fate_known=fate_known)
+        return Finished(batch, error)
+
+    def _finish(self, outcome: Finished) -> Finished:
+        self.accumulator.finished(outcome.batch)
+        return outcome
+
+    def _split(self, batch: Batch, *, now: Millis) -> None:
+        """Two halves, which go at once and keep the numbers; they are split again if that is not enough."""
+        records = batch.records()
+        middle = len(records) // 2
+        parts = [self.accumulator.rebuilt(batch, half) for half in (records[:middle], records[middle:])]
+        if self.idempotence is not None:
+            self.idempotence.split(batch, parts)
+        batch.split(parts)
+        self.accumulator.replace(batch, parts)
+
+    # Giving up.
+
+    def _expire(self, plan: Plan, *, now: Millis) -> None:
+        for batch in self.accumulator.expired(now=now):
+            error = DeliveryTimeout(
+                f"{batch.count} record(s) for {batch.topic_partition} were not acknowledged within "
+                f"{self.accumulator.delivery_timeout_ms / 1000:g} s ({_how_far(batch)}): is its broker running? "
+                "delivery.timeout.ms sets this time"
+            )
+            plan.finished.append(self._finish(self._failed(batch, error, fate_known=not batch.was_sent)))
+
+    def _give_up(self, plan: Plan, error: KafkaError) -> None:
+        for batch in self.accumulator.drop_all():
+            plan.finished.append(self._finish(Finished(batch, error)))
+
+    def abandon(self, error: Exception) -> list[Finished]:
+        """The producer is closed and waits no longer: everything fails, what is in flight too."""
+        self.accumulator.drop_all()
+        return [self._finish(Finished(batch, error)) for batch in list(self.accumulator.incomplete)]
+
+
+_NO_ANSWER = PartitionResult(UnknownServerError("the broker left the partition out of its answer"))
+
+
+def _how_far(batch: Batch) -> str:
+    if not batch.was_sent:
+        return "they were never sent"
+    return f"sent {batch.attempts + 1} time(s)"
+
+
+def _told(error: KafkaError, batch: Batch) -> KafkaError:
+    """The error with the partition in its message, and what to change."""
+    if isinstance(error, MessageTooLarge | RecordListTooLarge):
+        return type(error)(
+            f"a record of about {batch.size:,} bytes is larger than topic {batch.topic_partition.topic} accepts: raise "
+            "max.message.bytes of the topic, or compress"
+        )
+    return type(error)(f"partition {batch.topic_partition}: {error}")

@@ -1,0 +1,67 @@
+"""The values that a producer takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ottla.errors import KafkaError
+from ottla.types import BrokerId, Millis, TopicPartition
+
+NO_OFFSET = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record lies now.
+
+    >>> RecordMetadata("orders", 2, 41, 1_700_000_000_000, 3, 120).topic_partition
+    TopicPartition(topic='orders', partition=2)
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 with acks=0, where the broker does not say, and for a record that the broker had already."""
+    timestamp: Millis
+    """The record's own, or the broker's for a topic with log append time."""
+    serialized_key_size: int
+    """-1 without a key."""
+    serialized_value_size: int
+    """-1 without a value."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offset(self) -> bool:
+        return self.offset != NO_OFFSET
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record as it was given to `send`: what interceptors see and may replace (`dataclasses.replace`)."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    timestamp: Millis | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the sender knows of the cluster: who leads which partition. A new picture is a new object."""
+
+    leaders: Mapping[TopicPartition, BrokerId] = field(default_factory=dict)
+
+
+class PartitionResult(NamedTuple):
+    """What a broker answered for one partition of a produce request."""
+
+    error: KafkaError | None = None
+    base_offset: int = NO_OFFSET
+    log_append_time: Millis = -1
+    log_start_offset: int = -1

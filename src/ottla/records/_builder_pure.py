@@ -1,0 +1,335 @@
+"""What a producer does for every record, in Python: the twin that says what `_builder` must do, and serves without it.
+
+    BatchBuilder   a batch that grows: records are written straight into its buffer, behind room for the header
+    RecordFuture   what becomes of one record: its batch and its index in it, nothing more until somebody waits
+    Lanes          the open batches of one topic, by partition
+    FastSend       `send` for the common case: find the open batch, append, return the future
+
+The twin in C appends without a lock, because nothing interrupts it; here every send takes the slow path, which has
+one. How to wait, and what metadata is, are methods that a subclass of the builder gives. Change both twins
+together: a property test holds them equal.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from ottla.records import _problems
+from ottla.records._pure import _fits, _header_parts, _refuse, _write_part, _write_varint
+from ottla.records.buffers import Buffer
+from ottla.records.header import BATCH_OVERHEAD
+from ottla.records.values import Headers
+
+_NO_ROOM = -1
+_INT32_MAX = 2**31 - 1
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+Watcher = Callable[["RecordFuture"], object]
+Callback = Callable[[Any, Any], object]
+
+
+class BatchBuilder:
+    """A batch that grows in a buffer of fixed size until it is closed, and then has an outcome."""
+
+    def __init__(self, buffer: bytearray) -> None:
+        if len(buffer) < BATCH_OVERHEAD:
+            raise ValueError(f"a batch needs {BATCH_OVERHEAD} bytes for its header")
+        self.buffer: bytearray | None = buffer
+        self.size = BATCH_OVERHEAD
+        self.count = 0
+        self.base_timestamp = self.max_timestamp = -1
+        self.closed = False
+        self.done = False
+        self.base_offset = self.log_append_time = -1
+        self.error: Exception | None = None
+        self.parts: list[tuple[int, BatchBuilder]] | None = None
+        self._callbacks: list[tuple[RecordFuture, Callback]] = []
+        self._watchers: list[tuple[RecordFuture, Watcher]] = []
+
+    def close(self) -> None:
+        """No record comes in any more."""
+        self.closed = True
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+        """The index of the record, or -1 if the batch is closed or has no room for it."""
+        delta = timestamp - self.base_timestamp if self.count else 0
+        if not (_fits(timestamp) and _fits(delta)):
+            _refuse(self.count, _problems.timestamp_refusal(timestamp))
+        parts = _header_parts(headers, self.count)
+        record = bytearray(1)
+        _write_varint(record, delta)
+        _write_varint(record, self.count)
+        body = bytearray()
+        _write_varint(body, len(parts) // 2)
+        for part in parts:
+            _write_part(body, part, self.count, "header value")
+        _write_part(record, key, self.count, "key")
+        _write_part(record, value, self.count, "value")
+        record += body
+        framed = bytearray()
+        _write_varint(framed, len(record))
+        return self._put(timestamp, framed + record)
+
+    def _put(self, timestamp: int, record: bytearray) -> int:
+        if self.closed or self.buffer is None or self.size + len(record) > len(self.buffer):
+            return _NO_ROOM
+        self.buffer[self.size : self.size + len(record)] = record
+        self.size += len(record)
+        if self.count == 0:
+            self.base_timestamp = self.max_timestamp = timestamp
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        self.count += 1
+        return self.count - 1
+
+    def fill(self, payload: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> None:
+        """Take records that are encoded already, and close."""
+        size = len(memoryview(payload))
+        if self.count or self.closed or self.buffer is None:
+            raise ValueError("only a new batch can be filled")
+        if count < 1 or BATCH_OVERHEAD + size > len(self.buffer):
+            raise ValueError(f"{count} records of {size} bytes do not fill a batch of {len(self.buffer)}")
+        self.buffer[BATCH_OVERHEAD : BATCH_OVERHEAD + size] = payload
+        self.size = BATCH_OVERHEAD + size
+        self.count = count
+        self.base_timestamp, self.max_timestamp = base_timestamp, max_timestamp
+        self.closed = True
+
+    def watch(self, future: RecordFuture, watcher: Watcher) -> bool:
+        """Call `watcher` once the batch has an outcome; False if it has one already."""
+        if self.parts is not None:
+            return future.batch.locate(future.index)[0].watch(future, watcher)
+        return self._added(self._watchers, (future, watcher))
+
+    def call_back(self, future: RecordFuture, callback: Callback) -> bool:
+        """The same for what the user gave to `send`: callbacks come before everybody else."""
+        if self.parts is not None:
+            return future.batch.locate(future.index)[0].call_back(future, callback)
+        return self._added(self._callbacks, (future, callback))
+
+    def _added(self, entries: list[Any], entry: Any) -> bool:
+        entries.append(entry)
+        if self.done and entry in entries:
+            # Who finished the batch takes entries out one by one: what is still there may have been missed.
+            try:
+                entries.remove(entry)
+            except ValueError:
+                return True
+            return False
+        return True
+
+    def finish(
+        self, base_offset: int, log_append_time: int, error: Exception | None
+    ) -> tuple[list[tuple[RecordFuture, Callback]], list[tuple[RecordFuture, Watcher]]]:
+        """Give the batch its outcome, once; returns who is to be called, to be taken out one by one."""
+        if self.done or self.parts is not None:
+            return [], []
+        self.closed = True
+        self.base_offset, self.log_append_time, self.error = base_offset, log_append_time, error
+        self.done = True
+        return self._callbacks, self._watchers
+
+    def split(self, parts: Sequence[BatchBuilder]) -> None:
+        """From now on the records are in these builders, in their order."""
+        first, mapped = 0, []
+        for part in parts:
+            mapped.append((first, part))
+            first += part.count
+        if first != self.count:
+            raise ValueError(f"{self.count} records were split into {first}")
+        self.closed = True
+        self.parts = mapped
+        for future, callback in self._callbacks:
+            future.batch.locate(future.index)[0].call_back(future, callback)
+        for future, watcher in self._watchers:
+            future.batch.locate(future.index)[0].watch(future, watcher)
+
+    def locate(self, index: int) -> tuple[BatchBuilder, int]:
+        """Where a record is now, after all splits."""
+        builder = self
+        while builder.parts is not None:
+            first, part = next(entry for entry in reversed(builder.parts) if entry[0] <= index)
+            builder, index = part, index - first
+        return builder, index
+
+    def metadata(self, index: int, future: RecordFuture) -> Any:
+        """What the user gets for an acknowledged record."""
+        raise NotImplementedError
+
+    def wait(self, future: RecordFuture, timeout: float | None) -> None:
+        """Come back when the future is done; TimeoutError after so many seconds."""
+        raise NotImplementedError
+
+    async def wait_async(self, future: RecordFuture) -> Any:
+        """The result of the future, once it is there."""
+        raise NotImplementedError
+
+    def release(self) -> bytearray | None:
+        """Forget the buffer, which belongs to somebody else from now on."""
+        self.closed = True
+        buffer, self.buffer = self.buffer, None
+        return buffer
+
+
+class RecordFuture:
+    """What becomes of a record that was sent."""
+
+    __slots__ = ("batch", "index", "key_size", "timestamp", "value_size")
+
+    def __init__(self, batch: BatchBuilder, index: int, timestamp: int, key_size: int, value_size: int) -> None:
+        self.batch = batch
+        self.index = index
+        self.timestamp = timestamp
+        self.key_size = key_size
+        self.value_size = value_size
+
+    def done(self) -> bool:
+        """Whether the record was acknowledged or given up."""
+        return self.batch.locate(self.index)[0].done
+
+    def cancelled(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        """A record that was sent cannot be taken back: always False."""
+        return False
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The metadata of the record, once it is acknowledged; raises why it could not be written.
+
+        TimeoutError after `timeout` seconds, and the record may still be written later.
+        """
+        if not self.done():
+            self.batch.wait(self, timeout)
+        batch, index = self.batch.locate(self.index)
+        if batch.error is not None:
+            raise batch.error
+        return batch.metadata(index, self)
+
+    def get(self, timeout: float | None = None) -> Any:
+        """The same as `result`, as in Java and kafka-python."""
+        return self.result(timeout)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Why the record could not be written, or None if it was."""
+        if not self.done():
+            self.batch.wait(self, timeout)
+        return self.batch.locate(self.index)[0].error
+
+    def succeeded(self) -> bool:
+        return self.done() and self.batch.locate(self.index)[0].error is None
+
+    def failed(self) -> bool:
+        return self.done() and self.batch.locate(self.index)[0].error is not None
+
+    def add_done_callback(self, watcher: Watcher) -> None:
+        """Call `watcher(future)` once it is done, at once if it is already."""
+        if not self.batch.watch(self, watcher):
+            watcher(self)
+
+    def add_callback(self, callback: Callable[..., object], *args: object) -> RecordFuture:
+        """Call `callback(*args, metadata)` once the record is acknowledged, as in kafka-python."""
+        self.add_done_callback(lambda future: future.succeeded() and callback(*args, future.result()))
+        return self
+
+    def add_errback(self, errback: Callable[..., object], *args: object) -> RecordFuture:
+        """Call `errback(*args, error)` if the record could not be written."""
+        self.add_done_callback(lambda future: future.failed() and errback(*args, future.exception()))
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self.batch.wait_async(self).__await__()
+
+
+class Lanes:
+    """The open batches of a topic by partition, and the partition that records without a key stick to."""
+
+    def __init__(self, topic: str, partitions: int) -> None:
+        if partitions < 1:
+            raise ValueError("a topic has a partition at least")
+        self.topic = topic
+        self.partitions = partitions
+        self.sticky = -1
+        """-1: the slow path has to choose one."""
+        self.sticky_bytes = 0
+        """What was written to it since it was chosen."""
+        self.sticky_limit = 0
+        """Twice of this is never written to it."""
+        self._open: list[BatchBuilder | None] = [None] * partitions
+
+    def open(self, partition: int, builder: BatchBuilder | None) -> None:
+        """This is the batch that records of the partition go to from now on."""
+        if 0 <= partition < self.partitions:
+            self._open[partition] = builder
+
+    def opened(self, partition: int) -> BatchBuilder | None:
+        return self._open[partition] if 0 <= partition < self.partitions else None
+
+
+class FastSend:
+    """`send` in two ways; a subclass has the slow one."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, Lanes] = {}
+        self.fast = False
+        """Whether records may go in as they are: no interceptor, no serializer, no other partitioner, not closed."""
+        self.hash_keys = True
+
+    def attempt_send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Any = None,
+        callback: Callback | None = None,
+    ) -> RecordFuture | None:
+        """The future of a record that fits into an open batch; None if somebody has to take a closer look."""
+        return None
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Any = None,
+        callback: Callback | None = None,
+    ) -> RecordFuture:
+        """Queue a record and return its future at once."""
+        return self.send_slowly(topic, value, key, partition, timestamp, headers, callback)
+
+    def send_slowly(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Any,
+        callback: Callback | None,
+    ) -> RecordFuture:
+        raise NotImplementedError
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit hash of a key, unsigned.
+
+    >>> murmur2(b"21") == -973932308 & 0xFFFFFFFF
+    True
+    """
+    whole = len(data) & ~3
+    value = _SEED ^ len(data)
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        word = word * _MULTIPLIER & _MASK
+        word = (word ^ word >> 24) * _MULTIPLIER & _MASK
+        value = (value * _MULTIPLIER & _MASK) ^ word
+    if tail := data[whole:]:
+        value = (value ^ int.from_bytes(tail, "little")) * _MULTIPLIER & _MASK
+    value = (value ^ value >> 13) * _MULTIPLIER & _MASK
+    return value ^ value >> 15
