@@ -45,6 +45,10 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
     def check(self) -> None:
         """IllegalUse if a blocking call from here could not end."""
         if self._stopped:
