@@ -1,0 +1,78 @@
+"""Which batches of the bytes of a Fetch are read: whole and undamaged, no control batches, no aborted transactions.
+
+A control batch ends a transaction, and its one record says how: the key is version int16, type int16 (0 abort, 1
+commit). The list of aborted transactions of a Fetch says from which offset on the records of a producer belong to one,
+until its abort marker.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.records import BatchHeader, Buffer, CorruptBatch, decode_keys, scan
+
+_CONTROL_KEY = struct.Struct(">hh")
+_ABORT = 0
+
+
+class Aborted(NamedTuple):
+    """From `first_offset` on, what this producer wrote belongs to an aborted transaction."""
+
+    producer_id: int
+    first_offset: int
+
+
+class Readable(NamedTuple):
+    """The batches to read, by their places, and where to go on after all of the bytes."""
+
+    batches: list[tuple[int, BatchHeader]]
+    next_offset: int | None
+    """None when there is not one whole batch."""
+    problem: str | None
+    """Why nothing could be read of bytes that are there."""
+
+
+def readable(data: Buffer, aborted: Iterable[Aborted] | None, *, check_crcs: bool) -> Readable:
+    """What there is to read in the bytes of a Fetch, whose last batch may be cut off.
+
+    `aborted` is None when the consumer reads uncommitted records too. Damage behind the first batch waits for the fetch
+    that begins with it.
+    """
+    found = scan(data, 0, len(data), check_crc=check_crcs)
+    if not found.batches:
+        problem = found.problem
+        if problem is None and found.incomplete:
+            problem = "the first batch is cut off: it is larger than fetch.max.bytes and the broker did not send all"
+        return Readable([], None, problem)
+    next_offset = found.batches[-1][1].next_offset
+    if aborted is None:
+        return Readable([one for one in found.batches if not one[1].is_control], next_offset, None)
+    return Readable(_committed(data, found.batches, aborted), next_offset, None)
+
+
+def _committed(
+    data: Buffer, batches: list[tuple[int, BatchHeader]], aborted: Iterable[Aborted]
+) -> list[tuple[int, BatchHeader]]:
+    to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+    aborting: set[int] = set()
+    kept = []
+    for position, header in batches:
+        while to_come and to_come[-1].first_offset <= header.last_offset:
+            aborting.add(to_come.pop().producer_id)
+        if header.is_control:
+            if _is_abort(data, position):
+                aborting.discard(header.producer_id)
+        elif not header.is_transactional or header.producer_id not in aborting:
+            kept.append((position, header))
+    return kept
+
+
+def _is_abort(data: Buffer, position: int) -> bool:
+    try:
+        entries = decode_keys(data, position)
+    except CorruptBatch:
+        return False
+    key = entries[0][2] if entries else None
+    return key is not None and len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT

@@ -1,0 +1,245 @@
+"""What was fetched and not handed out yet, and the handing out: from bytes to records as they are asked for.
+
+`take` and `take_raw` may run on another thread than everything else of the consumer (the user's, in the blocking
+consumer), without locks: they only pop from the queue, and write `position`, `epoch` and `waiting` of a partition,
+which nobody else writes while its token is the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.consuming.positions import PartitionState, Positions
+from ottla.consuming.values import ConsumerRecord
+from ottla.errors import CorruptMessage, KafkaError
+from ottla.records import BatchHeader, CorruptBatch
+from ottla.records.buffers import Buffer as Bytes
+from ottla.records.consumed import decode_consumed, unpacked
+from ottla.types import TopicPartition
+
+Batches = list[tuple[int, BatchHeader]]
+
+
+class RawFetch(NamedTuple):
+    """Batches of one partition as they were fetched.
+
+    `batches` are the places in `data` of those to read, with their headers: control batches and aborted transactions
+    are left out. Records before `position` were read already (a batch is fetched whole), and `next_offset`
+    is where the partition goes on.
+    """
+
+    topic_partition: TopicPartition
+    data: Bytes
+    batches: Batches
+    position: int
+    next_offset: int
+    high_watermark: int | None
+
+
+class Completed:
+    """What one fetch brought of one partition: batches, or what there is to say instead."""
+
+    __slots__ = (
+        "_decoded",
+        "_index",
+        "_next",
+        "_unpacked",
+        "batches",
+        "data",
+        "error",
+        "next_offset",
+        "out_of_range",
+        "position",
+        "state",
+        "token",
+    )
+
+    def __init__(
+        self,
+        state: PartitionState,
+        position: int,
+        *,
+        data: Bytes = b"",
+        batches: Batches | None = None,
+        next_offset: int | None = None,
+        error: KafkaError | None = None,
+        out_of_range: bool = False,
+    ) -> None:
+        self.state = state
+        self.token = state.token
+        self.position = position
+        self.data = data
+        self.batches = batches or []
+        self.next_offset = position if next_offset is None else next_offset
+        self.error = error
+        self.out_of_range = out_of_range
+        self._next = 0
+        self._decoded: list[ConsumerRecord] = []
+        self._index = 0
+        self._unpacked: dict[int, Bytes] = {}
+
+    @property
+    def current(self) -> bool:
+        """Whether this is still what the partition goes on with."""
+        return self.state.token == self.token
+
+    @property
+    def compressed_bytes(self) -> int:
+        return sum(header.size for _, header in self.batches if header.attributes & 7)
+
+    def unpack(self) -> None:
+        """Decompress everything now; for a thread of its own. What is damaged is told when it is read."""
+        for place, header in self.batches:
+            try:
+                self._unpacked[place] = unpacked(self.data, place, header)
+            except CorruptBatch:
+                return
+
+    def read(self, limit: int) -> list[ConsumerRecord]:
+        """The next records, at most so many of them; an empty list at the end."""
+        while self._index >= len(self._decoded):
+            if self._next == len(self.batches):
+                self.position = self.next_offset
+                return []
+            self._decode()
+        start, end = self._index, self._index + limit
+        records = self._decoded[start:end] if start or end < len(self._decoded) else self._decoded
+        self._index = start + len(records)
+        self.position = records[-1].offset + 1
+        if self._index == len(self._decoded):
+            self.position = self.batches[self._next - 1][1].next_offset
+            if self._next == len(self.batches):
+                self.position = self.next_offset
+        return records
+
+    def _decode(self) -> None:
+        place, header = self.batches[self._next]
+        key = self.state.partition
+        try:
+            payload = self._unpacked.pop(place, None)
+            if payload is None:
+                payload = unpacked(self.data, place, header)
+            self._decoded = decode_consumed(payload, header, place, key.topic, key.partition, self.position)
+        except CorruptBatch as error:
+            raise CorruptMessage(
+                f"partition {key} at offset {self.position}: {error.reason}. Seek past it to go on without it"
+            ) from None
+        self._index = 0
+        self._next += 1
+        epoch = header.partition_leader_epoch
+        self.state.epoch = epoch if epoch >= 0 else None
+
+    @property
+    def at_end(self) -> bool:
+        return self._index >= len(self._decoded) and self._next == len(self.batches)
+
+    def rest(self) -> Batches:
+        """The batches that are not read to their ends."""
+        return self.batches[max(0, self._next - (self._index < len(self._decoded))) :]
+
+
+class Buffer:
+    """Completed fetches in the order in which they came."""
+
+    def __init__(self, positions: Positions, begun: Callable[[], None]) -> None:
+        self._positions = positions
+        self._begun = begun
+        """Called when a partition can be fetched again."""
+        self._queue: deque[Completed] = deque()
+        self._using: Completed | None = None
+
+    def add(self, completed: Completed) -> None:
+        self._queue.append(completed)
+
+    def __bool__(self) -> bool:
+        """Whether `take` may give something."""
+        return self._using is not None or bool(self._queue)
+
+    def clear(self) -> None:
+        self._using = None
+        self._queue.clear()
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` records, and the positions moved past them; raises what a fetch was refused with."""
+        taken: list[ConsumerRecord] = []
+        while len(taken) < limit:
+            one = self._current(raising=not taken)
+            if one is None:
+                break
+            try:
+                records = one.read(limit - len(taken))
+            except CorruptMessage:
+                if taken:
+                    break
+                raise
+            if not one.current:
+                continue
+            one.state.position = one.position
+            if one.at_end:
+                self._using = None
+            if not taken:
+                taken = records if records is not one._decoded else records[:]
+            else:
+                taken += records
+        return taken
+
+    def take_raw(self) -> list[RawFetch]:
+        """Everything that is buffered, undecoded, and the positions moved past it."""
+        taken: list[RawFetch] = []
+        while (one := self._current(raising=not taken)) is not None:
+            start, batches = one.position, one.rest()
+            self._using = None
+            one.state.position = one.next_offset
+            if batches:
+                epoch = batches[-1][1].partition_leader_epoch
+                one.state.epoch = epoch if epoch >= 0 else None
+                key = one.state.partition
+                taken.append(RawFetch(key, one.data, batches, start, one.next_offset, one.state.high_watermark))
+        return taken
+
+    def _current(self, *, raising: bool) -> Completed | None:
+        """What to read from: the one in use, else the next that can be used. Errors wait until they are first."""
+        one = self._using
+        if one is not None and one.current and not one.state.paused:
+            return one
+        if one is not None:
+            self._using = None
+            if one.current:
+                self._queue.appendleft(one)
+        return self._next(raising=raising)
+
+    def _next(self, *, raising: bool) -> Completed | None:
+        aside: list[Completed] = []
+        found = None
+        while self._queue:
+            one = self._queue.popleft()
+            if not one.current:
+                continue
+            if one.state.paused:
+                aside.append(one)
+            elif (one.error is not None or one.out_of_range) and not raising:
+                self._queue.appendleft(one)
+                break
+            else:
+                found = one
+                break
+        self._queue.extendleft(reversed(aside))
+        if found is None:
+            return None
+        return self._begin(found)
+
+    def _begin(self, one: Completed) -> Completed | None:
+        if one.out_of_range:
+            error = self._positions.out_of_range(one.state.partition, one.token)
+            self._begun()
+            if error is not None:
+                raise error
+            return self._next(raising=True)
+        one.state.waiting = False
+        self._begun()
+        if one.error is not None:
+            raise one.error
+        self._using = one
+        return one

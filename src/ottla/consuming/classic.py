@@ -1,0 +1,457 @@
+"""A member of a classic group: it joins, the leader assigns, everybody syncs, heartbeats keep it alive.
+
+    UNJOINED ─(poll: revoke)─> JOINING ─> [LEADING: assign] ─> SYNCING ─> COMPLETING ─(poll: assign)─> STABLE
+        ^                                                                                                │
+        └──────────── a rebalance, a new subscription, changed topics, a generation that is gone ────────┘
+
+Joins begin inside of the user's poll only; once begun, they go on in the background, as heartbeats do. With eager
+assignors everything is revoked before a join; with cooperative ones what moves is revoked after the sync, and the
+member joins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from ottla.assignors import Assignment, Assignor, Subscription
+from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, encode_subscription
+from ottla.consuming.leading import assign, by_name, is_cooperative, read_members, topics_of
+from ottla.consuming.membership import (
+    COORDINATOR_ERRORS,
+    NO_GENERATION,
+    NO_INCARNATION,
+    NO_MEMBER_ID,
+    Duty,
+    DutyKind,
+    Identity,
+    MemberSettings,
+    PollWatch,
+    Request,
+    Step,
+    Topics,
+    earliest,
+    error_of,
+    in_order,
+)
+from ottla.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    KafkaError,
+    MemberIdRequired,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+from ottla.types import Millis, TopicPartition
+
+JOIN_SLACK_MS: Millis = 5_000
+_GONE = (UnknownMemberId, IllegalGeneration)
+
+
+class State(Enum):
+    """Where a member is on its way."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    LEADING = "leading"
+    SYNCING = "syncing"
+    COMPLETING = "completing"
+    STABLE = "stable"
+
+
+class ClassicMember:
+    """One member. See `membership.Member` for how it is driven."""
+
+    has_epochs = False
+
+    def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor]) -> None:
+        self._settings = settings
+        self._assignors = list(assignors)
+        self._cooperative = is_cooperative(assignors)
+        self._watch = PollWatch(settings.max_poll_interval_ms)
+        self.state = State.UNJOINED
+        self.member_id = NO_MEMBER_ID
+        self.generation = NO_GENERATION
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self.fatal: KafkaError | None = None
+        self.reason: str | None = None
+        """Why the member has to join (again); None when it has not."""
+        self._topics: frozenset[str] = frozenset()
+        self._incarnation = 0
+        self._in_flight: set[ApiKey] = set()
+        self._retry_at: Millis = 0
+        self._heartbeat_at: Millis = 0
+        self._heard_at: Millis = 0
+        self._lost = False
+        self._protocol: str | None = None
+        self._members: dict[str, Subscription] | None = None
+        self._skips_assignment = False
+        self._assigned_for: dict[str, int] | None = None
+        self._known = Topics({}, {})
+        self._assignments: list[Message] = []
+        self._given: frozenset[TopicPartition] = frozenset()
+        self._revoked_after_sync = False
+
+    # ── who it is ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.generation, self.member_id, self._settings.group_instance_id)
+
+    @property
+    def is_member(self) -> bool:
+        return self.generation != NO_GENERATION
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.state is not State.STABLE or self.reason is not None
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The topics whose change concerns the group: of all members for the leader, else one's own."""
+        return self._topics if self._members is None else self._topics | topics_of(self._members)
+
+    # ── what happens to it ────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
+        wanted = frozenset(topics)
+        if wanted != self._topics or self.state is State.UNJOINED:
+            self._topics = wanted
+            self.rejoin("the subscription changed")
+
+    def rejoin(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+    def polled(self, *, now: Millis) -> None:
+        self._watch.polled(now=now)
+
+    def learned(self, topics: Topics) -> None:
+        if topics.asked is not None and not self.watched <= topics.asked:
+            return  # asked before the members were known
+        self._known = topics
+        if self.state is State.LEADING:
+            self._lead()
+        elif self._members is not None and self._assigned_for is not None and self._assigned_for != self._snapshot():
+            self.rejoin("the partitions of a subscribed topic changed")
+
+    def commit_refused(self, error: KafkaError) -> None:
+        """A commit may be the first to hear that the generation is over."""
+        if isinstance(error, RebalanceInProgress):
+            self.rejoin("a rebalance is under way")
+        elif isinstance(error, _GONE):
+            self._start_over(str(error), keep_id=isinstance(error, IllegalGeneration))
+        elif isinstance(error, FencedInstanceId):
+            self._fail(error)
+
+    # ── in the background ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, *, now: Millis) -> Step:
+        if self.fatal is not None:
+            return Step()
+        requests: list[Request] = []
+        if self.is_member and self._watch.is_stuck(now=now):
+            requests += self._leave_since_stuck()
+        if self.state is State.JOINING and ApiKey.JOIN_GROUP not in self._in_flight and now >= self._retry_at:
+            requests.append(self._join())
+        if self.state is State.SYNCING and ApiKey.SYNC_GROUP not in self._in_flight and now >= self._retry_at:
+            requests.append(self._sync())
+        if self._beats and ApiKey.HEARTBEAT not in self._in_flight and now >= self._heartbeat_at:
+            requests.append(self._heartbeat())
+        return Step(tuple(requests), self._wake_at(), self.watched if self.state is State.LEADING else None)
+
+    @property
+    def _beats(self) -> bool:
+        return self.state in (State.SYNCING, State.COMPLETING, State.STABLE, State.LEADING)
+
+    def _wake_at(self) -> Millis | None:
+        heartbeat = self._heartbeat_at if self._beats and ApiKey.HEARTBEAT not in self._in_flight else None
+        sends = (State.JOINING, ApiKey.JOIN_GROUP), (State.SYNCING, ApiKey.SYNC_GROUP)
+        waits = any(self.state is state and api not in self._in_flight for state, api in sends)
+        stuck = self._watch.deadline
+        return earliest(
+            heartbeat, self._retry_at if waits else None, stuck + 1 if stuck is not None and self.is_member else None
+        )
+
+    def _join(self) -> Request:
+        settings = self._settings
+        message = {
+            "group_id": settings.group_id,
+            "session_timeout": settings.session_timeout_ms,
+            "rebalance_timeout": settings.max_poll_interval_ms,
+            "member_id": self.member_id,
+            "group_instance_id": settings.group_instance_id,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocols": [
+                {"name": one.name, "metadata": encode_subscription(self._subscription(one))} for one in self._assignors
+            ],
+            "reason": (self.reason or "")[:255] or None,
+        }
+        self.reason = None
+        patience = max(settings.request_timeout_ms, settings.max_poll_interval_ms + JOIN_SLACK_MS)
+        return self._request(ApiKey.JOIN_GROUP, message, patience)
+
+    def _subscription(self, assignor: Assignor) -> Subscription:
+        owned: dict[str, list[int]] = {}
+        for partition in sorted(self.owned):
+            owned.setdefault(partition.topic, []).append(partition.partition)
+        topics = sorted(self._topics)
+        data = assignor.subscription_user_data(topics)
+        return Subscription(topics, data, owned, self.generation, None, self._settings.rack_id)
+
+    def _sync(self) -> Request:
+        return self._request(
+            ApiKey.SYNC_GROUP,
+            {
+                **self._who(),
+                "protocol_type": PROTOCOL_TYPE,
+                "protocol_name": self._protocol,
+                "assignments": self._assignments,
+            },
+            self._settings.max_poll_interval_ms + JOIN_SLACK_MS,
+        )
+
+    def _heartbeat(self) -> Request:
+        return self._request(ApiKey.HEARTBEAT, self._who())
+
+    def _who(self) -> Message:
+        return {
+            "group_id": self._settings.group_id,
+            "generation_id": self.generation,
+            "member_id": self.member_id,
+            "group_instance_id": self._settings.group_instance_id,
+        }
+
+    def _request(self, api: ApiKey, message: Message, timeout_ms: Millis | None = None) -> Request:
+        self._in_flight.add(api)
+        return Request(api, message, self._incarnation, timeout_ms)
+
+    # ── in the user's poll ────────────────────────────────────────────────────────────────────────────────────────
+
+    def due(self) -> Duty | None:
+        if self._lost and self.owned:
+            return Duty(DutyKind.LOSE, in_order(self.owned))
+        if self.fatal is not None:
+            return None
+        if self.state is State.COMPLETING:
+            return self._completing()
+        if self.state in (State.UNJOINED, State.STABLE) and self.reason is not None:
+            return self._preparing()
+        return None
+
+    def _preparing(self) -> Duty | None:
+        """Before a join: eager members give up all, cooperative ones what they do not subscribe to any more."""
+        if not self.owned:
+            self._begin_join()
+            return None
+        gone = {one for one in self.owned if one.topic not in self._topics} if self._cooperative else self.owned
+        return Duty(DutyKind.REVOKE, in_order(gone))
+
+    def _completing(self) -> Duty:
+        if revoked := self.owned - self._given:
+            return Duty(DutyKind.REVOKE, in_order(revoked))
+        return Duty(DutyKind.ASSIGN, in_order(self._given - self.owned))
+
+    def done(self, duty: Duty) -> None:
+        """The listener has run and the partitions are gone or taken."""
+        if duty.kind is DutyKind.LOSE:
+            self.owned = frozenset()
+            self._lost = False
+        elif duty.kind is DutyKind.REVOKE:
+            self.owned -= frozenset(duty.partitions)
+            if self.state is State.COMPLETING:
+                self._revoked_after_sync = True
+            elif self.state in (State.STABLE, State.UNJOINED):
+                self._begin_join()
+        elif self.state is State.COMPLETING:
+            self.owned = self._given
+            self.state = State.STABLE
+            if self._revoked_after_sync:
+                self._revoked_after_sync = False
+                self.rejoin("partitions were revoked that others shall get")
+
+    def _begin_join(self) -> None:
+        if self._topics:
+            self.state = State.JOINING
+            self._members = None
+        else:
+            self.reason = None
+
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None:
+        """Take an answer; returns the error if it says that the coordinator is not, or not yet, there."""
+        if request.incarnation != self._incarnation:
+            return None
+        self._in_flight.discard(request.api)
+        error = error_of(response)
+        self._heard_at = now
+        if isinstance(error, COORDINATOR_ERRORS):
+            self._later(request.api, now=now)
+            return error
+        if request.api is ApiKey.JOIN_GROUP:
+            self._joined(response, error, now=now)
+        elif request.api is ApiKey.SYNC_GROUP:
+            self._synced(response, error, now=now)
+        elif request.api is ApiKey.HEARTBEAT:
+            self._beaten(error, now=now)
+        return None
+
+    def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None:
+        """No answer: whether the coordinator has heard us is not known."""
+        if request.incarnation != self._incarnation:
+            return
+        self._in_flight.discard(request.api)
+        if not error.retriable:
+            self._fail(error)
+            return
+        self._later(request.api, now=now)
+
+    def _later(self, api: ApiKey, *, now: Millis) -> None:
+        at = now + self._settings.retry_backoff_ms
+        if api is ApiKey.HEARTBEAT:
+            self._heartbeat_at = at
+            return
+        self._retry_at = at
+        # A sync that was lost may have been the one that counted: joining again finds out.
+        if api is ApiKey.SYNC_GROUP and self.state is State.SYNCING:
+            self.state = State.JOINING
+            self.rejoin("the answer to SyncGroup was lost")
+
+    def _joined(self, response: Struct, error: KafkaError | None, *, now: Millis) -> None:
+        if self.state is not State.JOINING:
+            return
+        if isinstance(error, MemberIdRequired):
+            self.member_id = response.member_id
+            return
+        if isinstance(error, UnknownMemberId):
+            self._start_over("the coordinator does not know this member", keep_id=False)
+        elif isinstance(error, RebalanceInProgress):
+            self._retry_at = now + self._settings.retry_backoff_ms
+        elif error is not None:
+            self._fail(error)
+        else:
+            self._enter(response, now=now)
+
+    def _enter(self, response: Struct, *, now: Millis) -> None:
+        self.member_id, self.generation = response.member_id, response.generation_id
+        self._protocol = response.protocol_name
+        self._heartbeat_at = now + self._settings.heartbeat_interval_ms
+        self._assignments = []
+        self._members = self._assigned_for = None
+        chosen = by_name(self._assignors, self._protocol)
+        if isinstance(chosen, KafkaError):
+            self._fail(chosen)
+        elif response.leader == response.member_id:
+            self._members = read_members(response.members)
+            self._skips_assignment = bool(response.skip_assignment)
+            # Whoever assigns needs to know the topics of all members.
+            self.state = State.LEADING
+        else:
+            self.state = State.SYNCING
+
+    def _lead(self) -> None:
+        assignor = by_name(self._assignors, self._protocol)
+        if isinstance(assignor, KafkaError) or self._members is None:
+            return
+        self._assigned_for = self._snapshot()
+        if not self._skips_assignment:
+            try:
+                self._assignments = assign(assignor, self._known.partitions, self._members)
+            except Exception as error:
+                # Somebody's own assignor may raise anything, and the user must hear of it.
+                self._fail(InconsistentGroupProtocol(f"the assignor {assignor.name} failed: {error!r}"))
+                return
+        self.state = State.SYNCING
+
+    def _snapshot(self) -> dict[str, int]:
+        watched = self.watched
+        return {topic: count for topic, count in self._known.partitions.items() if topic in watched and count}
+
+    def _synced(self, response: Struct, error: KafkaError | None, *, now: Millis) -> None:
+        if self.state is not State.SYNCING:
+            return
+        if isinstance(error, RebalanceInProgress):
+            self.state = State.JOINING
+            self.rejoin("the group rebalanced again before the assignment was there")
+        elif isinstance(error, _GONE):
+            self._start_over(str(error), keep_id=isinstance(error, IllegalGeneration))
+        elif error is not None:
+            self._fail(error)
+        else:
+            self._take(bytes(response.assignment))
+
+    def _take(self, data: bytes) -> None:
+        try:
+            assignment = decode_assignment(data) if data else Assignment()
+        except MalformedProtocol as problem:
+            self._fail(InconsistentGroupProtocol(f"the leader sent an assignment that cannot be read: {problem}"))
+            return
+        assignor = by_name(self._assignors, self._protocol)
+        if isinstance(assignor, Assignor):
+            assignor.on_assignment(assignment, self.generation)
+        self._given = frozenset(
+            TopicPartition(topic, number) for topic, numbers in assignment.partitions.items() for number in numbers
+        )
+        self._revoked_after_sync = False
+        self.state = State.COMPLETING
+        if self._assigned_for is not None and self._assigned_for != self._snapshot():
+            self.rejoin("the partitions of a subscribed topic changed during the assignment")
+
+    def _beaten(self, error: KafkaError | None, *, now: Millis) -> None:
+        self._heartbeat_at = now + self._settings.heartbeat_interval_ms
+        if error is None:
+            return
+        if isinstance(error, RebalanceInProgress):
+            if self.state in (State.STABLE, State.COMPLETING):
+                self.rejoin("the group is rebalancing")
+        elif isinstance(error, _GONE):
+            self._start_over(str(error), keep_id=isinstance(error, IllegalGeneration))
+        else:
+            self._fail(error)
+
+    # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start_over(self, reason: str, *, keep_id: bool) -> None:
+        self._incarnation += 1
+        self._in_flight.clear()
+        self.generation = NO_GENERATION
+        if not keep_id:
+            self.member_id = NO_MEMBER_ID
+        self.state = State.UNJOINED
+        self._members = self._assigned_for = None
+        self._retry_at = 0
+        self._lost = bool(self.owned)
+        self.reason = reason
+
+    def _fail(self, error: KafkaError) -> None:
+        self._start_over(str(error), keep_id=False)
+        self.fatal = error
+
+    def _leave_since_stuck(self) -> list[Request]:
+        interval = self._settings.max_poll_interval_ms
+        reason = f"no poll for longer than max.poll.interval.ms ({interval})"
+        member_id = self.member_id
+        self._start_over(reason, keep_id=False)
+        if self._settings.group_instance_id is not None:
+            return []  # a static member stays until its session ends
+        return [self._leaving(member_id, reason)]
+
+    def leave(self, reason: str) -> Request | None:
+        """Leave at once; None if there is nothing to leave. What was owned is the caller's to revoke before."""
+        member_id = self.member_id
+        self._start_over(reason, keep_id=False)
+        self.reason = None
+        self.owned = frozenset()
+        self._lost = False
+        self._topics = frozenset()
+        if member_id == NO_MEMBER_ID or self._settings.group_instance_id is not None:
+            return None
+        return self._leaving(member_id, reason)
+
+    def _leaving(self, member_id: str, reason: str) -> Request:
+        member = {"member_id": member_id, "group_instance_id": None, "reason": reason[:255]}
+        message = {"group_id": self._settings.group_id, "member_id": member_id, "members": [member]}
+        return Request(ApiKey.LEAVE_GROUP, message, NO_INCARNATION)

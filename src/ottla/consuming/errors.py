@@ -1,0 +1,74 @@
+"""What only consumers raise. Their messages name the setting to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ottla.errors import KafkaError, OffsetOutOfRange, OttlaError
+from ottla.types import Millis, TopicPartition
+
+
+class CommitFailed(KafkaError):
+    """The offsets were not committed, and trying again cannot help: the partitions belong to others now."""
+
+
+class RetriableCommitFailed(KafkaError):
+    """An asynchronous commit failed for a passing reason. It is not tried again, as a later one may be committed."""
+
+    retriable = True
+
+
+class NoOffsetForPartition(OffsetOutOfRange):
+    """There is no committed offset, and auto.offset.reset=none does not say where to start."""
+
+
+class LogTruncation(OffsetOutOfRange):
+    """What was read last is not in the log any more: it was truncated, and other records took its place."""
+
+
+class Wakeup(OttlaError):
+    """`wakeup` was called: the call was given up, and the consumer can be used on."""
+
+
+class GroupRequired(OttlaError):
+    """The call needs a group."""
+
+
+def no_offset(partitions: Iterable[TopicPartition]) -> NoOffsetForPartition:
+    names = ", ".join(sorted(map(str, partitions)))
+    return NoOffsetForPartition(
+        f"nothing was committed for {names}, and auto.offset.reset=none forbids to choose: seek to an offset, or set "
+        "auto.offset.reset to earliest or latest"
+    )
+
+
+def out_of_range(partition: TopicPartition, offset: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"partition {partition} has no offset {offset}: it was deleted already, or is not written yet. Seek to another "
+        "one, or set auto.offset.reset to earliest or latest"
+    )
+
+
+def truncated(partition: TopicPartition, offset: int, end: int) -> LogTruncation:
+    return LogTruncation(
+        f"the log of partition {partition} was truncated to offset {end}, and {offset} was to be read next: what was "
+        "read after it was lost. Seek to where reading shall go on, or set auto.offset.reset"
+    )
+
+
+def commit_failed(reason: str, *, gap: Millis, max_poll_interval_ms: Millis, max_poll_records: int) -> CommitFailed:
+    """The error of a commit that came too late; `gap` is the time between the last two polls."""
+    if gap > max_poll_interval_ms:
+        why = (
+            f"{gap / 1000:g} s passed since the last poll, more than max.poll.interval.ms ({max_poll_interval_ms}) "
+            "allows, so this member left the group and its partitions went to others. Raise max.poll.interval.ms, or "
+            f"lower max.poll.records ({max_poll_records}) so that a poll's records are processed in time"
+        )
+    else:
+        why = (
+            f"the group has rebalanced meanwhile and the partitions may belong to others now ({gap / 1000:g} s passed "
+            "since the last poll). Poll to join again; if this happens often, commit in "
+            f"on_partitions_revoked, raise max.poll.interval.ms ({max_poll_interval_ms}) or lower max.poll.records "
+            f"({max_poll_records})"
+        )
+    return CommitFailed(f"the commit was refused ({reason}): {why}")

@@ -1,0 +1,237 @@
+"""What to fetch next, from whom, and what a response brings.
+
+One Fetch is under way to each broker that leads something fetchable. A partition is fetchable when its position is
+known, it is not paused, and nothing that was fetched of it waits in the buffer: as soon as the user begins to get
+what was fetched last, the next fetch is sent. So records are used and fetched at the same time, and what
+is held is bounded by two fetches a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.consuming.batches import Aborted, readable
+from ottla.consuming.buffer import Buffer, Completed
+from ottla.consuming.positions import Need, PartitionState, Positions
+from ottla.consuming.sessions import FetchSession, Wanted
+from ottla.errors import (
+    CorruptMessage,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    OffsetOutOfRange,
+    error_class,
+)
+from ottla.protocol.codec import Message, Struct
+from ottla.types import BrokerId, Millis, TopicPartition
+
+_SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, as the metadata says."""
+
+    node: BrokerId
+    epoch: int
+    topic_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    max_wait_ms: Millis = 500
+    min_bytes: int = 1
+    max_bytes: int = 52_428_800
+    partition_max_bytes: int = 1_048_576
+    read_committed: bool = False
+    check_crcs: bool = True
+    rack: str = ""
+    backoff_ms: Millis = 100
+    preferred_replica_ms: Millis = 300_000
+
+
+@dataclass(slots=True)
+class Fetch:
+    """One request to one broker, and what it asked."""
+
+    node: BrokerId
+    message: Message
+    asked: dict[TopicPartition, tuple[PartitionState, int, int]]
+    """State, token and offset of each partition."""
+    names: dict[UUID | str | None, str] = field(default_factory=dict)
+
+
+class Outcome(NamedTuple):
+    """What a response means for others than the buffer."""
+
+    stale: bool = False
+    """Metadata is out of date."""
+    completed: tuple[Completed, ...] = ()
+
+
+class Fetcher:
+    """Plans fetches and reads responses."""
+
+    def __init__(self, positions: Positions, buffer: Buffer, limits: FetchLimits) -> None:
+        self._positions = positions
+        self._buffer = buffer
+        self._limits = limits
+        self._sessions: dict[BrokerId, FetchSession] = {}
+        self._under_way: set[BrokerId] = set()
+        self._not_before: dict[BrokerId, Millis] = {}
+
+    # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def poll(
+        self, leader_of: Callable[[TopicPartition], Leader | None], *, now: Millis
+    ) -> tuple[list[Fetch], bool, Millis | None]:
+        """The fetches to send now, whether some partition has no leader, and when to ask again at the latest."""
+        shares: dict[BrokerId, dict[TopicPartition, tuple[PartitionState, Leader]]] = {}
+        leaderless, wake = False, None
+        for state in self._positions.states():
+            if state.need is not Need.NOTHING or state.paused or state.waiting or state.position is None:
+                continue
+            if state.retry_at > now:
+                wake = state.retry_at if wake is None else min(wake, state.retry_at)
+                continue
+            leader = leader_of(state.partition)
+            if leader is None:
+                leaderless = True
+                continue
+            node = state.read_from(now=now)
+            shares.setdefault(leader.node if node is None else node, {})[state.partition] = (state, leader)
+        fetches = []
+        for node, share in shares.items():
+            if node in self._under_way:
+                continue
+            if (due := self._not_before.get(node, 0)) > now:
+                wake = due if wake is None else min(wake, due)
+                continue
+            fetches.append(self._fetch(node, share))
+        return fetches, leaderless, wake
+
+    def _fetch(self, node: BrokerId, share: Mapping[TopicPartition, tuple[PartitionState, Leader]]) -> Fetch:
+        limits = self._limits
+        self._under_way.add(node)
+        wanted, asked = {}, {}
+        names: dict[UUID | str | None, str] = {}
+        for key, (state, leader) in share.items():
+            state.fetching = True
+            asked[key] = (state, state.token, state.fetch_offset)
+            wanted[key] = Wanted(leader.topic_id, state.fetch_offset, limits.partition_max_bytes, leader.epoch)
+            names[key.topic] = names[leader.topic_id] = key.topic
+        session = self._sessions.setdefault(node, FetchSession())
+        message = {
+            "max_wait": limits.max_wait_ms,
+            "min_bytes": limits.min_bytes,
+            "max_bytes": limits.max_bytes,
+            "isolation_level": int(limits.read_committed),
+            "rack_id": limits.rack,
+            **session.message(wanted),
+        }
+        return Fetch(node, message, asked, names)
+
+    # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def failed(self, fetch: Fetch, *, now: Millis) -> None:
+        """No answer came; the broker may or may not have heard the request."""
+        self._end(fetch)
+        self._sessions[fetch.node].reset()
+        self._sessions[fetch.node].id = 0
+        self._not_before[fetch.node] = now + self._limits.backoff_ms
+        for state, token, _ in fetch.asked.values():
+            if state.token == token:
+                state.preferred = None
+
+    def answered(self, fetch: Fetch, response: Struct, *, now: Millis) -> Outcome:
+        self._end(fetch)
+        session = self._sessions[fetch.node]
+        if response.error_code:
+            session.reset()
+            if issubclass(error_class(response.error_code), _SESSION_ERRORS):
+                session.id = 0
+            else:
+                self._not_before[fetch.node] = now + self._limits.backoff_ms
+            return Outcome(stale=True)
+        session.answered(response.session_id)
+        stale, completed = False, []
+        for topic in response.responses:
+            name = fetch.names.get(topic.topic_id or topic.topic)
+            for answer in topic.partitions:
+                asked = fetch.asked.get(TopicPartition(name or "", answer.partition_index))
+                if asked is None or asked[0].token != asked[1]:
+                    continue
+                one = self._partition(asked[0], asked[2], answer, now=now)
+                if isinstance(one, Completed):
+                    asked[0].waiting = True
+                    completed.append(one)
+                stale = stale or one is True
+        return Outcome(stale, tuple(completed))
+
+    def _end(self, fetch: Fetch) -> None:
+        self._under_way.discard(fetch.node)
+        for state, token, _ in fetch.asked.values():
+            if state.token == token:
+                state.fetching = False
+
+    def _partition(self, state: PartitionState, offset: int, answer: Struct, *, now: Millis) -> Completed | bool:
+        """What was fetched, or True when metadata is out of date."""
+        if answer.error_code:
+            return self._refused(state, offset, error_class(answer.error_code), now=now)
+        state.high_watermark = answer.high_watermark
+        state.last_stable_offset = answer.last_stable_offset
+        if answer.log_start_offset >= 0:
+            state.log_start_offset = answer.log_start_offset
+        if answer.preferred_read_replica >= 0:
+            state.preferred = answer.preferred_read_replica
+            state.preferred_until = now + self._limits.preferred_replica_ms
+        data = answer.records
+        if not data:
+            return False
+        return self._read(state, offset, data, answer.aborted_transactions)
+
+    def _read(
+        self, state: PartitionState, offset: int, data: memoryview, transactions: list[Struct] | None
+    ) -> Completed | bool:
+        aborted = None
+        if self._limits.read_committed:
+            aborted = [Aborted(one.producer_id, one.first_offset) for one in transactions or ()]
+        found = readable(data, aborted, check_crcs=self._limits.check_crcs)
+        if found.next_offset is None:
+            if found.problem is None:
+                return False
+            error = CorruptMessage(
+                f"partition {state.partition} at offset {offset}: {found.problem}. Seek past it to go on without it"
+            )
+            return Completed(state, offset, error=error)
+        next_offset = max(offset, found.next_offset)
+        state.fetch_offset = next_offset
+        batches = [one for one in found.batches if one[1].next_offset > offset]
+        return Completed(state, offset, data=data, batches=batches, next_offset=next_offset)
+
+    def _refused(self, state: PartitionState, offset: int, error: type[KafkaError], *, now: Millis) -> Completed | bool:
+        if error is OffsetOutOfRange and state.read_from(now=now) is not None:
+            state.preferred = None  # the follower may be behind: the leader knows
+            return False
+        if error is OffsetOutOfRange:
+            return Completed(state, offset, out_of_range=True)
+        if error.retriable and error is not CorruptMessage:
+            state.preferred = None
+            state.retry_at = now + self._limits.backoff_ms
+            return True
+        return Completed(state, offset, error=error(f"partition {state.partition}: {error.default_message}"))
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def closing(self) -> list[tuple[BrokerId, Message]]:
+        """The requests that free the sessions on the brokers."""
+        limits = self._limits
+        messages = []
+        for node, session in self._sessions.items():
+            if (message := session.closing()) is not None and node not in self._under_way:
+                limit = {"max_wait": 0, "min_bytes": 0, "max_bytes": limits.max_bytes, "isolation_level": 0}
+                messages.append((node, {**limit, **message}))
+        return messages

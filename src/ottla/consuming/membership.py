@@ -1,0 +1,174 @@
+"""What the members of both group protocols share: what they send, what they ask of the user's thread, who they are.
+
+A member machine is driven from two sides:
+
+    poll(now) ─> Step: requests to the coordinator, and when to call again     in the background, at any time
+    due() ─> Duty ─> done(duty)                                                inside of the user's poll
+
+Answers come back by `answered(request, response)` or `failed(request, error)`. A duty is what changes the assignment:
+the user's listener runs between `due` and `done`, so that partitions never go while the user works on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator, error_class
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+from ottla.types import Millis, TopicPartition
+
+NO_GENERATION = -1
+NO_MEMBER_ID = ""
+NO_INCARNATION = -1
+"""Of requests whose answers do not matter: a member that left is not there to hear them."""
+
+COORDINATOR_MOVED = (NotCoordinator, CoordinatorNotAvailable)
+COORDINATOR_ERRORS = (*COORDINATOR_MOVED, CoordinatorLoadInProgress)
+
+
+class Request(NamedTuple):
+    """Something to send to the coordinator."""
+
+    api: ApiKey
+    message: Message
+    incarnation: int
+    """Answers to what was sent before the member started over mean nothing."""
+    timeout_ms: Millis | None = None
+
+
+class DutyKind(Enum):
+    REVOKE = "revoke"
+    """Commit, tell the listener, give the partitions up. May be empty: then there is only to commit."""
+    ASSIGN = "assign"
+    """Take the partitions, tell the listener."""
+    LOSE = "lose"
+    """Drop the partitions, tell the listener."""
+
+
+class Duty(NamedTuple):
+    """What has to be done on the user's thread before the member goes on."""
+
+    kind: DutyKind
+    partitions: tuple[TopicPartition, ...]
+
+
+class Step(NamedTuple):
+    """What a machine wants now."""
+
+    requests: tuple[Request, ...] = ()
+    wake_at: Millis | None = None
+    metadata: frozenset[str] | None = None
+    """Topics whose metadata has to be fetched before the member can go on; empty: of all that are subscribed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """What a member is set to."""
+
+    group_id: str
+    group_instance_id: str | None = None
+    rack_id: str | None = None
+    session_timeout_ms: Millis = 45_000
+    heartbeat_interval_ms: Millis = 3_000
+    max_poll_interval_ms: Millis = 300_000
+    retry_backoff_ms: Millis = 100
+    request_timeout_ms: Millis = 30_000
+    server_assignor: str | None = None
+
+
+class Identity(NamedTuple):
+    """Who commits."""
+
+    generation: int = NO_GENERATION
+    member_id: str = NO_MEMBER_ID
+    group_instance_id: str | None = None
+
+
+class Topics(NamedTuple):
+    """What a member has to know of the cluster: partitions and ids of topics."""
+
+    partitions: Mapping[str, int]
+    ids: Mapping[str, UUID]
+    asked: frozenset[str] | None = None
+    """The topics that were asked for; None: all."""
+
+
+class Member(Protocol):
+    """What the shell sees of a member, whichever protocol it speaks."""
+
+    has_epochs: bool
+    """Whether it speaks the consumer protocol, where members have epochs and not generations."""
+    owned: frozenset[TopicPartition]
+    fatal: KafkaError | None
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def is_member(self) -> bool: ...
+
+    @property
+    def is_rebalancing(self) -> bool: ...
+
+    def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None: ...
+
+    def polled(self, *, now: Millis) -> None: ...
+
+    def learned(self, topics: Topics) -> None: ...
+
+    def rejoin(self, reason: str) -> None: ...
+
+    def poll(self, *, now: Millis) -> Step: ...
+
+    def due(self) -> Duty | None: ...
+
+    def done(self, duty: Duty) -> None: ...
+
+    def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None: ...
+
+    def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None: ...
+
+    def commit_refused(self, error: KafkaError) -> None: ...
+
+    def leave(self, reason: str) -> Request | None: ...
+
+
+def error_of(response: Struct) -> KafkaError | None:
+    """The error of a whole response, with the broker's words where it has some."""
+    if not response.error_code:
+        return None
+    return error_class(response.error_code)(getattr(response, "error_message", None) or "")
+
+
+def in_order(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(partitions))
+
+
+def earliest(*times: Millis | None) -> Millis | None:
+    """The first of some times, of which some may not be."""
+    return min((time for time in times if time is not None), default=None)
+
+
+class PollWatch:
+    """When the user polled last: a member that is stuck for longer than allowed leaves by itself."""
+
+    __slots__ = ("_interval", "_last")
+
+    def __init__(self, max_poll_interval_ms: Millis) -> None:
+        self._interval = max_poll_interval_ms
+        self._last: Millis | None = None
+
+    def polled(self, *, now: Millis) -> None:
+        self._last = now
+
+    @property
+    def deadline(self) -> Millis | None:
+        return None if self._last is None else self._last + self._interval
+
+    def is_stuck(self, *, now: Millis) -> bool:
+        return self.deadline is not None and now > self.deadline

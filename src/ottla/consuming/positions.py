@@ -1,0 +1,266 @@
+"""Where each assigned partition is read, and what has to be asked before it can be.
+
+    assigned ──> COMMITTED (ask the group) ──> VALIDATE ──┐
+                     └── nothing there ──> RESET (ask the leader) ──> NOTHING: it can be fetched
+
+`seek` leads to VALIDATE or NOTHING at once; an offset out of range to RESET; a new leader to VALIDATE, which finds out
+whether the log was truncated meanwhile. Every change gives the partition a new token: an answer to a
+question with an older token is about the past, and is dropped.
+
+`position` is the next offset for the user, `fetch_offset` the next to ask the broker for: what lies between is
+buffered. Nothing here knows who asks; the shell sends, and brings the answers as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+
+from ottla.consuming.errors import NoOffsetForPartition, no_offset, out_of_range, truncated
+from ottla.consuming.values import OffsetAndMetadata
+from ottla.errors import KafkaError
+from ottla.types import BrokerId, Millis, TopicPartition
+
+NONE = "none"
+EARLIEST = "earliest"
+LATEST = "latest"
+
+
+class Need(Enum):
+    """What has to be known before a partition can be fetched."""
+
+    COMMITTED = "committed"
+    RESET = "reset"
+    VALIDATE = "validate"
+    NOTHING = "nothing"
+
+
+class PartitionState:
+    """What is known of one assigned partition."""
+
+    __slots__ = (
+        "asking",
+        "epoch",
+        "fetch_offset",
+        "fetching",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "need",
+        "partition",
+        "paused",
+        "position",
+        "preferred",
+        "preferred_until",
+        "reset",
+        "retry_at",
+        "token",
+        "waiting",
+    )
+
+    def __init__(self, partition: TopicPartition, need: Need) -> None:
+        self.partition = partition
+        self.need = need
+        self.reset: str | None = None
+        self.position: int | None = None
+        self.fetch_offset = -1
+        self.epoch: int | None = None
+        """The leader epoch of the record before the position."""
+        self.leader_epoch = -1
+        """That of the leader by which the position was last known to be good."""
+        self.paused = False
+        self.fetching = False
+        self.waiting = False
+        """Something fetched waits in the buffer: nothing more is fetched until it is begun."""
+        self.asking = False
+        self.token = 0
+        self.retry_at: Millis = 0
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+        self.preferred: BrokerId | None = None
+        self.preferred_until: Millis = 0
+
+    def renew(self, need: Need) -> None:
+        """What is buffered, asked or under way for this partition is about the past now."""
+        self.token += 1
+        self.need = need
+        self.asking = self.fetching = self.waiting = False
+        self.retry_at = 0
+
+    def move(self, offset: int, epoch: int | None, need: Need = Need.NOTHING) -> None:
+        self.renew(need)
+        self.position = self.fetch_offset = offset
+        self.epoch = epoch
+        self.reset = None
+
+    def read_from(self, *, now: Millis) -> BrokerId | None:
+        """The replica that the leader told us to read from, while that holds."""
+        if self.preferred is not None and now >= self.preferred_until:
+            self.preferred = None
+        return self.preferred
+
+
+class Positions:
+    """The partitions that are assigned."""
+
+    def __init__(self, reset: str, *, in_group: bool) -> None:
+        self._reset = reset
+        self._in_group = in_group
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    # ── which partitions ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self._states
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @property
+    def assigned(self) -> set[TopicPartition]:
+        return set(self._states)
+
+    def states(self) -> Collection[PartitionState]:
+        return self._states.values()
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        return self._states.get(partition)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have exactly these; those that are kept go on where they are."""
+        wanted = dict.fromkeys(partitions)
+        self.remove([partition for partition in self._states if partition not in wanted])
+        self.add(wanted)
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if partition not in self._states:
+                state = self._states[partition] = PartitionState(partition, Need.COMMITTED)
+                if not self._in_group:
+                    self._reset_by_policy(state)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            if state := self._states.pop(partition, None):
+                state.renew(Need.NOTHING)
+
+    # ── what the user says ────────────────────────────────────────────────────────────────────────────────────────
+
+    def seek(self, partition: TopicPartition, offset: int, epoch: int | None = None) -> None:
+        if offset < 0:
+            raise ValueError(f"an offset is at least 0, not {offset}")
+        self._states[partition].move(offset, epoch, Need.NOTHING if epoch is None else Need.VALIDATE)
+
+    def seek_to(self, partition: TopicPartition, where: str) -> None:
+        state = self._states[partition]
+        state.renew(Need.RESET)
+        state.position, state.reset = None, where
+
+    # ── what has to be asked ──────────────────────────────────────────────────────────────────────────────────────
+
+    def to_ask(self, need: Need, *, now: Millis) -> dict[TopicPartition, int]:
+        """The partitions to ask this for now, with their tokens; they count as asked."""
+        found = {}
+        for partition, state in self._states.items():
+            if state.need is need and not state.asking and now >= state.retry_at:
+                state.asking = True
+                found[partition] = state.token
+        return found
+
+    def current(self, partition: TopicPartition, token: int) -> PartitionState | None:
+        """The state, if the answer to a question with this token still matters."""
+        state = self._states.get(partition)
+        return state if state is not None and state.token == token else None
+
+    def try_again(self, tokens: Mapping[TopicPartition, int], at: Millis) -> None:
+        """The question failed: ask again, but not before."""
+        for partition, token in tokens.items():
+            if state := self.current(partition, token):
+                state.asking = False
+                state.retry_at = at
+
+    def committed(self, partition: TopicPartition, token: int, found: OffsetAndMetadata | None) -> None:
+        """The answer of the group."""
+        state = self.current(partition, token)
+        if state is None:
+            return
+        if found is not None:
+            state.move(found.offset, found.leader_epoch, _to_validate(found.leader_epoch))
+        else:
+            self._reset_by_policy(state)
+
+    def found(self, partition: TopicPartition, token: int, offset: int, epoch: int | None) -> None:
+        """The answer of the leader to a reset."""
+        if state := self.current(partition, token):
+            state.move(offset, epoch)
+
+    def validated(self, partition: TopicPartition, token: int, end: int, epoch: int) -> KafkaError | None:
+        """The end of the epoch of the last record read: below the position, the log was truncated."""
+        state = self.current(partition, token)
+        if state is None or state.position is None:
+            return None
+        if 0 <= end < state.position:
+            offset = state.position
+            state.move(end, epoch if epoch >= 0 else None)
+            return truncated(partition, offset, end) if self._reset == NONE else None
+        state.need = Need.NOTHING
+        state.asking = False
+        return None
+
+    def new_leader(self, partition: TopicPartition, epoch: int) -> None:
+        """The metadata names the leader's epoch: a newer one than before has to confirm the position."""
+        state = self._states.get(partition)
+        if state is None or epoch <= state.leader_epoch:
+            return
+        first = state.leader_epoch < 0
+        state.leader_epoch = epoch
+        known = not first and state.need is Need.NOTHING and state.position is not None and state.epoch is not None
+        # What is buffered was read before, and is handed out: only an empty buffer has its end checked.
+        if known and state.fetch_offset == state.position:
+            state.renew(Need.VALIDATE)
+
+    def out_of_range(self, partition: TopicPartition, token: int) -> KafkaError | None:
+        state = self.current(partition, token)
+        if state is None or state.position is None:
+            return None
+        offset = state.position
+        if self._reset == NONE:
+            state.fetch_offset, state.waiting = offset, False
+            return out_of_range(partition, offset)
+        self._reset_by_policy(state)
+        return None
+
+    def _reset_by_policy(self, state: PartitionState) -> None:
+        state.renew(Need.RESET)
+        state.position = None
+        state.reset = None if self._reset == NONE else self._reset
+        # Without a policy nobody is asked: the user has to seek.
+        state.asking = state.reset is None
+
+    def without_start(self) -> NoOffsetForPartition | None:
+        """What to raise while a partition waits for the user to seek, which only auto.offset.reset=none lets happen."""
+        if self._reset != NONE:
+            return None
+        stuck = [state.partition for state in self.states() if state.need is Need.RESET and state.reset is None]
+        return no_offset(stuck) if stuck else None
+
+    # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What "everything polled" means for a commit."""
+        return {
+            state.partition: OffsetAndMetadata(state.position, "", state.epoch)
+            for state in self._states.values()
+            if state.position is not None
+        }
+
+    def lag(self, partition: TopicPartition, *, read_committed: bool) -> int | None:
+        state = self._states[partition]
+        end = state.last_stable_offset if read_committed else state.high_watermark
+        return None if end is None or state.position is None else max(0, end - state.position)
+
+
+def _to_validate(epoch: int | None) -> Need:
+    return Need.NOTHING if epoch is None else Need.VALIDATE

@@ -1,0 +1,101 @@
+"""Fetch sessions (KIP-227): the broker remembers what a consumer fetches, and a request tells only what changed.
+
+    full request (epoch 0) ──> the broker answers with a session id ──> epoch 1, 2, 3 … tell the difference
+
+An error of the session, or a lost connection, starts over with a full request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from ottla.protocol.codec import Message
+from ottla.types import TopicPartition
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_MAX_EPOCH = 2**31 - 1
+
+
+class Wanted(NamedTuple):
+    """What a fetch asks of one partition."""
+
+    topic_id: UUID | None
+    offset: int
+    max_bytes: int
+    leader_epoch: int
+
+
+class FetchSession:
+    """What one broker remembers of us."""
+
+    def __init__(self) -> None:
+        self.id = NO_SESSION
+        self.epoch = INITIAL_EPOCH
+        self._known: dict[TopicPartition, Wanted] = {}
+
+    def reset(self) -> None:
+        """Begin anew with a full request; the old session is closed by it where it still exists."""
+        self.epoch = INITIAL_EPOCH
+        self._known = {}
+
+    def message(self, wanted: Mapping[TopicPartition, Wanted]) -> Message:
+        """The part of a request that says what to fetch: everything, or the changes. It counts as told."""
+        full = self.epoch == INITIAL_EPOCH
+        changed = {key: want for key, want in wanted.items() if full or self._known.get(key) != want}
+        gone = {key: want.topic_id for key, want in self._known.items() if self._is_gone(key, want, wanted)}
+        self._known = dict(wanted)
+        return {
+            "session_id": self.id,
+            "session_epoch": self.epoch,
+            "topics": _topics(changed),
+            "forgotten_topics_data": _forgotten(gone),
+        }
+
+    @staticmethod
+    def _is_gone(key: TopicPartition, known: Wanted, wanted: Mapping[TopicPartition, Wanted]) -> bool:
+        now = wanted.get(key)
+        return now is None or now.topic_id != known.topic_id
+
+    def answered(self, session_id: int) -> None:
+        """The broker has taken the request; without an id it has no room for a session."""
+        if session_id == NO_SESSION:
+            self.id = NO_SESSION
+            self.reset()
+            return
+        self.id = session_id
+        self.epoch = 1 if self.epoch in (INITIAL_EPOCH, _MAX_EPOCH) else self.epoch + 1
+
+    def closing(self) -> Message | None:
+        """What frees the session on the broker; None when there is none."""
+        if self.id == NO_SESSION:
+            return None
+        return {"session_id": self.id, "session_epoch": FINAL_EPOCH, "topics": [], "forgotten_topics_data": []}
+
+
+def _topics(wanted: Mapping[TopicPartition, Wanted]) -> list[Message]:
+    topics: dict[str, Message] = {}
+    for key, want in wanted.items():
+        entry = topics.setdefault(key.topic, {"topic": key.topic, "topic_id": want.topic_id, "partitions": []})
+        entry["partitions"].append(
+            {
+                "partition": key.partition,
+                "current_leader_epoch": want.leader_epoch,
+                "fetch_offset": want.offset,
+                "partition_max_bytes": want.max_bytes,
+            }
+        )
+    return list(topics.values())
+
+
+def _forgotten(gone: Mapping[TopicPartition, UUID | None]) -> list[Message]:
+    topics: dict[tuple[str, UUID | None], list[int]] = {}
+    for key, topic_id in gone.items():
+        topics.setdefault((key.topic, topic_id), []).append(key.partition)
+    return [
+        {"topic": topic, "topic_id": topic_id, "partitions": partitions}
+        for (topic, topic_id), partitions in topics.items()
+    ]

@@ -1,0 +1,105 @@
+"""What a consumer was told to read: topics, a pattern, or partitions. Three ways that exclude each other.
+
+    subscribe(topics) ┐
+    subscribe(pattern)├─ until unsubscribe()
+    assign(partitions)┘
+
+A pattern is matched here against the topics of the cluster (classic protocol), or by the broker (consumer protocol).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from enum import Enum
+
+from ottla.errors import OttlaError
+from ottla.types import TopicPartition
+
+
+class Mode(Enum):
+    """How it is said what to read."""
+
+    NONE = "nothing"
+    TOPICS = "topics"
+    PATTERN = "a pattern"
+    PARTITIONS = "partitions"
+
+
+class SubscriptionConflict(OttlaError):
+    """Topics, a pattern and partitions cannot be mixed."""
+
+
+class Subscription:
+    """The present choice. `version` goes up with each change of what the group has to know."""
+
+    def __init__(self) -> None:
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.server_pattern: str | None = None
+        self.partitions: frozenset[TopicPartition] = frozenset()
+        self.version = 0
+
+    @property
+    def by_group(self) -> bool:
+        """Whether a group coordinator decides about the partitions."""
+        return self.mode in (Mode.TOPICS, Mode.PATTERN)
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        if isinstance(topics, str):
+            raise TypeError(f"subscribe takes a list of topics: write subscribe([{topics!r}])")
+        self._enter(Mode.TOPICS)
+        wanted = frozenset(topics)
+        for topic in wanted:
+            if not _is_name(topic):
+                raise ValueError(f"{topic!r} is no name of a topic")
+        if wanted != self.topics:
+            self.topics = wanted
+            self.version += 1
+
+    def subscribe_pattern(self, pattern: str | re.Pattern[str], *, on_server: bool) -> None:
+        text = pattern if isinstance(pattern, str) else pattern.pattern
+        compiled = None if on_server else re.compile(pattern)
+        self._enter(Mode.PATTERN)
+        self.pattern = compiled
+        self.server_pattern = text if on_server else None
+        self.topics = frozenset()
+        self.version += 1
+
+    def match(self, topics: Iterable[str]) -> bool:
+        """Take the topics of the cluster that match the pattern; whether that changed anything."""
+        if self.pattern is None:
+            return False
+        # As in Kafka, the whole name has to match.
+        matching = frozenset(topic for topic in topics if self.pattern.fullmatch(topic))
+        if matching == self.topics:
+            return False
+        self.topics = matching
+        self.version += 1
+        return True
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        wanted = frozenset(partitions)
+        for partition in wanted:
+            if not isinstance(partition, TopicPartition):
+                raise TypeError(f"assign takes TopicPartition objects, not {partition!r}")
+        self._enter(Mode.PARTITIONS)
+        self.partitions = wanted
+
+    def unsubscribe(self) -> None:
+        version = self.version + 1
+        self.__init__()  # type: ignore[misc]
+        self.version = version
+
+    def _enter(self, mode: Mode) -> None:
+        if self.mode not in (Mode.NONE, mode):
+            raise SubscriptionConflict(
+                f"this consumer reads {self.mode.value} already, and topics, patterns and partitions cannot be mixed: "
+                "call unsubscribe() first"
+            )
+        self.mode = mode
+
+
+def _is_name(topic: object) -> bool:
+    return isinstance(topic, str) and bool(topic.strip())

@@ -1,0 +1,140 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""What a consumer makes of batches, in C: the same objects and errors as `_consuming_pure`.
+
+A record is one object with C numbers inside, made without a call of its `__init__`; the walk over the bytes is that of
+`_speedups` (see `_walk.pxi`), with all of its checks.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
+
+from ottla.records import _problems
+from ottla.records.errors import CorruptBatch
+
+cdef enum:
+    MIN_RECORD = 7
+    MIN_HEADER = 2
+    LOG_APPEND_TIME = 0x08
+
+include "_walk.pxi"
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(512)
+cdef class ConsumerRecord:
+    """One record that was consumed; see `ottla.consuming.values`."""
+
+    cdef public str topic
+    cdef public int64_t offset
+    cdef public int64_t timestamp
+    cdef public object key
+    cdef public object value
+    cdef public object headers
+    cdef public object leader_epoch
+    cdef public int32_t partition
+    cdef public int32_t timestamp_type
+    cdef public int32_t serialized_key_size
+    cdef public int32_t serialized_value_size
+
+    def __init__(
+        self, topic, partition, offset, timestamp=-1, timestamp_type=0, key=None, value=None, headers=(),
+        leader_epoch=None, serialized_key_size=-1, serialized_value_size=-1,
+    ):
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.leader_epoch = leader_epoch
+        self.serialized_key_size = serialized_key_size
+        self.serialized_value_size = serialized_value_size
+
+    cdef tuple fields(self):
+        return (
+            self.topic, self.partition, self.offset, self.timestamp, self.timestamp_type, self.key, self.value,
+            self.headers, self.leader_epoch, self.serialized_key_size, self.serialized_value_size,
+        )
+
+    def __reduce__(self):
+        return ConsumerRecord, self.fields()
+
+    def __eq__(self, other):
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return self.fields() == (<ConsumerRecord> other).fields()
+
+    def __hash__(self):
+        return hash((self.topic, self.partition, self.offset))
+
+    def __repr__(self):
+        return (
+            f"ConsumerRecord(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
+        )
+
+
+def decode_consumed(payload, header, position, str topic, int32_t partition, int64_t min_offset):
+    cdef Py_buffer view
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        return list_consumed(&view, header, position, topic, partition, min_offset)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef list list_consumed(
+    const Py_buffer *view, header, position, str topic, int32_t partition, int64_t min_offset
+):
+    cdef Walk walk
+    cdef Span span
+    cdef ConsumerRecord record
+    cdef list records = []
+    epoch = header.partition_leader_epoch
+    leader_epoch = None if epoch < 0 else epoch
+    start(&walk, view, header, position)
+    while step(&walk, &span, position):
+        if span.offset < min_offset:
+            continue
+        record = ConsumerRecord.__new__(ConsumerRecord)
+        record.topic = topic
+        record.partition = partition
+        record.offset = span.offset
+        record.timestamp = span.timestamp
+        record.timestamp_type = 1 if walk.has_append_time else 0
+        record.key = cut(span.key, span.key_length)
+        record.value = cut(span.value, span.value_length)
+        record.serialized_key_size = span.key_length
+        record.serialized_value_size = span.value_length
+        record.headers = headers_of(&span, walk.at) if span.header_count else ()
+        record.leader_epoch = leader_epoch
+        records.append(record)
+    return records
+
+
+cdef inline object cut(const uint8_t *start, int32_t length):
+    return None if length < 0 else PyBytes_FromStringAndSize(<const char *> start, length)
+
+
+cdef tuple headers_of(const Span *span, const uint8_t *end):
+    """The headers of a record that has been walked already."""
+    cdef const uint8_t *at = span.headers
+    cdef const uint8_t *part = at
+    cdef int32_t length = 0, index
+    cdef tuple headers = PyTuple_New(span.header_count)
+    for index in range(span.header_count):
+        read_part(&at, end, &part, &length, HEADER_KEY_LENGTH)
+        key = PyUnicode_DecodeUTF8(<char *> part, max(length, 0), "surrogateescape")
+        read_part(&at, end, &part, &length, HEADER_VALUE_LENGTH)
+        pair = (key, cut(part, length))
+        Py_INCREF(pair)
+        PyTuple_SET_ITEM(headers, index, pair)
+    return headers
