@@ -345,7 +345,9 @@ class Accumulator:
         if batch in self.incomplete:
             del self.incomplete[batch]
             memory, batch.memory = batch.memory, 0
-            self._granted += self.pool.release(memory, batch.release())
+            # What a connection still reads from is not used again.
+            buffer = None if batch.in_flight else batch.release()
+            self._granted += self.pool.release(memory, buffer)
 
     # Flushing.
 

@@ -56,6 +56,8 @@ class Batch(BatchBuilder):
         """How often it came back to be sent again."""
         self.retry_at: Millis = now
         self.was_sent = False
+        self.in_flight = False
+        """A connection may be reading from its buffer."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
         self.base_sequence = NO_SEQUENCE

@@ -137,7 +137,7 @@ class Sender:
 
     def _note_sent(self, batches: list[Batch]) -> None:
         for batch in batches:
-            batch.was_sent = True
+            batch.was_sent = batch.in_flight = True
             if self.idempotence is not None:
                 self.idempotence.sending(batch)
             if self.max_in_flight == 1:
@@ -177,8 +177,9 @@ class Sender:
         in_flight = self._in_flight.get(request.node, [])
         if request in in_flight:
             in_flight.remove(request)
-        if self.max_in_flight == 1:
-            for batch in request.batches:
+        for batch in request.batches:
+            batch.in_flight = False
+            if self.max_in_flight == 1:
                 self.accumulator.unmute(batch.topic_partition)
 
     def _outcome(self, batch: Batch, result: PartitionResult, *, now: Millis) -> Finished | None:
