@@ -349,8 +349,8 @@ class ClassicGroup(ClassicRebalance):
             self.touch(member, fx)
         if len(self.members) > self.shard.config.group_max_size:
             self.prepare_rebalance(r.Trigger(history.GROUP_TOO_LARGE, fx.now), fx)
-        elif self.members and self.leader is None:
-            # It was a consumer group, and the broker stopped before anybody led it.
+        elif self.members and self.leader is None and self.state is State.STABLE:
+            # It was a consumer group, and the broker stopped before the members that are left had shared anew.
             self.prepare_rebalance(r.Trigger(history.PROTOCOL_CHANGED, fx.now), fx)
 
     def delete(self, fx: Effects) -> None:

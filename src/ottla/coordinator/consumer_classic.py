@@ -81,12 +81,8 @@ class ClassicMembers(ConsumerMembership):
         """The last member of the consumer protocol comes back with the classic one: the group is a classic one now."""
         member = _joined(replace(present, member_id=member_id), request, subscription)
         staying = [member if other is present else other for other in self.members.values()]
-        is_same = not present.subscribed_topic_regex and (
-            member.subscribed_topic_names == present.subscribed_topic_names
-        )
-        trigger = None
-        if not is_same or any(not other.is_reconciled_to(self.group_epoch) for other in staying if other is not member):
-            trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, member.who, request.reason)
+        # No member of the classic protocol has been told that it leads, which takes a rebalance.
+        trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, member.who, request.reason)
         downgrade(self, staying, trigger, fx)
         return m.JoinResponse(
             generation_id=self.group_epoch,

@@ -8,7 +8,8 @@ the one and the records of the other are written together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -50,7 +51,7 @@ def upgrade(old: ClassicGroup, group: ConsumerRebalance, fx: Effects) -> None:
     members = _members_of(old, group.shard.topics())
     _take_leave_of(old, fx)
     names = {name for member in members for name in member.subscribed_topic_names}
-    hash_now = metadata_hash(names, group.shard.topics())
+    hash_now = metadata_hash(names, group.shard.topics()) if _is_covered(names, members, group.shard.topics()) else 0
     for member in members:
         group.write_member(member, fx)
     group.raise_epoch(old.generation, hash_now, fx)
@@ -64,6 +65,14 @@ def upgrade(old: ClassicGroup, group: ConsumerRebalance, fx: Effects) -> None:
         group.write_current(member, fx)
         group.touch(member.member_id, group.session_timeout_of(member), fx)
     group.take_over(members, old.generation, hash_now)
+
+
+def _is_covered(names: Iterable[str], members: Iterable[Member], topics: Mapping[str, TopicInfo]) -> bool:
+    """Whether every partition is with a member; a topic may have grown, and the leader has not come back for it yet."""
+    assigned: Counter[UUID] = Counter()
+    for member in members:
+        assigned.update({topic_id: len(numbers) for topic_id, numbers in member.assigned.items()})
+    return all(assigned[topics[name].topic_id] == topics[name].partitions for name in names if name in topics)
 
 
 def _check_upgrade(old: ClassicGroup) -> None:
@@ -149,8 +158,8 @@ def can_downgrade(group: ConsumerRebalance, leaving: Collection[Member], joining
     return left == classic_left and 0 < left + joining <= config.group_max_size and config.downgrade_enabled
 
 
-def downgrade(group: ConsumerRebalance, members: Collection[Member], trigger: r.Trigger | None, fx: Effects) -> None:
-    """Make a classic group of these members, which keep what they have; it rebalances if there is a trigger.
+def downgrade(group: ConsumerRebalance, members: Collection[Member], trigger: r.Trigger, fx: Effects) -> None:
+    """Make a classic group of these members, which keep what they have until it has rebalanced.
 
     Kafka writes their targets instead, in which a partition may be that another member has not given up yet.
     """
@@ -159,7 +168,8 @@ def downgrade(group: ConsumerRebalance, members: Collection[Member], trigger: r.
     new.generation = group.group_epoch
     for member in members:
         new.add(_to_classic(member))
-    new.leader = next(iter(new.members))
+    # Should the broker stop before the rebalance is over, a group without a leader rebalances when it is loaded.
+    new.leader = None
     new.protocol_name = new.vote()
     names = {info.topic_id: name for name, info in group.shard.topics().items()}
     assignments = {
@@ -192,12 +202,12 @@ def _encoded(partitions: Partitions, metadata: bytes, names: Mapping[UUID, str])
 
 
 class DowngradedGroup(ClassicGroup):
-    """A classic group that was a consumer group: it begins with sessions for its members, and perhaps a rebalance."""
+    """A classic group that was a consumer group: it begins with sessions for its members, and a rebalance."""
 
     def fire(self, key: tuple[Hashable, ...], fx: Effects) -> None:
         if key[0] != DOWNGRADED:
             super().fire(key, fx)
             return
-        self.loaded(fx)
         if isinstance(key[2], r.Trigger):
             self.rebalance(key[2], fx)
+        self.loaded(fx)

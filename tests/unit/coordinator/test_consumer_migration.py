@@ -215,6 +215,20 @@ def test_a_classic_member_joins_a_consumer_group_and_is_answered_at_once() -> No
     assert synced.timers == {("consumer-sync", GROUP, "id-1"): None}
 
 
+def test_partitions_that_came_before_an_upgrade_and_nobody_has_are_given_after_it() -> None:
+    """The leader of the classic group had not come back for them, and a static member that goes over changes nothing."""
+    context = ConsumerContext()
+    context.join(client_id="x", protocols=protocols(), group_instance_id="x")
+    context.wait_for_generation()
+    [member_id] = context.group.members
+    all_six = encode_assignment(Assignment({"orders": range(6)}))
+    context.sync(member_id, assignments=(m.MemberAssignment(member_id, all_six),), group_instance_id="x")
+    context.grow(orders=8)
+    context.enroll("x-2", instance_id="x")
+    context.settle_consumers()
+    assert context.assigned() == {"x-2": {"orders": list(range(8))}}
+
+
 def test_it_is_told_to_join_again_when_its_partitions_are_free() -> None:
     context = ConsumerContext()
     context.enroll("new")
@@ -328,7 +342,8 @@ def test_the_group_is_a_classic_one_again_when_the_last_consumer_member_leaves()
     assert call.error_code == 0
     value = call.records[-1].value
     assert isinstance(value, r.GroupMetadataValue)
-    assert (value.protocol_type, value.protocol, value.generation, value.leader) == ("consumer", "range", epoch, one)
+    assert (value.protocol_type, value.protocol, value.generation) == ("consumer", "range", epoch)
+    assert value.leader is None  # Whoever loads it lets the group rebalance.
     [member] = value.members
     assert (member.member_id, member.session_timeout, member.rebalance_timeout) == (one, SESSION, REBALANCE)
     assert decode_assignment(member.assignment).partitions == {"orders": [0, 1, 2]}
@@ -369,13 +384,15 @@ def test_a_downgrade_that_was_not_written_leaves_the_consumer_group_as_it_was() 
     assert context.beat("new", context.consumers.group_epoch).error_code == 0
 
 
-def test_a_restart_between_the_downgrade_and_its_rebalance_loses_nobody() -> None:
+def test_a_restart_between_the_downgrade_and_its_rebalance_loses_nobody_and_no_partition() -> None:
     context, one = mixed_group()
     epoch = context.consumers.group_epoch
     context.beat("new", -1)
     context.restart()
-    assert context.state == "Stable"
-    assert context.heartbeat(one, epoch).error_code == 0
+    assert context.state == "PreparingRebalance"
+    assert context.heartbeat(one, epoch).error_code == errors.RebalanceInProgress.code
+    call = context.join(one, protocols=protocols())
+    assert (call.response.generation_id, call.response.leader) == (epoch + 1, one)
 
 
 def test_a_member_that_goes_over_is_no_longer_asked_to_join_again() -> None:
@@ -420,7 +437,7 @@ def test_the_group_stays_a_consumer_group_if_it_may_not_be_a_classic_one(config:
     assert rejoin(context, one, 2)[1] == {"orders": [0, 1, 2, 3, 4, 5]}
 
 
-def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_without_a_rebalance() -> None:
+def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_and_somebody_comes_to_lead() -> None:
     context = ConsumerContext()
     context.enroll("x-1", instance_id="x")
     one, _ = enter(context, "one")
@@ -431,9 +448,12 @@ def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_wi
     call = context.join(group_instance_id="x", client_id="x", protocols=protocols())
     assert (call.error_code, call.response.generation_id) == (0, epoch)
     context.sleep(0)
-    assert context.state == "Stable"
+    assert context.state == "PreparingRebalance"
     synced = context.sync(call.response.member_id, epoch, group_instance_id="x")
-    assert len(decode_assignment(synced.response.assignment).partitions["orders"]) == 3
+    assert synced.error_code == errors.RebalanceInProgress.code
+    context.join(call.response.member_id, group_instance_id="x", client_id="x", protocols=protocols())
+    context.join(one, protocols=protocols())
+    assert context.group.leader in (one, call.response.member_id)
 
 
 def test_if_others_are_on_their_way_the_classic_group_rebalances() -> None:
