@@ -216,7 +216,7 @@ def test_a_classic_member_joins_a_consumer_group_and_is_answered_at_once() -> No
 
 
 def test_partitions_that_came_before_an_upgrade_and_nobody_has_are_given_after_it() -> None:
-    """The leader of the classic group had not come back for them, and a static member that goes over changes nothing."""
+    """The leader of the classic group had not come back for them; a static member that goes over changes nothing."""
     context = ConsumerContext()
     context.join(client_id="x", protocols=protocols(), group_instance_id="x")
     context.wait_for_generation()
