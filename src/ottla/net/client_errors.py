@@ -47,9 +47,10 @@ def why_not_connected(address: str, problem: OSError | None) -> str:
 
 
 def why_no_answer(address: str, error: OttlaError, protocol: str) -> str:
+    certificate = ", and set ssl.certfile if it asks for a client's certificate" if protocol.endswith("SSL") else ""
     return (
         f"{address} accepted the connection but did not answer as a Kafka broker does ({error}): "
-        f"check that this is the port of a {protocol} listener (security.protocol={protocol})"
+        f"check that this is the port of a {protocol} listener (security.protocol={protocol}){certificate}"
     )
 
 

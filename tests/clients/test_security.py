@@ -1,0 +1,184 @@
+"""TLS as a layer of the channel: through a proxy that ends TLS in front of our broker, and what goes wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from clients.certificates import AVAILABLE, Authority
+from clients.tls_proxy import TlsProxy, running
+from ottla import Broker
+from ottla.clients.cluster import Cluster
+from ottla.config.client import ClientConfig
+from ottla.errors import ConfigError, OttlaError
+from ottla.net.client import CannotConnect, NotKafka, TlsFailed
+from ottla.records import Record, encode_batch
+
+pytestmark = pytest.mark.skipif(not AVAILABLE, reason="openssl makes the certificates")
+
+
+@dataclass(frozen=True)
+class World:
+    """A broker behind two TLS ports, one of which asks clients for certificates, and the files to reach it with."""
+
+    plain: int
+    tls: int
+    mutual: int
+    authority: Path
+    stranger: Path
+    client: Path
+    unknown_client: Path
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    directory = tmp_path_factory.mktemp("tls")
+    authority, stranger = Authority(directory, "authority"), Authority(directory, "stranger")
+    certificate = authority.sign("broker", "DNS:localhost").path
+    tls = TlsProxy(certificate)
+    mutual = TlsProxy(certificate, clients_signed_by=authority.certificate)
+    with running(tls, mutual):
+        advertised = {"advertised.listeners": f"PLAINTEXT://localhost:{tls.port}"}
+        with Broker(config=advertised, listen="127.0.0.1:0") as broker:
+            port = broker.port
+            tls.target = mutual.target = ("127.0.0.1", port)
+            yield World(
+                port,
+                tls.port,
+                mutual.port,
+                authority.certificate,
+                stranger.certificate,
+                authority.sign("client").path,
+                stranger.sign("nobody").path,
+            )
+
+
+def connect(port: int, *, host: str = "localhost", **options: object) -> str | None:
+    """The cluster's id by way of one connection; raises what the client says."""
+
+    async def main() -> str | None:
+        config = ClientConfig.given({"bootstrap.servers": f"{host}:{port}"}, options)
+        cluster = Cluster.of(config)
+        try:
+            return (await cluster.refresh(())).cluster_id
+        finally:
+            await cluster.close()
+
+    return asyncio.run(main())
+
+
+def refusal(port: int, *, host: str = "localhost", **options: object) -> OttlaError:
+    with pytest.raises(OttlaError) as caught:
+        connect(port, host=host, **options)
+    assert f"{host}:{port}" in str(caught.value)
+    return caught.value
+
+
+def test_a_trusted_certificate_is_accepted(world: World) -> None:
+    assert connect(world.tls, security_protocol="SSL", ssl_cafile=str(world.authority))
+
+
+@pytest.mark.parametrize("loop", ["best", "asyncio"])
+def test_records_go_through_tls_both_ways(world: World, loop: str) -> None:
+    from ottla.clients.wire import NewTopic, WireClient
+    from ottla.runtime.loops import new_event_loop
+    from ottla.types import TopicPartition
+
+    topic, value = f"tls-{loop}", os.urandom(3_000_000)
+
+    async def main() -> None:
+        config = ClientConfig.given(
+            {"bootstrap.servers": f"localhost:{world.tls}"},
+            {"security_protocol": "SSL", "ssl_cafile": str(world.authority)},
+        )
+        client = WireClient([("localhost", world.tls)])
+        client.cluster = Cluster.of(config)
+        async with client:
+            key = TopicPartition(topic, 0)
+            await client.create_topics([NewTopic(topic, 1, 1, {"max.message.bytes": 10_000_000})])
+            await client.topic(topic, auto_create=True)
+            await client.produce({key: encode_batch([Record(0, 0, None, value)])})
+            fetcher = client.fetcher({key: 0})
+            (fetched,) = await fetcher.poll(timeout_ms=20_000)
+            await fetcher.close()
+            assert [record.value for record in fetched.records] == [value]
+
+    factory = new_event_loop if loop == "best" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main())
+
+
+def test_certificates_may_be_given_as_text_or_under_kafkas_names(world: World) -> None:
+    text = world.authority.read_text()
+    assert connect(world.tls, security_protocol="SSL", ssl_truststore_certificates=text)
+    assert connect(world.tls, security_protocol="SSL", ssl_truststore_location=str(world.authority))
+    assert connect(world.tls, security_protocol="SSL", ssl_context=ssl.create_default_context(cadata=text))
+
+
+def test_an_unknown_authority_is_told_with_the_setting(world: World) -> None:
+    for options in ({}, {"ssl_cafile": str(world.stranger)}):
+        error = refusal(world.tls, security_protocol="SSL", **options)
+        assert isinstance(error, TlsFailed)
+        assert "authority that this client does not trust" in str(error)
+        assert "set ssl.cafile" in str(error)
+
+
+def test_a_certificate_for_another_host_is_told_with_both_names(world: World) -> None:
+    trusting = {"security_protocol": "SSL", "ssl_cafile": str(world.authority)}
+    error = refusal(world.tls, host="127.0.0.1", **trusting)
+    assert isinstance(error, TlsFailed)
+    assert "is for another host" in str(error)
+    assert "'127.0.0.1'" in str(error)
+    assert connect(world.tls, host="127.0.0.1", ssl_endpoint_identification_algorithm="", **trusting)
+
+
+def test_a_plain_client_on_a_tls_port_is_told(world: World) -> None:
+    error = refusal(world.tls)
+    assert isinstance(error, NotKafka | CannotConnect)
+    assert "security.protocol" in str(error)
+
+
+def test_a_tls_client_on_a_plain_port_is_told(world: World) -> None:
+    error = refusal(world.plain, security_protocol="SSL", ssl_cafile=str(world.authority))
+    assert isinstance(error, TlsFailed)
+    assert "does not speak TLS" in str(error)
+    assert "security.protocol=PLAINTEXT" in str(error)
+
+
+def test_a_broker_that_asks_for_a_certificate_gets_it_or_says_so(world: World) -> None:
+    trusting = {"security_protocol": "SSL", "ssl_cafile": str(world.authority)}
+    assert connect(world.mutual, ssl_certfile=str(world.client), **trusting)
+    assert connect(world.mutual, ssl_keystore_location=str(world.client), **trusting)
+    text = world.client.read_text()
+    assert connect(world.mutual, ssl_keystore_certificate_chain=text, ssl_keystore_key=text, **trusting)
+    for certificate in ({}, {"ssl_certfile": str(world.unknown_client)}):
+        error = refusal(world.mutual, **trusting, **certificate)
+        assert "certificate" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ssl_cafile": "/no/such.pem"}, r"ssl\.cafile: there is no file /no/such\.pem"),
+        ({"ssl_certfile": "/no/such.pem"}, r"ssl\.certfile: there is no file"),
+        ({"ssl_cafile": __file__}, r"ssl\.cafile: .* must be PEM"),
+        ({"ssl_truststore_certificates": "text"}, r"ssl\.truststore\.certificates has no PEM"),
+        ({"ssl_truststore_type": "JKS"}, r"Invalid value 'JKS' .* must be one of PEM"),
+        ({"ssl_context": "x"}, r"ssl\.context must be"),
+        ({"ssl_enabled_protocols": "SSLv3"}, r"ssl\.enabled\.protocols"),
+        ({"security_protocol": "SASL_SSL"}, r"sasl\.username is missing"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"},
+            r"sasl\.oauth\.token\.provider is missing",
+        ),
+    ],
+)
+def test_a_mistake_in_the_settings_is_told_before_anything_is_sent(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        connect(1, **{"security_protocol": "SSL", **options})
