@@ -24,7 +24,7 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.records import CoordinatorRecord
-from ottla.coordinator.serde import decode, encode
+from ottla.coordinator.serde import decode, encode_all
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.records import Record, decode_batch, encode_batch, scan
@@ -60,7 +60,7 @@ class PartitionJournal:
     def append(self, records: Sequence[CoordinatorRecord], /) -> int:
         """Write the records as one batch, all or nothing."""
         now = self._node.clock.now()
-        pairs = [encode(record) for record in records]
+        pairs = encode_all(records)
         batch = encode_batch([Record(number, now, key, value) for number, (key, value) in enumerate(pairs)])
         info = self._partition.append_own(memoryview(bytearray(batch)), now=now)
         return info.last_offset + 1

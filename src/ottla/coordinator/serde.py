@@ -10,7 +10,7 @@ record that is broken raises :class:`CorruptRecord`; one of an unknown type or v
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
@@ -22,6 +22,7 @@ from ottla.errors import OttlaError
 from ottla.protocol._compiler import Buffer, Decoder, Encoder, Field, compile_decoder, compile_encoder
 
 _INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
 
 
 class CorruptRecord(OttlaError):
@@ -99,6 +100,38 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record.key, r.UnknownKey):
         return record.key.key, record.key.value
     return encode_key(record.key), encode_value(record.value)
+
+
+def encode_all(records: Iterable[r.CoordinatorRecord]) -> list[tuple[bytes, bytes | None]]:
+    """The same for the records of one decision. Commits, which are most of what is written, have a way of their own."""
+    encoded: list[tuple[bytes, bytes | None]] = []
+    place: tuple[str, str] | None = None
+    prefix = b""
+    for record in records:
+        key, value = record.key, record.value
+        if type(key) is not r.OffsetCommitKey or type(value) is not r.OffsetCommitValue or value.expire_timestamp != -1:
+            encoded.append(encode(record))
+            continue
+        if place != (key.group_id, key.topic):
+            place = key.group_id, key.topic
+            prefix = encode_key(r.OffsetCommitKey(key.group_id, key.topic, 0))[:-4]
+        encoded.append((prefix + _INT32.pack(key.partition), _encode_offset(value)))
+    return encoded
+
+
+_OFFSET_HEAD = struct.Struct(">hqi")
+_INT64 = struct.Struct(">q")
+
+
+def _encode_offset(value: r.OffsetCommitValue) -> bytes:
+    """Version 4 by hand: version, offset, leader epoch, metadata, commit timestamp, the topic id as tagged field 0."""
+    metadata = value.metadata.encode()
+    if len(metadata) > 126:
+        return encode_value(value) or b""
+    head = _OFFSET_HEAD.pack(4, value.offset, value.leader_epoch)
+    topic_id = value.topic_id
+    tail = b"\0" if topic_id is None else b"\1\0\x10" + topic_id.int.to_bytes(16)
+    return b"%b%c%b%b%b" % (head, len(metadata) + 1, metadata, _INT64.pack(value.commit_timestamp), tail)
 
 
 def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> r.CoordinatorRecord:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordinator import records as r
-from ottla.coordinator.serde import CorruptRecord, decode, encode, encode_key, encode_value
+from ottla.coordinator.serde import CorruptRecord, decode, encode, encode_all, encode_key, encode_value
 
 ORDERS = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 OFFSET = r.OffsetCommitKey("billing", "orders", 7)
@@ -195,6 +195,27 @@ def test_history_survives_the_log(value: r.HistoryValue) -> None:
 @given(st.builds(r.OffsetCommitValue, times, counts, names, times, st.just(-1), st.none() | st.uuids(version=4)))
 def test_offsets_survive_the_log(value: r.OffsetCommitValue) -> None:
     assert decode(encode_key(OFFSET), encode_value(value)).value == value
+
+
+commits = st.builds(
+    r.CoordinatorRecord,
+    st.builds(r.OffsetCommitKey, st.sampled_from(["g", "gr\u00fc\u00df"]), st.sampled_from(["t", "u"]), counts),
+    st.none()
+    | st.builds(
+        r.OffsetCommitValue,
+        times,
+        counts,
+        st.text(max_size=200),
+        times,
+        st.sampled_from([-1, 5]),
+        st.none() | st.uuids(),
+    ),
+)
+
+
+@given(st.lists(commits | st.just(r.CoordinatorRecord(r.GroupMetadataKey("g"), None)), max_size=5))
+def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecord]) -> None:
+    assert encode_all(records) == [encode(record) for record in records]
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
