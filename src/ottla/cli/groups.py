@@ -1,7 +1,7 @@
-"""``ottla groups list|describe|members|reset-offsets|delete|delete-offsets|explain``: what groups do, and changing it.
+"""``ottla groups list|describe|members|reset-offsets|delete|delete-offsets|explain|plan``: what groups do.
 
-Here are the list and the deletions; the larger actions have modules of their own: groups_describe, groups_reset and
-groups_explain.
+Here are the list and the deletions; the larger actions have modules of their own: groups_describe, groups_reset,
+groups_explain and groups_plan.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ottla.cli import groups_describe, groups_explain, groups_reset
+from ottla.cli import groups_describe, groups_explain, groups_plan, groups_reset
 from ottla.cli.groups_common import active_group, add_topic_option, chosen_partitions, existing_groups, missing_group
 from ottla.cli.options import add_bootstrap_option, did_you_mean
-from ottla.cli.session import run_with_client
+from ottla.cli.session import run_with_admin
 from ottla.cli.terminal import plural, print_json, table
-from ottla.clients.group_offsets import delete_offsets
-from ottla.clients.groups import GroupDescription, ListedGroup, delete_groups, describe_groups, list_groups
-from ottla.clients.wire import WireClient
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.groups import GroupDescription, ListedGroup
 from ottla.errors import GroupIdNotFound, GroupSubscribedToTopic, KafkaError, NonEmptyGroup, OttlaError
 from ottla.types import TopicPartition
 
-Action = Callable[[WireClient, Namespace], Awaitable[int]]
+Action = Callable[[AsyncAdmin, Namespace], Awaitable[int]]
 STATES = (
     "Empty",
     "PreparingRebalance",
@@ -56,6 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     groups_explain.configure(
         _add(actions, "explain", groups_explain.explain, "tell why a group rebalanced, as a timeline")
     )
+    groups_plan.configure(
+        _add(actions, "plan", groups_plan.show_plan, "show what an assignor would move, without changing anything")
+    )
 
 
 def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
@@ -69,7 +71,7 @@ def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.Argu
 
 
 def _run(action: Action, args: Namespace) -> int:
-    return run_with_client(args, action)
+    return run_with_admin(args, action)
 
 
 # list
@@ -101,8 +103,8 @@ def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
     return parse
 
 
-async def list_(client: WireClient, args: Namespace) -> int:
-    groups = await list_groups(client.cluster, states=args.state or (), types=args.type or ())
+async def list_(admin: AsyncAdmin, args: Namespace) -> int:
+    groups = await admin.list_groups(states=args.state or (), types=args.type or ())
     if args.json:
         print_json([_listed_json(group) for group in groups])
     elif args.quiet:
@@ -127,30 +129,29 @@ def _configure_delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--if-exists", action="store_true", help="a group that is not there is no error")
 
 
-async def delete(client: WireClient, args: Namespace) -> int:
-    errors = await delete_groups(client.cluster, args.groups)
+async def delete(admin: AsyncAdmin, args: Namespace) -> int:
+    results = await admin.delete_groups(args.groups, raise_errors=False)
+    errors = {group: results.errors.get(group) for group in dict.fromkeys(args.groups)}
     failed = {group: error for group, error in errors.items() if error is not None}
     if args.if_exists:
         failed = {group: error for group, error in failed.items() if not isinstance(error, GroupIdNotFound)}
-    explained = await _explained(client, failed)
+    explained = await _explained(admin, failed)
     _tell_deleted(args, errors, explained)
     if explained:
         raise OttlaError("; ".join(explained.values()))
     return 0
 
 
-async def _explained(client: WireClient, failed: Mapping[str, KafkaError]) -> dict[str, str]:
+async def _explained(admin: AsyncAdmin, failed: Mapping[str, KafkaError]) -> dict[str, str]:
     """What the broker said, with what a person can do about it."""
-    described = await describe_groups(client.cluster, failed)
-    return {group: await _why_not_deleted(client, group, error, described[group]) for group, error in failed.items()}
+    described = await admin.describe_groups(failed, raise_errors=False)
+    return {group: await _why_not_deleted(admin, group, error, described.get(group)) for group, error in failed.items()}
 
 
-async def _why_not_deleted(
-    client: WireClient, group: str, error: KafkaError, described: GroupDescription | KafkaError
-) -> str:
+async def _why_not_deleted(admin: AsyncAdmin, group: str, error: KafkaError, described: GroupDescription | None) -> str:
     if isinstance(error, GroupIdNotFound):
-        return str(await missing_group(client, group))
-    if isinstance(error, NonEmptyGroup) and isinstance(described, GroupDescription):
+        return str(await missing_group(admin, group))
+    if isinstance(error, NonEmptyGroup) and described is not None:
         return str(active_group(described, "cannot be deleted"))
     return f"group {group!r} cannot be deleted: {error}"
 
@@ -179,10 +180,11 @@ def _configure_delete_offsets(parser: argparse.ArgumentParser) -> None:
     add_topic_option(parser, required=True)
 
 
-async def delete_group_offsets(client: WireClient, args: Namespace) -> int:
-    (group,) = await existing_groups(client, [args.group])
-    partitions = await chosen_partitions(client, args.topic)
-    errors = await delete_offsets(client.cluster, args.group, partitions)
+async def delete_group_offsets(admin: AsyncAdmin, args: Namespace) -> int:
+    (group,) = await existing_groups(admin, [args.group])
+    partitions = await chosen_partitions(admin, args.topic)
+    results = await admin.delete_group_offsets(args.group, partitions, raise_errors=False)
+    errors = {key: results.errors.get(key) for key in partitions}
     if args.json:
         print_json([_offset_outcome(key, error) for key, error in sorted(errors.items())])
     else:

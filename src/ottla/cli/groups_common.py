@@ -9,9 +9,10 @@ from typing import NamedTuple
 from ottla.cli.options import did_you_mean
 from ottla.cli.session import existing_topic
 from ottla.cli.terminal import plural
-from ottla.clients.group_offsets import CommittedOffset, committed_offsets
-from ottla.clients.groups import GroupDescription, describe_groups, list_groups
-from ottla.clients.wire import WireClient
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.group_offsets import committed_offsets
+from ottla.clients.groups import GroupDescription
+from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import GroupIdNotFound, KafkaError, NonEmptyGroup, OttlaError, UnknownTopicOrPartition
 from ottla.types import TopicPartition
 
@@ -50,11 +51,11 @@ def parse_topic(text: str) -> TopicChoice:
     return TopicChoice(topic, tuple(sorted({int(part) for part in parts})))
 
 
-async def chosen_partitions(client: WireClient, choices: Sequence[TopicChoice]) -> list[TopicPartition]:
+async def chosen_partitions(admin: AsyncAdmin, choices: Sequence[TopicChoice]) -> list[TopicPartition]:
     """The partitions that the topics of the command line have; they must exist."""
     found: set[TopicPartition] = set()
     for choice in choices:
-        topic = await existing_topic(client, choice.topic)
+        topic = await existing_topic(admin, choice.topic)
         for number in topic.partitions if choice.partitions is None else choice.partitions:
             if number not in topic.partitions:
                 last = len(topic.partitions) - 1
@@ -63,33 +64,30 @@ async def chosen_partitions(client: WireClient, choices: Sequence[TopicChoice]) 
     return sorted(found)
 
 
-async def existing_groups(client: WireClient, names: Sequence[str]) -> list[GroupDescription]:
+async def existing_groups(admin: AsyncAdmin, names: Sequence[str]) -> list[GroupDescription]:
     """Groups that must be there; the error names the one that was probably meant."""
-    described = await describe_groups(client.cluster, names)
-    return [await _existing(client, name, described[name]) for name in dict.fromkeys(names)]
+    described = await admin.describe_groups(names, raise_errors=False)
+    for name, error in described.errors.items():
+        if isinstance(error, GroupIdNotFound):
+            raise await missing_group(admin, name)
+        raise OttlaError(f"group {name!r}: {error}")
+    return [described[name] for name in dict.fromkeys(names)]
 
 
-async def _existing(client: WireClient, name: str, described: GroupDescription | KafkaError) -> GroupDescription:
-    if isinstance(described, GroupDescription):
-        return described
-    if isinstance(described, GroupIdNotFound):
-        raise await missing_group(client, name)
-    raise OttlaError(f"group {name!r}: {described}")
-
-
-async def missing_group(client: WireClient, name: str) -> KafkaError:
+async def missing_group(admin: AsyncAdmin, name: str) -> KafkaError:
     """The error for a group that is not there, or is of a kind that these commands do not know."""
-    groups = {group.group_id: group for group in await list_groups(client.cluster)}
+    groups = {group.group_id: group for group in await admin.list_groups()}
     if name in groups and groups[name].type is not None:
         return GroupIdNotFound(f"group {name!r} is of the type {groups[name].type}, which is not for consumers")
     hint = did_you_mean(name, groups) or "; `ottla groups list` shows all"
     return GroupIdNotFound(f"group {name!r} does not exist{hint}")
 
 
-async def committed_by(client: WireClient, names: Sequence[str]) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+async def committed_by(admin: AsyncAdmin, names: Sequence[str]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
     """What each group has committed, or the first error, raised."""
-    found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-    for name, outcome in (await committed_offsets(client.cluster, names)).items():
+    found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+    # The admin client asks for one group at a time; there may be thousands.
+    for name, outcome in (await committed_offsets(admin.cluster, names)).items():
         if isinstance(outcome, KafkaError):
             raise OttlaError(f"the offsets of group {name!r} cannot be fetched: {outcome}")
         found[name] = outcome

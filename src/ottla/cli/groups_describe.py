@@ -6,19 +6,16 @@ import argparse
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import Any
 
 from ottla.cli.groups_common import committed_by, existing_groups
 from ottla.cli.options import UsageError
 from ottla.cli.terminal import note, print_json, table
-from ottla.clients import calls
-from ottla.clients.calls import LATEST_TIMESTAMP
-from ottla.clients.group_offsets import CommittedOffset
-from ottla.clients.groups import CONSUMER, EMPTY, GroupDescription, GroupMember, list_groups
-from ottla.clients.wire import WireClient
-from ottla.errors import KafkaError
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.admin_values import OffsetSpec
+from ottla.clients.groups import CONSUMER, EMPTY, GroupDescription, GroupMember
+from ottla.consuming.values import OffsetAndMetadata
 from ottla.types import Millis, TopicPartition
 
 OFFSETS_TIMEOUT_MS: Millis = 5_000
@@ -52,7 +49,7 @@ class OffsetRow:
     """A partition that a group has committed an offset for, or that one of its members has."""
 
     key: TopicPartition
-    committed: CommittedOffset | None
+    committed: OffsetAndMetadata | None
     end_offset: int | None
     owner: GroupMember | None
 
@@ -63,24 +60,24 @@ class OffsetRow:
         return self.end_offset - self.committed.offset
 
 
-async def describe(client: WireClient, args: Namespace) -> int:
-    groups = await existing_groups(client, await _names(client, args))
+async def describe(admin: AsyncAdmin, args: Namespace) -> int:
+    groups = await existing_groups(admin, await _names(admin, args))
     if not groups and not args.json:
         print("there are no groups yet")
     elif args.json:
-        rows = await _offset_rows(client, groups)
+        rows = await _offset_rows(admin, groups)
         print_json([_as_json(group, rows[group.group_id]) for group in groups])
     elif args.members:
         _print_members(groups, args.verbose)
     elif args.state:
         _print_states(groups, args.verbose)
     else:
-        _print_offsets(groups, await _offset_rows(client, groups), args.verbose)
+        _print_offsets(groups, await _offset_rows(admin, groups), args.verbose)
     return 0
 
 
-async def members(client: WireClient, args: Namespace) -> int:
-    groups = await existing_groups(client, [args.group])
+async def members(admin: AsyncAdmin, args: Namespace) -> int:
+    groups = await existing_groups(admin, [args.group])
     if args.json:
         print_json([_member_json(member) for member in groups[0].members])
     else:
@@ -88,22 +85,22 @@ async def members(client: WireClient, args: Namespace) -> int:
     return 0
 
 
-async def _names(client: WireClient, args: Namespace) -> list[str]:
+async def _names(admin: AsyncAdmin, args: Namespace) -> list[str]:
     if bool(args.groups) == args.all_groups:
         raise UsageError("name the groups to describe, or give --all-groups")
     if args.groups:
         return list(args.groups)
-    return [group.group_id for group in await list_groups(client.cluster) if group.of_consumers]
+    return [group.group_id for group in await admin.list_groups() if group.of_consumers]
 
 
 # offsets
 
 
-async def _offset_rows(client: WireClient, groups: Sequence[GroupDescription]) -> dict[str, list[OffsetRow]]:
-    committed = await committed_by(client, [group.group_id for group in groups])
+async def _offset_rows(admin: AsyncAdmin, groups: Sequence[GroupDescription]) -> dict[str, list[OffsetRow]]:
+    committed = await committed_by(admin, [group.group_id for group in groups])
     owners = {group.group_id: _owners(group) for group in groups}
     keys = {group: sorted(offsets.keys() | owners[group].keys()) for group, offsets in committed.items()}
-    ends = await _end_offsets(client, {key for some in keys.values() for key in some})
+    ends = await _end_offsets(admin, {key for some in keys.values() for key in some})
     return {
         group: [OffsetRow(key, committed[group].get(key), ends.get(key), owners[group].get(key)) for key in some]
         for group, some in keys.items()
@@ -114,14 +111,13 @@ def _owners(group: GroupDescription) -> dict[TopicPartition, GroupMember]:
     return {key: member for member in group.members for key in member.assignment}
 
 
-async def _end_offsets(client: WireClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+async def _end_offsets(admin: AsyncAdmin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Log end offsets; a partition that is gone, or has no leader now, is left out."""
-    wanted = dict.fromkeys(sorted(partitions), LATEST_TIMESTAMP)
-    await client.cluster.refresh({key.topic for key in wanted})
-    known = {key: time for key, time in wanted.items() if client.cluster.metadata.partition(key) is not None}
-    send = partial(calls.list_offsets, client.cluster)
-    found = await client.cluster.by_leader(known, send, timeout_ms=OFFSETS_TIMEOUT_MS)
-    return {key: one.offset for key, one in found.items() if not isinstance(one, KafkaError)}
+    wanted = dict.fromkeys(sorted(partitions), OffsetSpec.LATEST)
+    await admin.cluster.refresh({key.topic for key in wanted})
+    known = {key: spec for key, spec in wanted.items() if admin.cluster.metadata.partition(key) is not None}
+    found = await admin.list_offsets(known, timeout_ms=OFFSETS_TIMEOUT_MS, raise_errors=False)
+    return {key: one.offset for key, one in found.items()}
 
 
 def _print_offsets(groups: Sequence[GroupDescription], rows: Mapping[str, list[OffsetRow]], verbose: bool) -> None:

@@ -10,9 +10,9 @@ from ottla.cli.groups_common import existing_groups
 from ottla.cli.groups_timeline import Names, headline, now_line, rebalance_json, rebalance_lines
 from ottla.cli.options import positive
 from ottla.cli.terminal import print_json
+from ottla.clients.admin import AsyncAdmin
 from ottla.clients.groups import GroupDescription
 from ottla.clients.offsets_topic import GroupHistory, read_history
-from ottla.clients.wire import WireClient
 from ottla.coordinator.records import HistoryValue
 from ottla.errors import OttlaError
 
@@ -32,9 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full-ids", action="store_true", help="do not shorten member ids")
 
 
-async def explain(client: WireClient, args: Namespace) -> int:
-    (group,) = await existing_groups(client, [args.group])
-    history = await read_history(client.cluster, args.group)
+async def explain(admin: AsyncAdmin, args: Namespace) -> int:
+    (group,) = await existing_groups(admin, [args.group])
+    history = await read_history(admin.cluster, args.group)
     if not history.rebalances and history.generation > 0:
         raise OttlaError(_not_written(group, history))
     shown = history.rebalances[-args.last :] if args.last else history.rebalances

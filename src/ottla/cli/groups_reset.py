@@ -21,10 +21,11 @@ from ottla.cli.groups_common import (
 from ottla.cli.groups_reset_plan import Ends, Planned, Situation, parse_duration, plan, read_file
 from ottla.cli.options import UsageError, not_negative
 from ottla.cli.terminal import plural, print_json, table
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.admin_values import OffsetSpec
 from ottla.clients.calls import by_topic
-from ottla.clients.group_offsets import CommittedOffset, commit_offsets
-from ottla.clients.groups import GroupDescription, describe_groups
-from ottla.clients.wire import WireClient
+from ottla.clients.groups import GroupDescription
+from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import GroupIdNotFound, KafkaError, OttlaError
 from ottla.types import TopicPartition
 
@@ -90,15 +91,15 @@ def _shift(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
-async def reset(client: WireClient, args: Namespace) -> int:
+async def reset(admin: AsyncAdmin, args: Namespace) -> int:
     _check_usage(args)
-    group = await _group(client, args.group)
+    group = await _group(admin, args.group)
     if group is not None and group.members and args.execute:
         raise active_group(group, "cannot be reset")
-    committed = (await committed_by(client, [args.group]))[args.group]
-    situation = await _situation(client, await _partitions(client, args, list(committed)), committed)
+    committed = (await committed_by(admin, [args.group]))[args.group]
+    situation = await _situation(admin, await _partitions(admin, args, list(committed)), committed)
     planned = await plan(situation, args)
-    failures = await _execute(client, args.group, planned) if args.execute else {}
+    failures = await _execute(admin, args.group, planned) if args.execute else {}
     _print_plan(args, planned, failures)
     _tell(args, group, planned)
     _raise_failures(group, failures)
@@ -115,23 +116,22 @@ def _check_usage(args: Namespace) -> None:
         raise UsageError("--export prints CSV for --from-file: leave out --json and --execute")
 
 
-async def _group(client: WireClient, name: str) -> GroupDescription | None:
+async def _group(admin: AsyncAdmin, name: str) -> GroupDescription | None:
     """The group, None if there is none yet."""
-    described = (await describe_groups(client.cluster, [name]))[name]
-    if isinstance(described, GroupIdNotFound):
-        return None
-    if isinstance(described, KafkaError):
-        raise OttlaError(f"group {name!r}: {described}")
-    return described
+    described = await admin.describe_groups(name, raise_errors=False)
+    error = described.errors.get(name)
+    if error is not None and not isinstance(error, GroupIdNotFound):
+        raise OttlaError(f"group {name!r}: {error}")
+    return described.get(name)
 
 
-async def _partitions(client: WireClient, args: Namespace, committed: Sequence[TopicPartition]) -> list[TopicPartition]:
+async def _partitions(admin: AsyncAdmin, args: Namespace, committed: Sequence[TopicPartition]) -> list[TopicPartition]:
     if args.topic:
-        return await chosen_partitions(client, args.topic)
+        return await chosen_partitions(admin, args.topic)
     named = list(read_file(args.from_file, args.group)) if args.from_file is not None else committed
     if not named:
         raise OttlaError(f"group {args.group!r} has committed nothing yet: name the topics with --topic")
-    return await chosen_partitions(client, _choices(named))
+    return await chosen_partitions(admin, _choices(named))
 
 
 def _choices(partitions: Sequence[TopicPartition]) -> list[TopicChoice]:
@@ -139,16 +139,18 @@ def _choices(partitions: Sequence[TopicPartition]) -> list[TopicChoice]:
 
 
 async def _situation(
-    client: WireClient, partitions: Sequence[TopicPartition], committed: dict[TopicPartition, CommittedOffset]
+    admin: AsyncAdmin, partitions: Sequence[TopicPartition], committed: dict[TopicPartition, OffsetAndMetadata]
 ) -> Situation:
-    starts = await client.beginning_offsets(partitions)
-    ends = await client.end_offsets(partitions)
-    return Situation(client, partitions, committed, {key: Ends(starts[key], ends[key]) for key in partitions})
+    starts = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+    ends = await admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    return Situation(
+        admin, partitions, committed, {key: Ends(starts[key].offset, ends[key].offset) for key in partitions}
+    )
 
 
-async def _execute(client: WireClient, group: str, planned: Sequence[Planned]) -> dict[TopicPartition, KafkaError]:
-    errors = await commit_offsets(client.cluster, group, {one.key: one.new for one in planned})
-    return {key: error for key, error in errors.items() if error is not None}
+async def _execute(admin: AsyncAdmin, group: str, planned: Sequence[Planned]) -> dict[TopicPartition, KafkaError]:
+    wanted = {one.key: one.new for one in planned}
+    return (await admin.alter_group_offsets(group, wanted, raise_errors=False)).errors
 
 
 # what is printed

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.clients.group_offsets import CommittedOffset
-from ottla.clients.wire import WireClient
+from ottla.clients.admin import AsyncAdmin
+from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.types import Millis, TopicPartition
 
@@ -49,9 +49,9 @@ class Planned:
 class Situation:
     """What a scenario is applied to."""
 
-    client: WireClient
+    admin: AsyncAdmin
     partitions: Sequence[TopicPartition]
-    committed: Mapping[TopicPartition, CommittedOffset]
+    committed: Mapping[TopicPartition, OffsetAndMetadata]
     ends: Mapping[TopicPartition, Ends]
 
 
@@ -125,7 +125,7 @@ async def _duration(situation: Situation, args: Namespace) -> Wanted:
 
 
 async def _at(situation: Situation, timestamp: Millis) -> Wanted:
-    found = await situation.client.list_offsets(dict.fromkeys(situation.partitions, max(timestamp, 0)))
+    found = await situation.admin.list_offsets(dict.fromkeys(situation.partitions, max(timestamp, 0)))
     return {
         key: (one.offset, "") if one.offset >= 0 else (situation.ends[key].end, "no record is that young: the end")
         for key, one in found.items()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ottla.cli.offsets_text import KINDS, TopicNames, as_json, as_text, kind_of
 from ottla.cli.options import UsageError, add_bootstrap_option, not_negative
-from ottla.cli.session import run, run_with_client
+from ottla.cli.session import run, run_with_admin
+from ottla.clients.admin import AsyncAdmin
 from ottla.clients.offsets_topic import Entry, entries, partition_count, partition_of, read_entries
-from ottla.clients.wire import WireClient
 from ottla.coordinator.records import UnknownKey
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.metadata.machine import CONSUMER_OFFSETS
@@ -59,30 +59,30 @@ def dump(args: Namespace) -> int:
         raise UsageError("--partition is for a broker: name the files of the partition with --file")
     if args.file:
         return run(_print(args, _from_files(args.file), TopicNames({})))
-    return run_with_client(args, _dump_topic)
+    return run_with_admin(args, _dump_topic)
 
 
-async def _dump_topic(client: WireClient, args: Namespace) -> int:
-    topics = (await client.metadata()).topics.values()
+async def _dump_topic(admin: AsyncAdmin, args: Namespace) -> int:
+    topics = (await admin.cluster.refresh(None)).topics.values()
     names = TopicNames({topic.topic_id: topic.name for topic in topics if topic.topic_id is not None})
-    return await _print(args, _from_broker(client, args), names)
+    return await _print(args, _from_broker(admin, args), names)
 
 
 # where entries come from
 
 
-async def _from_broker(client: WireClient, args: Namespace) -> AsyncIterator[Entry]:
+async def _from_broker(admin: AsyncAdmin, args: Namespace) -> AsyncIterator[Entry]:
     try:
-        count = await partition_count(client.cluster)
+        count = await partition_count(admin.cluster)
     except UnknownTopicOrPartition:
         raise UnknownTopicOrPartition(f"there is no {CONSUMER_OFFSETS} yet: no group has ever been here") from None
     wanted = set(args.partition or range(count))
     if max(wanted) >= count:
         raise UnknownTopicOrPartition(f"{CONSUMER_OFFSETS} has no partition {max(wanted)}: it has 0 to {count - 1}")
     if args.group:
-        wanted &= {await partition_of(client.cluster, group) for group in args.group}
+        wanted &= {await partition_of(admin.cluster, group) for group in args.group}
     for partition in sorted(wanted):
-        async for entry in read_entries(client.cluster, partition):
+        async for entry in read_entries(admin.cluster, partition):
             yield entry
 
 

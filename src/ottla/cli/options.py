@@ -7,8 +7,10 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
+from ottla.config import parse_properties
 from ottla.errors import OttlaError
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -60,6 +62,23 @@ def add_bootstrap_option(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT[,...]",
         help=f"any broker of the cluster (default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP})",
     )
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="client configs, such as security.protocol and what belongs to it, a name=value a line",
+    )
+
+
+def client_config(args: argparse.Namespace) -> dict[str, object]:
+    """The client configuration of ``--bootstrap-server`` and ``--command-config``."""
+    path: Path | None = args.command_config
+    try:
+        given = parse_properties(path.read_text()) if path is not None else {}
+    except OSError as error:
+        raise UsageError(f"--command-config: {path} cannot be read ({error.strerror})") from None
+    addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in args.bootstrap_server]
+    return {"client.id": "ottla-cli", **given, "bootstrap.servers": addresses}
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:

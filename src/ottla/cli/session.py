@@ -8,9 +8,11 @@ import signal
 import threading
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from ottla.cli.options import did_you_mean
+from ottla.cli.options import client_config, did_you_mean
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.cluster import Cluster
 from ottla.clients.metadata import TopicInfo
 from ottla.clients.wire import WireClient
 from ottla.errors import UnknownTopicOrPartition
@@ -52,6 +54,22 @@ def stop_on_signals(numbers: Iterable[signal.Signals], stop: Callable[[], object
         loop.add_signal_handler(number, received, number)
 
 
+class HasCluster(Protocol):
+    """Any client of ours."""
+
+    cluster: Cluster
+
+
+def run_with_admin(args: Namespace, command: Callable[[AsyncAdmin, Namespace], Awaitable[int]]) -> int:
+    """Run a command with an admin client for the cluster of ``--bootstrap-server``."""
+
+    async def session() -> int:
+        async with AsyncAdmin(client_config(args)) as admin:
+            return await command(admin, args)
+
+    return run(session())
+
+
 def run_with_client(args: Namespace, command: Callable[[WireClient, Namespace], Awaitable[int]]) -> int:
     """Run a command against the cluster of ``--bootstrap-server``."""
 
@@ -62,11 +80,11 @@ def run_with_client(args: Namespace, command: Callable[[WireClient, Namespace], 
     return run(session())
 
 
-async def existing_topic(client: WireClient, name: str) -> TopicInfo:
+async def existing_topic(client: HasCluster, name: str) -> TopicInfo:
     """A topic that must be there; the error names the one that was probably meant."""
     try:
-        return await client.topic(name)
+        return await client.cluster.topic(name)
     except UnknownTopicOrPartition:
-        names = (await client.metadata()).topics
+        names = (await client.cluster.refresh(None)).topics
         hint = did_you_mean(name, names) or "; `ottla topics list` shows all"
         raise UnknownTopicOrPartition(f"topic {name!r} does not exist{hint}") from None

@@ -16,13 +16,11 @@ from ottla.cli.options import (
     positive,
     settings,
 )
-from ottla.cli.session import existing_topic, run_with_client
+from ottla.cli.session import existing_topic, run_with_admin
 from ottla.cli.terminal import plural, print_json, table
-from ottla.clients import calls
-from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.admin_values import BROKER_DEFAULT, ConfigChange, ConfigResource, ConfigValue, NewTopic, OffsetSpec
 from ottla.clients.metadata import NO_LEADER, TopicInfo, format_topic_id
-from ottla.clients.topics import BROKER_DEFAULT
-from ottla.clients.wire import ConfigValue, NewTopic, WireClient
 from ottla.config import ConfigSource, TopicConfig
 from ottla.errors import (
     InvalidConfig,
@@ -33,7 +31,7 @@ from ottla.errors import (
 )
 from ottla.types import Millis, TopicPartition
 
-Action = Callable[[WireClient, Namespace], Awaitable[int]]
+Action = Callable[[AsyncAdmin, Namespace], Awaitable[int]]
 OFFSETS_TIMEOUT_MS: Millis = 5_000
 _SOURCES = {
     ConfigSource.DYNAMIC_BROKER: "set for the broker",
@@ -63,7 +61,7 @@ def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.Argu
 
 
 def _run(action: Action, args: Namespace) -> int:
-    return run_with_client(args, action)
+    return run_with_admin(args, action)
 
 
 # list
@@ -74,8 +72,8 @@ def _configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="names only, one a line")
 
 
-async def list_topics(client: WireClient, args: Namespace) -> int:
-    topics = sorted((await client.metadata()).topics.values(), key=lambda topic: topic.name)
+async def list_topics(admin: AsyncAdmin, args: Namespace) -> int:
+    topics = sorted((await admin.cluster.refresh(None)).topics.values(), key=lambda topic: topic.name)
     topics = [topic for topic in topics if not (args.exclude_internal and topic.internal)]
     if args.json:
         print_json([_summary(topic) for topic in topics])
@@ -124,35 +122,36 @@ def _add_config_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-async def create(client: WireClient, args: Namespace) -> int:
+async def create(admin: AsyncAdmin, args: Namespace) -> int:
     configs = settings(args.config)
     partitions = args.partitions or BROKER_DEFAULT
     factor = args.replication_factor or BROKER_DEFAULT
     new = [NewTopic(name, partitions, factor, configs) for name in dict.fromkeys(args.topics)]
-    errors = await client.create_topics(new, validate_only=args.validate_only)
+    results = await admin.create_topics(new, validate_only=args.validate_only, raise_errors=False)
+    errors = {topic.name: results.errors.get(topic.name) for topic in new}
     ignored = TopicAlreadyExists if args.if_not_exists else None
     done = _outcomes(args, errors, "valid" if args.validate_only else "created", ignored, "exists", configs)
     if not args.validate_only and not args.json:
-        await _tell_created(client, [name for name in done if errors[name] is None])
+        await _tell_created(admin, [name for name in done if errors[name] is None])
     _raise_first(errors, ignored, configs)
     return 0
 
 
-async def _tell_created(client: WireClient, names: list[str]) -> None:
+async def _tell_created(admin: AsyncAdmin, names: list[str]) -> None:
     for name in names:
-        topic = await _await_topic(client, name)
+        topic = await _await_topic(admin, name)
         print(
             f"created topic {name}: {plural(len(topic.partitions), 'partition')}, "
             f"replication factor {topic.replication_factor}"
         )
 
 
-async def _await_topic(client: WireClient, name: str) -> TopicInfo:
+async def _await_topic(admin: AsyncAdmin, name: str) -> TopicInfo:
     """A topic that was just created, which the broker that we ask may hear of a moment later."""
-    attempts = client.cluster.attempts(OFFSETS_TIMEOUT_MS)
+    attempts = admin.cluster.attempts(OFFSETS_TIMEOUT_MS)
     while True:
         try:
-            return await client.topic(name)
+            return await admin.cluster.topic(name)
         except UnknownTopicOrPartition:
             if not await attempts.pause():
                 raise
@@ -166,23 +165,24 @@ def _configure_delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--if-exists", action="store_true", help="a topic that is not there is no error")
 
 
-async def delete(client: WireClient, args: Namespace) -> int:
-    errors = await client.delete_topics(list(dict.fromkeys(args.topics)))
+async def delete(admin: AsyncAdmin, args: Namespace) -> int:
+    results = await admin.delete_topics(args.topics, raise_errors=False)
+    errors = {name: results.errors.get(name) for name in dict.fromkeys(args.topics)}
     ignored = UnknownTopicOrPartition if args.if_exists else None
     done = _outcomes(args, errors, "deleted", ignored, "missing", {})
     if not args.json:
         for name in done:
             print(f"deleted topic {name}" if errors[name] is None else f"topic {name} does not exist")
     if ignored is None and any(isinstance(error, UnknownTopicOrPartition) for error in errors.values()):
-        errors = {name: await _with_nearest(client, name, error) for name, error in errors.items()}
+        errors = {name: await _with_nearest(admin, name, error) for name, error in errors.items()}
     _raise_first(errors, ignored, {})
     return 0
 
 
-async def _with_nearest(client: WireClient, name: str, error: KafkaError | None) -> KafkaError | None:
+async def _with_nearest(admin: AsyncAdmin, name: str, error: KafkaError | None) -> KafkaError | None:
     if isinstance(error, UnknownTopicOrPartition):
         try:
-            await existing_topic(client, name)
+            await existing_topic(admin, name)
         except UnknownTopicOrPartition as better:
             return better
     return error
@@ -248,18 +248,22 @@ def _configure_alter(parser: argparse.ArgumentParser) -> None:
     )
 
 
-async def alter(client: WireClient, args: Namespace) -> int:
+async def alter(admin: AsyncAdmin, args: Namespace) -> int:
     configs = settings(args.config)
     if not configs and not args.delete_config and args.partitions is None:
         raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    topic = await existing_topic(client, args.topic)
+    for name in args.delete_config:
+        if name in configs:
+            raise UsageError(f"{name} is both set and deleted")
+    topic = await existing_topic(admin, args.topic)
     if configs or args.delete_config:
         try:
-            await client.alter_topic_configs(topic.name, set_=configs, unset=args.delete_config)
+            changes: dict[str, ConfigChange] = {**configs, **dict.fromkeys(args.delete_config)}
+            await admin.alter_configs({topic.name: changes})
         except InvalidConfig as error:
             raise OttlaError(f"{topic.name}: {_explained(error, [*configs, *args.delete_config])}") from None
     if args.partitions is not None:
-        await client.create_partitions(topic.name, args.partitions)
+        await admin.create_partitions({topic.name: args.partitions})
     _tell_altered(args, configs)
     return 0
 
@@ -283,13 +287,15 @@ def _configure_describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all-configs", action="store_true", help="also the configs that have their defaults")
 
 
-async def describe(client: WireClient, args: Namespace) -> int:
-    topics = await _topics_to_describe(client, args.topics)
-    configs = await client.describe_topic_configs([topic.name for topic in topics]) if topics else {}
+async def describe(admin: AsyncAdmin, args: Namespace) -> int:
+    topics = await _topics_to_describe(admin, args.topics)
+    configs = await admin.describe_configs([topic.name for topic in topics]) if topics else {}
     described = []
     for topic in topics:
-        shown = [value for value in configs[topic.name] if args.all_configs or value.differs]
-        described.append(_description(topic, shown, await _offsets(client, topic)))
+        shown = [
+            value for value in configs[ConfigResource.topic(topic.name)].values() if args.all_configs or value.differs
+        ]
+        described.append(_description(topic, shown, await _offsets(admin, topic)))
     if args.json:
         print_json(described)
     else:
@@ -297,29 +303,26 @@ async def describe(client: WireClient, args: Namespace) -> int:
     return 0
 
 
-async def _topics_to_describe(client: WireClient, names: list[str]) -> list[TopicInfo]:
+async def _topics_to_describe(admin: AsyncAdmin, names: list[str]) -> list[TopicInfo]:
     if names:
-        return [await existing_topic(client, name) for name in dict.fromkeys(names)]
-    return sorted((await client.metadata()).topics.values(), key=lambda topic: topic.name)
+        return [await existing_topic(admin, name) for name in dict.fromkeys(names)]
+    return sorted((await admin.cluster.refresh(None)).topics.values(), key=lambda topic: topic.name)
 
 
-async def _offsets(client: WireClient, topic: TopicInfo) -> dict[int, tuple[int | None, int | None]]:
+async def _offsets(admin: AsyncAdmin, topic: TopicInfo) -> dict[int, tuple[int | None, int | None]]:
     """Start and end of each partition; None where no leader answers."""
     led = [key for key in topic.topic_partitions if topic.partitions[key.partition].leader != NO_LEADER]
-    start = await _list_offsets(client, led, EARLIEST_TIMESTAMP)
-    end = await _list_offsets(client, led, LATEST_TIMESTAMP)
+    start = await _list_offsets(admin, led, OffsetSpec.EARLIEST)
+    end = await _list_offsets(admin, led, OffsetSpec.LATEST)
     return {key.partition: (start.get(key), end.get(key)) for key in topic.topic_partitions}
 
 
 async def _list_offsets(
-    client: WireClient, partitions: list[TopicPartition], timestamp: Millis
+    admin: AsyncAdmin, partitions: list[TopicPartition], spec: OffsetSpec
 ) -> dict[TopicPartition, int]:
-    found = await client.cluster.by_leader(
-        dict.fromkeys(partitions, timestamp),
-        partial(calls.list_offsets, client.cluster),
-        timeout_ms=OFFSETS_TIMEOUT_MS,
-    )
-    return {key: value.offset for key, value in found.items() if not isinstance(value, KafkaError)}
+    wanted = dict.fromkeys(partitions, spec)
+    found = await admin.list_offsets(wanted, timeout_ms=OFFSETS_TIMEOUT_MS, raise_errors=False)
+    return {key: value.offset for key, value in found.items()}
 
 
 def _description(

@@ -25,6 +25,8 @@ Outcomes = dict[TopicPartition, T | KafkaError]
 EARLIEST_TIMESTAMP = -2
 LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 LAST_PRODUCE_BY_NAME = 12
 LAST_FETCH_BY_NAME = 12
 
@@ -130,7 +132,11 @@ def _read_appended(answer: Struct) -> Appended | KafkaError:
 
 
 async def list_offsets(
-    cluster: Cluster, connection: Connection, timestamps: Mapping[TopicPartition, Millis]
+    cluster: Cluster,
+    connection: Connection,
+    timestamps: Mapping[TopicPartition, Millis],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
 ) -> Outcomes[FoundOffset]:
     """The first offset at or after a timestamp, or one of the three special ones above."""
     topics = [
@@ -145,7 +151,7 @@ async def list_offsets(
     ]
     message = {
         "replica_id": -1,
-        "isolation_level": 0,
+        "isolation_level": isolation_level,
         "topics": topics,
         "timeout": connection.request_timeout_ms,
     }

@@ -130,16 +130,16 @@ class Cluster:
             return await self._first_that_answers(others)
 
     async def _first_that_answers(self, addresses: Iterable[Address]) -> Connection:
-        left = list(dict.fromkeys(addresses))
-        problems: list[OttlaError] = []
+        given = list(dict.fromkeys(addresses))
+        left, problems = list(given), dict[Address, OttlaError]()
         while left:
             address = self.pool.choose(left) or self.pool.soonest(left)
             try:
                 return await self.pool.get(address)
             except OttlaError as error:
-                problems.append(error)
+                problems[address] = error
                 left.remove(address)
-        raise _most_telling(problems)
+        raise _most_telling([problems[address] for address in given])
 
     # Requests.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from ottla.clients.calls import by_topic, read_error
 from ottla.clients.cluster import Cluster
 from ottla.clients.coordinators import COORDINATOR_ERRORS, Coordinator, Send, by_coordinator
+from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
@@ -25,27 +25,19 @@ FIRST_BATCHED = 8
 Errors = dict[TopicPartition, KafkaError | None]
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    offset: int
-    leader_epoch: int | None = None
-    """Of the last record before the offset, where the client said it."""
-    metadata: str = ""
-
-
 # ── fetch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def committed_offsets(
     cluster: Cluster, groups: Iterable[str]
-) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
     """Everything that these groups have committed; nothing for one that does not exist."""
     return await by_coordinator(cluster, groups, _fetch)
 
 
 async def _fetch(
     coordinator: Coordinator, groups: Sequence[str]
-) -> dict[str, dict[TopicPartition, CommittedOffset] | KafkaError]:
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
     version = coordinator.connection.version_of(ApiKey.OFFSET_FETCH, at_most=LAST_BY_NAME)
     if version < FIRST_BATCHED:
         return {group: _read_offsets(await _fetch_one(coordinator, group)) for group in groups}
@@ -59,8 +51,8 @@ async def _fetch_one(coordinator: Coordinator, group: str) -> Struct:
     return await coordinator.connection.request(ApiKey.OFFSET_FETCH, message, at_most=LAST_BY_NAME)
 
 
-def _read_offsets(answer: Struct) -> dict[TopicPartition, CommittedOffset] | KafkaError:
-    found: dict[TopicPartition, CommittedOffset] = {}
+def _read_offsets(answer: Struct) -> dict[TopicPartition, OffsetAndMetadata] | KafkaError:
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
     if answer.error_code:
         return read_error(answer.error_code)
     for topic in answer.topics:
@@ -72,15 +64,17 @@ def _read_offsets(answer: Struct) -> dict[TopicPartition, CommittedOffset] | Kaf
     return dict(sorted(found.items()))
 
 
-def _read_committed(one: Struct) -> CommittedOffset:
+def _read_committed(one: Struct) -> OffsetAndMetadata:
     epoch = one.committed_leader_epoch
-    return CommittedOffset(one.committed_offset, None if epoch == NO_EPOCH else epoch, one.metadata or "")
+    return OffsetAndMetadata(one.committed_offset, one.metadata or "", None if epoch == NO_EPOCH else epoch)
 
 
 # ── commit ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> Errors:
+async def commit_offsets(
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+) -> Errors:
     """Write offsets as nobody's member, which works for a group without members only (else `UnknownMemberId`).
 
     Gives the error of each partition, None where it worked; raises what concerns the whole group.
@@ -97,8 +91,14 @@ async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPar
     return await _for_group(cluster, group, partial(_commit, message))
 
 
-def _to_commit(key: TopicPartition, offset: int) -> dict[str, object]:
-    return {"partition_index": key.partition, "committed_offset": offset, "committed_metadata": ""}
+def _to_commit(key: TopicPartition, given: int | OffsetAndMetadata) -> dict[str, object]:
+    offset, metadata, epoch = OffsetAndMetadata(given) if isinstance(given, int) else given
+    return {
+        "partition_index": key.partition,
+        "committed_offset": offset,
+        "committed_leader_epoch": NO_EPOCH if epoch is None else epoch,
+        "committed_metadata": metadata,
+    }
 
 
 async def _commit(

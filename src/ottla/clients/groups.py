@@ -243,3 +243,48 @@ async def _delete(coordinator: Coordinator, groups: Sequence[str]) -> dict[str, 
     return {
         result.group_id: read_error(result.error_code) if result.error_code else None for result in response.results
     }
+
+
+# ── remove members ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class MemberToRemove:
+    """A member by its `group.instance.id`, or a dynamic one by the id that `describe_groups` shows."""
+
+    instance_id: str | None = None
+    member_id: str = ""
+
+    def __str__(self) -> str:
+        return self.instance_id or self.member_id
+
+
+async def remove_members(
+    cluster: Cluster, group: str, members: Sequence[MemberToRemove], *, reason: str
+) -> dict[str, KafkaError | None]:
+    """Let members leave a classic group in their place; gives the error of each, None where it worked."""
+
+    async def send(coordinator: Coordinator, groups: Sequence[str]) -> dict[str, dict[str, KafkaError | None]]:
+        coordinator.connection.version_of(ApiKey.LEAVE_GROUP)
+        leaving = [
+            {"member_id": one.member_id, "group_instance_id": one.instance_id, "reason": reason} for one in members
+        ]
+        response = await coordinator.connection.request(
+            ApiKey.LEAVE_GROUP, {"group_id": group, "member_id": "", "members": leaving}
+        )
+        if response.error_code:
+            raise read_error(response.error_code)
+        return {groups[0]: {_removed(one): _leave_error(one) for one in response.members}}
+
+    outcome = (await by_coordinator(cluster, [group], send))[group]
+    if isinstance(outcome, KafkaError):
+        raise outcome
+    return outcome
+
+
+def _removed(answer: Struct) -> str:
+    return answer.group_instance_id or str(answer.member_id)
+
+
+def _leave_error(answer: Struct) -> KafkaError | None:
+    return read_error(answer.error_code) if answer.error_code else None

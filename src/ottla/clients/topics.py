@@ -1,74 +1,84 @@
 """Administration of topics and configs: what a request says and how its answer reads. One function an
 operation.
 
-Each function takes the cluster, raises the KafkaError that the broker gave, and leaves choices to its caller.
+Each function takes the cluster and gives, for each thing that it was asked about, its result or its error; choices are
+left to the caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
+from typing import Any
 
+from ottla.clients.admin_values import (
+    BROKER_DEFAULT,
+    Append,
+    ConfigChange,
+    ConfigResource,
+    ConfigSynonym,
+    ConfigValue,
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+    Subtract,
+)
 from ottla.clients.calls import read_error
 from ottla.clients.cluster import Cluster
+from ottla.clients.metadata import Node
 from ottla.config import AlterOp, ConfigSource
-from ottla.errors import KafkaError, UnknownTopicOrPartition
+from ottla.errors import BrokerNotAvailable, KafkaError, UnknownTopicOrPartition
+from ottla.net.client import Connection
 from ottla.protocol.apis import ApiKey
-from ottla.protocol.codec import Struct
+from ottla.protocol.codec import Message, Struct
+from ottla.types import BrokerId
 
-BROKER_DEFAULT = -1
-
-
-class ResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
+__all__ = ["BROKER_DEFAULT", "ConfigValue", "NewTopic"]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
-    name: str
-    value: str | None
-    source: ConfigSource
-    read_only: bool
-    sensitive: bool
-
-    @property
-    def differs(self) -> bool:
-        """Somebody set it: it is not what the broker would take by itself."""
-        return self.source not in (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    name: str
-    partitions: int = BROKER_DEFAULT
-    replication_factor: int = BROKER_DEFAULT
-    configs: Mapping[str, str] | None = None
+# ── topics ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
-) -> dict[str, KafkaError | None]:
-    """Create topics; gives the error of each one, None where it worked."""
+) -> dict[str, CreatedTopic | KafkaError]:
+    """Create topics, or let the broker check whether it would."""
     message = {
         "topics": [_creatable(topic) for topic in topics],
         "timeout": cluster.request_timeout_ms,
         "validate_only": validate_only,
     }
     response = await cluster.request_controller(ApiKey.CREATE_TOPICS, message, errors=_topic_errors)
-    return {topic.name: _error_of(topic) for topic in response.topics}
+    return {topic.name: _error_of(topic) or _read_created(topic) for topic in response.topics}
 
 
 def _creatable(topic: NewTopic) -> dict[str, object]:
-    configs = [{"name": name, "value": value} for name, value in (topic.configs or {}).items()]
+    configs = [{"name": name, "value": _text(value)} for name, value in (topic.configs or {}).items()]
+    assigned = [
+        {"partition_index": partition, "broker_ids": list(brokers)}
+        for partition, brokers in (topic.replica_assignments or {}).items()
+    ]
     return {
         "name": topic.name,
-        "num_partitions": topic.partitions,
+        "num_partitions": topic.num_partitions,
         "replication_factor": topic.replication_factor,
-        "assignments": [],
+        "assignments": assigned,
         "configs": configs,
     }
+
+
+def _text(value: object) -> str:
+    """A config as Kafka writes it.
+
+    >>> _text(True), _text(60_000)
+    ('true', '60000')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read_created(topic: Struct) -> CreatedTopic:
+    configs = {config.name: config.value for config in topic.configs or ()}
+    return CreatedTopic(topic.name, topic.topic_id, topic.num_partitions, topic.replication_factor, configs)
 
 
 def _topic_errors(response: Struct) -> Iterable[int]:
@@ -89,51 +99,156 @@ def _response_errors(response: Struct) -> Iterable[int]:
     return [answer.error_code for answer in response.responses]
 
 
-async def create_partitions(cluster: Cluster, topic: str, total: int) -> None:
-    """Let a topic have `total` partitions."""
-    wanted = {"name": topic, "count": total, "assignments": None}
-    message = {"topics": [wanted], "timeout": cluster.request_timeout_ms, "validate_only": False}
+async def create_partitions(
+    cluster: Cluster, wanted: Mapping[str, NewPartitions], *, validate_only: bool = False
+) -> dict[str, KafkaError | None]:
+    """Let topics have more partitions."""
+    topics = [
+        {"name": topic, "count": new.total_count, "assignments": _assignments(new)} for topic, new in wanted.items()
+    ]
+    message = {"topics": topics, "timeout": cluster.request_timeout_ms, "validate_only": validate_only}
     response = await cluster.request_controller(ApiKey.CREATE_PARTITIONS, message, errors=_result_errors)
-    _raise_first(response.results)
+    return {answer.name: _error_of(answer) for answer in response.results}
+
+
+def _assignments(new: NewPartitions) -> list[dict[str, object]] | None:
+    if new.new_assignments is None:
+        return None
+    return [{"broker_ids": list(brokers)} for brokers in new.new_assignments]
 
 
 def _result_errors(response: Struct) -> Iterable[int]:
     return [answer.error_code for answer in response.results]
 
 
-async def alter_topic_configs(
-    cluster: Cluster, topic: str, *, set_: Mapping[str, str], unset: Sequence[str] = ()
-) -> None:
-    """Set and unset configs of a topic, leaving the others as they are."""
-    configs = [{"name": name, "config_operation": AlterOp.SET, "value": value} for name, value in set_.items()]
-    configs += [{"name": name, "config_operation": AlterOp.DELETE, "value": None} for name in unset]
-    resource = {"resource_type": ResourceType.TOPIC, "resource_name": topic, "configs": configs}
-    message = {"resources": [resource], "validate_only": False}
-    # Setting the same values twice is harmless.
-    response = await cluster.request_controller(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, message, errors=_response_errors, retry_lost=True
-    )
-    _raise_first(response.responses)
+# ── configs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def describe_topic_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[ConfigValue]]:
-    """All configs of these topics, with where each value comes from."""
-    resources = [
-        {"resource_type": ResourceType.TOPIC, "resource_name": topic, "configuration_keys": None} for topic in topics
-    ]
-    message = {"resources": resources, "include_synonyms": False, "include_documentation": False}
-    response = await cluster.request(ApiKey.DESCRIBE_CONFIGS, message)
-    _raise_first(response.results)
-    return {result.resource_name: [_read_config(config) for config in result.configs] for result in response.results}
+async def describe_configs(
+    cluster: Cluster,
+    resources: Mapping[ConfigResource, Sequence[str] | None],
+    *,
+    include_synonyms: bool = False,
+    include_documentation: bool = False,
+) -> dict[ConfigResource, dict[str, ConfigValue] | KafkaError]:
+    """The configs of resources (all of them, or those named), with where each value comes from."""
+    found: dict[ConfigResource, dict[str, ConfigValue] | KafkaError] = {}
+    for node, share in (await _by_broker(cluster, resources)).items():
+        if share and isinstance(node, KafkaError):
+            found.update(dict.fromkeys(share, node))
+            continue
+        wanted = [_described(resource, resources[resource]) for resource in share]
+        message = {
+            "resources": wanted,
+            "include_synonyms": include_synonyms,
+            "include_documentation": include_documentation,
+        }
+        response = await _ask(cluster, node, ApiKey.DESCRIBE_CONFIGS, message)
+        found.update({_resource(answer): _read_configs(answer) for answer in response.results})
+    return {resource: found[resource] for resource in resources}
+
+
+def _described(resource: ConfigResource, names: Sequence[str] | None) -> dict[str, object]:
+    keys = None if names is None else list(names)
+    return {"resource_type": resource.type, "resource_name": resource.name, "configuration_keys": keys}
+
+
+def _resource(answer: Struct) -> ConfigResource:
+    return ConfigResource(ResourceType(answer.resource_type), answer.resource_name)
+
+
+def _read_configs(answer: Struct) -> dict[str, ConfigValue] | KafkaError:
+    error = _resource_error(answer)
+    return {config.name: _read_config(config) for config in answer.configs} if error is None else error
 
 
 def _read_config(config: Struct) -> ConfigValue:
-    known = config.config_source in ConfigSource.__members__.values()
-    source = ConfigSource(config.config_source) if known else ConfigSource.UNKNOWN
-    return ConfigValue(config.name, config.value, source, config.read_only, config.is_sensitive)
+    synonyms = tuple(ConfigSynonym(one.name, one.value, _source(one.source)) for one in config.synonyms)
+    return ConfigValue(
+        config.name,
+        config.value,
+        _source(config.config_source),
+        config.read_only,
+        config.is_sensitive,
+        synonyms,
+        config.documentation or None,
+    )
 
 
-def _error_of(answer: Struct) -> KafkaError | None:
+def _source(code: int) -> ConfigSource:
+    return ConfigSource(code) if code in ConfigSource.__members__.values() else ConfigSource.UNKNOWN
+
+
+async def alter_configs(
+    cluster: Cluster, changes: Mapping[ConfigResource, Mapping[str, ConfigChange]], *, validate_only: bool = False
+) -> dict[ConfigResource, KafkaError | None]:
+    """Change some configs of resources, leaving the others as they are (KIP-339)."""
+    outcomes: dict[ConfigResource, KafkaError | None] = {}
+    for node, share in (await _by_broker(cluster, changes)).items():
+        if share and isinstance(node, KafkaError):
+            outcomes.update(dict.fromkeys(share, node))
+            continue
+        message = {
+            "resources": [_altered(resource, changes[resource]) for resource in share],
+            "validate_only": validate_only,
+        }
+        if node is None:
+            # Setting the same values twice is harmless.
+            response = await cluster.request_controller(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, message, errors=_response_errors, retry_lost=True
+            )
+        else:
+            response = await _ask(cluster, node, ApiKey.INCREMENTAL_ALTER_CONFIGS, message)
+        outcomes.update({_resource(answer): _resource_error(answer) for answer in response.responses})
+    return {resource: outcomes[resource] for resource in changes}
+
+
+def _altered(resource: ConfigResource, changes: Mapping[str, ConfigChange]) -> dict[str, object]:
+    configs = [dict(zip(("name", "config_operation", "value"), _change(*one), strict=True)) for one in changes.items()]
+    return {"resource_type": resource.type, "resource_name": resource.name, "configs": configs}
+
+
+def _change(name: str, change: ConfigChange) -> tuple[str, int, str | None]:
+    if change is None:
+        return name, AlterOp.DELETE, None
+    if isinstance(change, Append):
+        return name, AlterOp.APPEND, change.value
+    if isinstance(change, Subtract):
+        return name, AlterOp.SUBTRACT, change.value
+    return name, AlterOp.SET, _text(change)
+
+
+async def _by_broker(
+    cluster: Cluster, resources: Iterable[ConfigResource]
+) -> dict[Node | KafkaError | None, list[ConfigResource]]:
+    """Whom to ask about what: only a broker itself knows its own configs, everything else any broker knows (None)."""
+    shares: dict[Node | KafkaError | None, list[ConfigResource]] = {}
+    for resource in resources:
+        own = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name
+        shares.setdefault(await _node(cluster, resource.name) if own else None, []).append(resource)
+    return shares
+
+
+async def _node(cluster: Cluster, name: str) -> Node | KafkaError:
+    broker_id: BrokerId = int(name) if name.isdecimal() else -1
+    if broker_id not in cluster.metadata.nodes:
+        await cluster.refresh(())
+    nodes = cluster.metadata.nodes
+    known = ", ".join(map(str, sorted(nodes)))
+    return nodes.get(broker_id) or BrokerNotAvailable(f"there is no broker {name}: the cluster has {known}")
+
+
+async def _ask(cluster: Cluster, node: Node | KafkaError | None, api_key: int, message: Message) -> Struct:
+    if not isinstance(node, Node):
+        return await cluster.request(api_key, message)
+    connection: Connection = await cluster.connection(node)
+    return await connection.request(api_key, message)
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _error_of(answer: Any) -> KafkaError | None:
     if not answer.error_code:
         return None
     if answer.error_code == UnknownTopicOrPartition.code:
@@ -141,7 +256,9 @@ def _error_of(answer: Struct) -> KafkaError | None:
     return read_error(answer.error_code, answer.error_message)
 
 
-def _raise_first(answers: Iterable[Struct]) -> None:
-    for answer in answers:
-        if answer.error_code:
-            raise read_error(answer.error_code, answer.error_message)
+def _resource_error(answer: Struct) -> KafkaError | None:
+    if not answer.error_code:
+        return None
+    if answer.error_code == UnknownTopicOrPartition.code:
+        return UnknownTopicOrPartition(f"topic {answer.resource_name} does not exist")
+    return read_error(answer.error_code, answer.error_message)

@@ -1,7 +1,7 @@
 """The protocol client of the command line: one object with everything that its commands ask of a cluster.
 
     async with WireClient([("127.0.0.1", 9092)]) as client:
-        await client.create_topics([NewTopic("orders", partitions=3)])
+        await client.create_topics([NewTopic("orders", num_partitions=3)])
 
 It is a face over the modules beside it, which the full clients will build on. It works against any Kafka
 from 2.4 on, whose admin requests it needs. Nothing else belongs here than the choice of the leader or
@@ -68,19 +68,8 @@ class WireClient:
     async def create_topics(
         self, new: Sequence[NewTopic], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        return await topics.create_topics(self.cluster, new, validate_only=validate_only)
-
-    async def delete_topics(self, names: Sequence[str]) -> dict[str, KafkaError | None]:
-        return await topics.delete_topics(self.cluster, names)
-
-    async def create_partitions(self, topic: str, total: int) -> None:
-        await topics.create_partitions(self.cluster, topic, total)
-
-    async def alter_topic_configs(self, topic: str, *, set_: Mapping[str, str], unset: Sequence[str] = ()) -> None:
-        await topics.alter_topic_configs(self.cluster, topic, set_=set_, unset=unset)
-
-    async def describe_topic_configs(self, names: Sequence[str]) -> dict[str, list[ConfigValue]]:
-        return await topics.describe_topic_configs(self.cluster, names)
+        created = await topics.create_topics(self.cluster, new, validate_only=validate_only)
+        return {name: one if isinstance(one, KafkaError) else None for name, one in created.items()}
 
     # Records.
 

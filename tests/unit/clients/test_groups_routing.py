@@ -13,8 +13,9 @@ from tests.unit.clients.group_cluster import FakeGroup, GroupCluster
 from ottla.assignors.base import Assignment, Subscription
 from ottla.assignors.embedded import encode_assignment, encode_subscription
 from ottla.clients.cluster import Cluster
-from ottla.clients.group_offsets import CommittedOffset, commit_offsets, committed_offsets
+from ottla.clients.group_offsets import commit_offsets, committed_offsets
 from ottla.clients.groups import GroupDescription, delete_groups, describe_groups, list_groups
+from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -149,7 +150,7 @@ def test_what_passes_is_tried_again_for_the_groups_that_it_concerns(code: int) -
         brokers.fail(ApiKey.FIND_COORDINATOR, TopicPartition("a", 0), CoordinatorNotAvailable.code)
         brokers.fail(ApiKey.OFFSET_FETCH, TopicPartition("a", 0), code, code)
         found = await committed_offsets(cluster, ["a", "b"])
-        assert found == {"a": {KEY: CommittedOffset(7, None, "m")}, "b": {KEY: CommittedOffset(8, None, "m")}}
+        assert found == {"a": {KEY: OffsetAndMetadata(7, "m")}, "b": {KEY: OffsetAndMetadata(8, "m")}}
         asked = [[one.group_id for one in body.groups] for body in brokers.bodies[ApiKey.OFFSET_FETCH]]
         assert asked == [["b"], ["a"], ["a"], ["a"]]
 
@@ -201,7 +202,7 @@ def test_what_never_passes_is_the_result_after_the_timeout() -> None:
 def test_offsets_are_fetched_in_old_and_new_versions(version: int) -> None:
     async def test(brokers: GroupCluster, cluster: Cluster) -> None:
         brokers.groups = {"a": FakeGroup(0, offsets={KEY: 7, TopicPartition("t", 1): -1}), "b": FakeGroup(1)}
-        assert await committed_offsets(cluster, ["a", "b"]) == {"a": {KEY: CommittedOffset(7, None, "m")}, "b": {}}
+        assert await committed_offsets(cluster, ["a", "b"]) == {"a": {KEY: OffsetAndMetadata(7, "m")}, "b": {}}
 
     run(test, versions={ApiKey.OFFSET_FETCH: version})
 
