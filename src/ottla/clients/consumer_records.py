@@ -7,17 +7,16 @@ logged and passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.clients.consumer_core import log
+from ottla.clients.serializers import deserializer
 from ottla.config.consumer import ConsumerConfig
 from ottla.consuming.values import ConsumerRecord, ConsumerRecords, OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.runtime.plugins import instance
 from ottla.types import TopicPartition
-
-Deserialize = Callable[[ConsumerRecord, Any], Any]
 
 
 class DeserializationError(OttlaError):
@@ -35,8 +34,8 @@ class Finisher:
     """Makes what the user sees of what was taken from the buffer."""
 
     def __init__(self, config: ConsumerConfig) -> None:
-        self._key = load_deserializer(config.key_deserializer, "key.deserializer")
-        self._value = load_deserializer(config.value_deserializer, "value.deserializer")
+        self._key = deserializer(config.key_deserializer, "key.deserializer")
+        self._value = deserializer(config.value_deserializer, "value.deserializer")
         self._interceptors: Sequence[Any] = [instance(one, "interceptor.classes") for one in config.interceptor_classes]
 
     @property
@@ -59,10 +58,14 @@ class Finisher:
 
     def _deserialized(self, records: list[ConsumerRecord]) -> int:
         """Deserialize in place; how many could be. The first of all raises if it cannot."""
+        of_key, of_value = self._key, self._value
         for number, record in enumerate(records):
+            key, value = record.key, record.value
             try:
-                key = record.key if self._key is None else self._key(record, record.key)
-                value = record.value if self._value is None else self._value(record, record.value)
+                if of_key is not None and key is not None:
+                    key = of_key(record.topic, key)
+                if of_value is not None and value is not None:
+                    value = of_value(record.topic, value)
             except Exception as error:
                 if number:
                     return number
@@ -87,15 +90,3 @@ class Finisher:
                 interceptor.close()
             except Exception:
                 log.exception("the interceptor %r raised in close", interceptor)
-
-
-def load_deserializer(value: Any, name: str) -> Deserialize | None:
-    """A function of record and bytes, from a callable of bytes or an object with `deserialize(topic, bytes)`."""
-    if value is None:
-        return None
-    made = instance(value, name)
-    method = getattr(made, "deserialize", None)
-    if method is not None:
-        return lambda record, data: method(record.topic, data)
-    # A plain function is not troubled with nulls, which mean a deletion.
-    return lambda record, data: None if data is None else made(data)

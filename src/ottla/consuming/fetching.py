@@ -4,6 +4,10 @@ One Fetch is under way to each broker that leads something fetchable. A partitio
 known, it is not paused, and nothing that was fetched of it waits in the buffer: as soon as the user begins to get
 what was fetched last, the next fetch is sent. So records are used and fetched at the same time, and what
 is held is bounded by two fetches a partition.
+
+A fetch of partitions that are all at their ends waits on the broker, and holds up others of the same broker that become
+fetchable meanwhile. So while something of the broker is buffered, fetches wait there for a short time only, longer each
+time that they bring nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from ottla.errors import (
 from ottla.protocol.codec import Message, Struct
 from ottla.types import BrokerId, Millis, TopicPartition
 
+SHORT_WAIT_MS: Millis = 5
 _SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 
@@ -82,6 +87,8 @@ class Fetcher:
         self._sessions: dict[BrokerId, FetchSession] = {}
         self._under_way: set[BrokerId] = set()
         self._not_before: dict[BrokerId, Millis] = {}
+        self._in_vain: dict[BrokerId, int] = {}
+        """How many fetches in a row brought nothing."""
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,9 +97,14 @@ class Fetcher:
     ) -> tuple[list[Fetch], bool, Millis | None]:
         """The fetches to send now, whether some partition has no leader, and when to ask again at the latest."""
         shares: dict[BrokerId, dict[TopicPartition, tuple[PartitionState, Leader]]] = {}
+        busy: set[BrokerId] = set()
         leaderless, wake = False, None
         for state in self._positions.states():
-            if state.need is not Need.NOTHING or state.paused or state.waiting or state.position is None:
+            if state.need is not Need.NOTHING or state.paused or state.position is None:
+                continue
+            if state.waiting:
+                if (leader := leader_of(state.partition)) is not None:
+                    busy.add(leader.node)
                 continue
             if state.retry_at > now:
                 wake = state.retry_at if wake is None else min(wake, state.retry_at)
@@ -110,10 +122,16 @@ class Fetcher:
             if (due := self._not_before.get(node, 0)) > now:
                 wake = due if wake is None else min(wake, due)
                 continue
-            fetches.append(self._fetch(node, share))
+            fetches.append(self._fetch(node, share, self._wait(node, node in busy)))
         return fetches, leaderless, wake
 
-    def _fetch(self, node: BrokerId, share: Mapping[TopicPartition, tuple[PartitionState, Leader]]) -> Fetch:
+    def _wait(self, node: BrokerId, busy: bool) -> Millis:
+        longest = self._limits.max_wait_ms
+        return min(longest, SHORT_WAIT_MS << min(self._in_vain.get(node, 0), 16)) if busy else longest
+
+    def _fetch(
+        self, node: BrokerId, share: Mapping[TopicPartition, tuple[PartitionState, Leader]], wait_ms: Millis
+    ) -> Fetch:
         limits = self._limits
         self._under_way.add(node)
         wanted, asked = {}, {}
@@ -125,7 +143,7 @@ class Fetcher:
             names[key.topic] = names[leader.topic_id] = key.topic
         session = self._sessions.setdefault(node, FetchSession())
         message = {
-            "max_wait": limits.max_wait_ms,
+            "max_wait": wait_ms,
             "min_bytes": limits.min_bytes,
             "max_bytes": limits.max_bytes,
             "isolation_level": int(limits.read_committed),
@@ -169,6 +187,7 @@ class Fetcher:
                     asked[0].waiting = True
                     completed.append(one)
                 stale = stale or one is True
+        self._in_vain[fetch.node] = 0 if completed else self._in_vain.get(fetch.node, 0) + 1
         return Outcome(stale, tuple(completed))
 
     def _end(self, fetch: Fetch) -> None:

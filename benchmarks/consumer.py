@@ -1,0 +1,245 @@
+"""Consuming with our client beside confluent-kafka, kafka-python and aiokafka, on one broker, in one run; as ratios.
+
+    python -m benchmarks.consumer [--seconds-of-data …] [--kafka]
+
+Every client reads the same topic from its beginning by assignment, in a process of its own, one after the other, and
+touches the value of each record. Rounds go through all clients in turn, so that a busy machine is busy for all of
+them; the table has the medians. A new client is a function in READERS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.ottla_broker import OttlaBroker
+from benchmarks.values import values
+
+PARTITIONS = 4
+SIZES = {100: 600_000, 1_000: 150_000}
+FASTEST_PEER = "confluent-kafka consume()"
+
+
+# ── the clients, each in a process of its own ─────────────────────────────────────────────────────────────────────
+
+
+def ottla_poll(job: dict[str, Any]) -> float:
+    from ottla.clients.blocking_consumer import Consumer
+    from ottla.types import TopicPartition
+
+    with Consumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", **job["ottla"]) as consumer:
+        consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
+        seen, size, started = 0, 0, time.perf_counter()
+        while seen < job["records"]:
+            records = consumer.poll(10.0)
+            for record in records:
+                size += len(record.value)
+            seen += len(records)
+        return checked(job, seen, size, started)
+
+
+def ottla_iteration(job: dict[str, Any]) -> float:
+    from ottla.clients.blocking_consumer import Consumer
+    from ottla.types import TopicPartition
+
+    with Consumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", **job["ottla"]) as consumer:
+        consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
+        seen, size, started = 0, 0, time.perf_counter()
+        for record in consumer:
+            size += len(record.value)
+            seen += 1
+            if seen == job["records"]:
+                break
+        return checked(job, seen, size, started)
+
+
+def ottla_asyncio(job: dict[str, Any]) -> float:
+    from ottla.clients.consumer import AsyncConsumer
+    from ottla.runtime.loops import new_event_loop
+    from ottla.types import TopicPartition
+
+    async def read() -> float:
+        async with AsyncConsumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest") as consumer:
+            await consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
+            seen, size, started = 0, 0, time.perf_counter()
+            async for record in consumer:
+                size += len(record.value)
+                seen += 1
+                if seen == job["records"]:
+                    break
+            return checked(job, seen, size, started)
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(read())
+
+
+def _confluent(job: dict[str, Any]) -> Any:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": job["servers"], "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(job["topic"], number, 0) for number in range(PARTITIONS)])
+    return consumer
+
+
+def confluent_consume(job: dict[str, Any]) -> float:
+    consumer = _confluent(job)
+    seen, size, started = 0, 0, time.perf_counter()
+    while seen < job["records"]:
+        messages = consumer.consume(500, 1.0)
+        for message in messages:
+            size += len(message.value())
+        seen += len(messages)
+    return checked(job, seen, size, started)
+
+
+def confluent_poll(job: dict[str, Any]) -> float:
+    consumer = _confluent(job)
+    seen, size, started = 0, 0, time.perf_counter()
+    while seen < job["records"]:
+        message = consumer.poll(10.0)
+        if message is not None:
+            size += len(message.value())
+            seen += 1
+    return checked(job, seen, size, started)
+
+
+def kafka_python(job: dict[str, Any]) -> float:
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", enable_auto_commit=False)
+    consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
+    seen, size, started = 0, 0, time.perf_counter()
+    while seen < job["records"]:
+        for records in consumer.poll(timeout_ms=10_000).values():
+            for record in records:
+                size += len(record.value)
+            seen += len(records)
+    return checked(job, seen, size, started)
+
+
+def aiokafka_getmany(job: dict[str, Any]) -> float:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    async def read() -> float:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=job["servers"], auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        await consumer.start()
+        consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
+        seen, size, started = 0, 0, time.perf_counter()
+        while seen < job["records"]:
+            for records in (await consumer.getmany(timeout_ms=10_000, max_records=500)).values():
+                for record in records:
+                    size += len(record.value)
+                seen += len(records)
+        rate = checked(job, seen, size, started)
+        await consumer.stop()
+        return rate
+
+    return asyncio.run(read())
+
+
+READERS: dict[str, Callable[[dict[str, Any]], float]] = {
+    "ottla poll()": ottla_poll,
+    "ottla iteration": ottla_iteration,
+    "ottla asyncio iteration": ottla_asyncio,
+    FASTEST_PEER: confluent_consume,
+    "confluent-kafka poll()": confluent_poll,
+    "kafka-python poll()": kafka_python,
+    "aiokafka getmany()": aiokafka_getmany,
+}
+SLOW = {"kafka-python poll()": 4, "aiokafka getmany()": 4}
+"""They read only this part of the topic."""
+
+
+def checked(job: dict[str, Any], seen: int, size: int, started: float) -> float:
+    """Records a second; what was read must be what was written."""
+    seconds = time.perf_counter() - started
+    if size != seen * job["size"]:
+        raise SystemExit(f"{seen} records have {size} bytes, not {seen * job['size']}")
+    return seen / seconds
+
+
+# ── the run ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def fill(servers: str, topic: str, size: int, records: int) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "batch.size": 131_072})
+    payloads = values(size)
+    for number in range(records):
+        while len(producer) > 90_000:
+            producer.poll(0.01)
+        producer.produce(topic, payloads[number % len(payloads)], partition=number % PARTITIONS)
+    if producer.flush(120):
+        raise SystemExit("not everything was written")
+
+
+def run_one(name: str, job: dict[str, Any]) -> float:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.consumer", "--client", name, "--job", json.dumps(job)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
+    return float(done.stdout.split()[-1])
+
+
+def measure(servers: str, size: int, records: int, rounds: int, only: list[str]) -> dict[str, float]:
+    topic = f"bench-{size}"
+    fill(servers, topic, size, records)
+    rates: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for name in only:
+            count = records // SLOW.get(name, 1)
+            job = {"servers": servers, "topic": topic, "records": count, "size": size, "ottla": {}}
+            rates.setdefault(name, []).append(run_one(name, job))
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="how much of the usual amount of data")
+    parser.add_argument("--only", action="append", choices=READERS, help="this client; may be repeated")
+    parser.add_argument("--servers", help="a broker that runs already, instead of our own")
+    parser.add_argument("--client", choices=READERS, help=argparse.SUPPRESS)
+    parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.client:
+        print(READERS[args.client](args.job))
+        return
+    if args.servers:
+        report(args, args.servers)
+        return
+    with OttlaBroker() as broker:
+        report(args, broker.bootstrap_servers)
+
+
+def report(args: argparse.Namespace, servers: str) -> None:
+    only = args.only or list(READERS)
+    for size, records in SIZES.items():
+        found = measure(servers, size, int(records * args.scale), args.rounds, only)
+        peer = found.get(FASTEST_PEER)
+        print(f"\n{size} B records{'':24}records/s     MB/s" + ("   beside " + FASTEST_PEER if peer else ""))
+        for name, rate in found.items():
+            ratio = f"{rate / peer:8.2f}" if peer else ""
+            print(f"{name:32}{rate:12,.0f}{rate * size / 1e6:9.1f}{ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Helpers of the consumer tests: records to read, polling until something is true, members on threads of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Producer
+
+from ottla.clients.blocking_consumer import Consumer
+from ottla.consuming.values import ConsumerRecord, RebalanceListener
+from ottla.types import TopicPartition
+
+DEADLINE = 20.0
+
+
+def write(servers: str, topic: str, values: Iterable[bytes], partition: int = 0, **config: Any) -> None:
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, **config})
+    for value in values:
+        producer.produce(topic, value, key=value, partition=partition)
+    assert producer.flush(20) == 0
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+def new_group() -> str:
+    return f"group-{uuid4().hex[:12]}"
+
+
+def partitions(topic: str, count: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def read(consumer: Consumer, count: int, timeout: float = DEADLINE) -> list[ConsumerRecord]:
+    """Poll until so many records are there."""
+    found: list[ConsumerRecord] = []
+    deadline = time.monotonic() + timeout
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records in {timeout:g} s"
+        found += consumer.poll(0.2)
+    return found
+
+
+def values(records: Iterable[ConsumerRecord]) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def poll_until(consumers: Iterable[Consumer], condition: Callable[[], object], what: str) -> None:
+    """Poll members in turn until something is true of them."""
+    members = list(consumers)
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE:g} s: {what}"
+        for member in members:
+            member.poll(0.02)
+
+
+def sizes(*consumers: Consumer) -> list[int]:
+    return sorted(len(consumer.assignment()) for consumer in consumers)
+
+
+class Log(RebalanceListener):
+    """Writes down what it is told, and on which thread."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, list[int]]] = []
+        self.threads: set[int] = set()
+
+    def _note(self, what: str, given: Any) -> None:
+        self.events.append((what, [one.partition for one in given]))
+        self.threads.add(threading.get_ident())
+
+    def on_partitions_revoked(self, partitions: Any) -> None:
+        self._note("revoked", partitions)
+
+    def on_partitions_assigned(self, partitions: Any) -> None:
+        self._note("assigned", partitions)
+
+    def on_partitions_lost(self, partitions: Any) -> None:
+        self._note("lost", partitions)
+
+
+class Polling(threading.Thread):
+    """A member that polls on a thread of its own until it is told to stop."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        super().__init__(daemon=True)
+        self.consumer = consumer
+        self.seen: list[ConsumerRecord] = []
+        self.stop = threading.Event()
+        self.error: BaseException | None = None
+        self.owned: set[TopicPartition] = set()
+
+    def run(self) -> None:
+        try:
+            while not self.stop.is_set():
+                self.seen += self.consumer.poll(0.05)
+                self.owned = self.consumer.assignment()
+        except BaseException as error:
+            self.error = error
+
+    def end(self) -> None:
+        self.stop.set()
+        self.join(DEADLINE)
+        assert self.error is None, repr(self.error)
+
+
+@contextlib.contextmanager
+def polling(*consumers: Consumer) -> Iterator[list[Polling]]:
+    threads = [Polling(consumer) for consumer in consumers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield threads
+    finally:
+        for thread in threads:
+            thread.stop.set()
+        for thread in threads:
+            thread.join(DEADLINE)
