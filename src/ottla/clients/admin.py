@@ -286,8 +286,10 @@ class AsyncAdmin:
             wanted = [MemberToRemove(one.instance_id, "" if one.instance_id else one.member_id) for one in found]
         else:
             wanted = [MemberToRemove(one) if isinstance(one, str) else one for one in members]
+        if not wanted:
+            return Results.of({})
         work = groups.remove_members(self.cluster, group_id, wanted, reason=reason)
-        return _settled(await self._within(timeout_ms, work) if wanted else {}, raise_errors)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
 
     # Offsets of groups.
 

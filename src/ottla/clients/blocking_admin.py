@@ -27,7 +27,7 @@ def _blocking(
     def call(self: Admin, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._thread.call(method(self._admin, *args, **kwargs))
 
-    return cast(Callable[Concatenate[Admin, P], T], call)
+    return cast("Callable[Concatenate[Admin, P], T]", call)
 
 
 class Admin:
