@@ -119,14 +119,14 @@ cdef class ColumnSink:
         self.list_ends = Block()
         self.value.room(0, size_hint)
 
-    def take(self, buffer, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows, bint check_crc):
+    def take(self, buffer, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows):
         """Take plain batches, and stop at the first that needs a closer look, or when `max_rows` are there."""
         cdef Py_buffer view
         PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
         try:
             if not 0 <= position <= end <= view.len:
                 raise ValueError(_problems.range_refusal(position, end, view.len))
-            return self.take_plain(<const uint8_t *> view.buf, position, end, next_offset, max_rows, check_crc)
+            return self.take_plain(<const uint8_t *> view.buf, position, end, next_offset, max_rows)
         finally:
             PyBuffer_Release(&view)
 
@@ -144,8 +144,7 @@ cdef class ColumnSink:
             PyBuffer_Release(&view)
 
     cdef tuple take_plain(
-        self, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows,
-        bint check_crc,
+        self, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows
     ):
         cdef const uint8_t *at
         cdef Py_ssize_t size
@@ -158,8 +157,6 @@ cdef class ColumnSink:
                 break
             after = int64(at) + int32(at + 23) + 1
             if after > next_offset:
-                if check_crc and crc_of(at, size) != <uint32_t> int32(at + CRC_AT):
-                    break
                 start_at(&walk, at, size)
                 try:
                     reached = self.add_records(&walk, size, next_offset, max_rows, position)
@@ -371,7 +368,7 @@ cdef Problem copy_records(Walk *walk, Span *span, Output *out) noexcept nogil:
 
 
 cdef inline bint plain(const uint8_t *at) noexcept nogil:
-    """Whether the header has a possible shape, and the records are neither compressed nor of a transaction."""
+    """Whether the header has a possible shape, and the records are not compressed, and are records."""
     cdef int64_t base_offset = int64(at), last_delta = int32(at + 23), count = int32(at + 57)
     cdef int64_t length = int32(at + 8)
     return (
@@ -396,10 +393,6 @@ cdef inline void start_at(Walk *walk, const uint8_t *at, Py_ssize_t size) noexce
     walk.base_timestamp = int64(at + 27)
     walk.append_time = int64(at + 35)
     walk.has_append_time = (at[22] & LOG_APPEND_TIME) != 0
-
-
-cdef object crc_of(const uint8_t *at, Py_ssize_t size):
-    return crc32c(PyMemoryView_FromMemory(<char *> (at + CRC_START), size - CRC_START, PyBUF_READ))
 
 
 cdef inline bint is_ascii(const uint8_t *at, int32_t length) noexcept nogil:

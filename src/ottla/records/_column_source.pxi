@@ -246,10 +246,12 @@ cdef class ColumnSource:
 
     # ── Partitions ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def partition_rows(self, assigned, int32_t count, spread, Py_ssize_t turn, int64_t run_bytes):
+    def partition_rows(
+        self, assigned, int32_t count, spread, Py_ssize_t turn, int64_t run_bytes, bint hash_keys=True
+    ):
         """The rows of each partition, in their order, and the turn of `spread` that comes next.
 
-        A row goes to its `assigned` partition, else to that of its key's hash, else to the one of `spread` whose
+        A row goes to its `assigned` partition, else with `hash_keys` to that of its key's hash, else to the one of `spread` whose
         turn it is, which passes on when it has got `run_bytes`.
         """
         cdef bytearray chosen = PyByteArray_FromStringAndSize(NULL, 4 * self.rows)
@@ -268,6 +270,7 @@ cdef class ColumnSource:
             raise ValueError(_problems.partitions_refusal(count))
         choice.count, choice.run_bytes, choice.run = count, run_bytes, 0
         choice.is_unknown = False
+        choice.hash_keys = hash_keys and self.has_key
         choice.spread, choice.choices = <const int32_t *> spread_held.view.buf, spread_held.view.len // 4
         choice.turn = turn % choice.choices
         choice.chosen = <int32_t *> PyByteArray_AS_STRING(chosen)
@@ -294,7 +297,7 @@ cdef class ColumnSource:
                     choice.is_unknown, choice.partition = True, partition
                     return row
             else:
-                length = bytes_at(&self.key, row, &key) if self.has_key else -1
+                length = bytes_at(&self.key, row, &key) if choice.hash_keys else -1
                 if length == BROKEN:
                     return row
                 if length >= 0:
@@ -339,6 +342,7 @@ cdef struct Choice:
     int64_t run_bytes
     int32_t count
     bint is_unknown
+    bint hash_keys
     int32_t partition
 
 cdef enum Refusal:

@@ -13,9 +13,7 @@ class ColumnSink:
     rows: int
 
     def __init__(self, size_hint: int = 0) -> None: ...
-    def take(
-        self, buffer: Buffer, position: int, end: int, next_offset: int, max_rows: int, check_crc: bool
-    ) -> tuple[int, int]: ...
+    def take(self, buffer: Buffer, position: int, end: int, next_offset: int, max_rows: int) -> tuple[int, int]: ...
     def add(self, payload: Buffer, header: BatchHeader, position: int, next_offset: int, max_rows: int) -> int: ...
     def finish(self) -> Columns: ...
 
@@ -34,5 +32,11 @@ class ColumnSource:
         self, order: Buffer | None, start: int, stop: int, limit: int, default_timestamp: int
     ) -> EncodedColumns: ...
     def partition_rows(
-        self, assigned: NumbersColumn | None, count: int, spread: Buffer, turn: int, run_bytes: int
+        self,
+        assigned: NumbersColumn | None,
+        count: int,
+        spread: Buffer,
+        turn: int,
+        run_bytes: int,
+        hash_keys: bool = True,
     ) -> PartitionRows: ...

@@ -15,8 +15,6 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from crc32c import crc32c
-
 from ottla.records import _problems
 from ottla.records.column_values import BytesColumn, Columns, EncodedColumns, HeadersColumn, PartitionRows
 from ottla.records.errors import CorruptBatch
@@ -31,10 +29,8 @@ cdef enum:
     LOG_OVERHEAD = 12
     MIN_LENGTH = 49
     MAGIC = 2
-    CRC_AT = 17
-    CRC_START = 21
     LOG_APPEND_TIME = 0x08
-    NOT_PLAIN = 0x37  # compressed, transactional, control
+    NOT_PLAIN = 0x27  # compressed, control
 
 include "_walk.pxi"
 include "_column_sink.pxi"

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.records import _problems
+from ottla.records._builder_pure import murmur2
 from ottla.records._pure import decode_records
 from ottla.records.buffers import Buffer
 from ottla.records.column_values import (
@@ -45,9 +46,7 @@ class ColumnSink:
     def rows(self) -> int:
         return len(self._records)
 
-    def take(
-        self, buffer: Buffer, position: int, end: int, next_offset: int, max_rows: int, check_crc: bool
-    ) -> tuple[int, int]:
+    def take(self, buffer: Buffer, position: int, end: int, next_offset: int, max_rows: int) -> tuple[int, int]:
         """Every batch needs a closer look here."""
         if not 0 <= position <= end <= len(buffer):
             raise ValueError(_problems.range_refusal(position, end, len(buffer)))
@@ -176,7 +175,13 @@ class ColumnSource:
         return EncodedColumns(output, count, base, latest, stop)
 
     def partition_rows(
-        self, assigned: NumbersColumn | None, count: int, spread: Buffer, turn: int, run_bytes: int
+        self,
+        assigned: NumbersColumn | None,
+        count: int,
+        spread: Buffer,
+        turn: int,
+        run_bytes: int,
+        hash_keys: bool = True,
     ) -> PartitionRows:
         """The rows of each partition, in their order, and the turn of `spread` that comes next."""
         numbers = None if assigned is None else _Numbers(assigned, self.rows, "i")
@@ -189,7 +194,7 @@ class ColumnSource:
             partition = None if numbers is None else numbers.get(row)
             if partition is not None and not 0 <= partition < count:
                 raise ValueError(_problems.refusal(row, _problems.partition_refusal(partition, count)))
-            if partition is None and (key := self._part(self._key, row)) is not None:
+            if partition is None and hash_keys and (key := self._part(self._key, row)) is not None:
                 partition = (murmur2(key) & 0x7FFFFFFF) % count
             if partition is None:
                 partition = choices[turn]
@@ -315,17 +320,3 @@ def _varint(value: int) -> bytes:
         raw >>= 7
     output.append(raw)
     return bytes(output)
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit hash of a key, unsigned."""
-    whole, multiplier, mask = len(data) & ~3, 0x5BD1E995, 0xFFFFFFFF
-    value = 0x9747B28C ^ len(data)
-    for (word,) in struct.iter_unpack("<I", data[:whole]):
-        word = word * multiplier & mask
-        word = (word ^ word >> 24) * multiplier & mask
-        value = (value * multiplier & mask) ^ word
-    if tail := data[whole:]:
-        value = (value ^ int.from_bytes(tail, "little")) * multiplier & mask
-    value = (value ^ value >> 13) * multiplier & mask
-    return value ^ value >> 15
