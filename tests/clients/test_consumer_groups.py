@@ -273,7 +273,7 @@ def test_a_static_member_restarts_without_a_rebalance(topic: str, make: Make, pr
         first.close()
         again = make(group, protocol, group_instance_id="one")
         again.subscribe([topic])
-        poll_until([again], lambda: again.assignment(), "the same ones again")
+        poll_until([again], again.assignment, "the same ones again")
         assert again.assignment() == before
         assert len(other.owned) == 2
         assert other.error is None
@@ -306,7 +306,7 @@ def test_a_member_that_does_not_poll_leaves_and_hears_why(servers: str, topic: s
         slow.commit()
     poll_until([slow], lambda: ("lost", [0, 1, 2, 3]) in log.events, "to hear of the loss")
     with polling(other):
-        poll_until([slow], lambda: slow.assignment(), "to be back")
+        poll_until([slow], slow.assignment, "to be back")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -341,7 +341,7 @@ def test_close_is_fast_and_leaves_at_once(topic: str, make: Make, protocol: str)
 def test_enforce_rebalance_and_group_metadata(topic: str, make: Make) -> None:
     consumer = make(new_group())
     consumer.subscribe([topic])
-    poll_until([consumer], lambda: consumer.assignment(), "partitions")
+    poll_until([consumer], consumer.assignment, "partitions")
     before = consumer.group_metadata()
     consumer.enforce_rebalance()
     poll_until([consumer], lambda: consumer.group_metadata().generation_id > before.generation_id, "a generation")
@@ -371,7 +371,7 @@ def test_a_listener_may_use_the_consumer(servers: str, topic: str, make: Make) -
     assert [event[0] for event in log.events] == ["assigned", "revoked"]
     again = make(group)
     again.subscribe([topic])
-    poll_until([again], lambda: again.assignment(), "partitions")
+    poll_until([again], again.assignment, "partitions")
     assert again.position(TopicPartition(topic, 0)) == 20
 
 
