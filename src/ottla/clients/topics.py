@@ -49,7 +49,9 @@ async def create_topics(
         "validate_only": validate_only,
     }
     response = await cluster.request_controller(ApiKey.CREATE_TOPICS, message, errors=_topic_errors)
-    return {topic.name: _error_of(topic) or _read_created(topic) for topic in response.topics}
+    found = {topic.name: _error_of(topic) or _read_created(topic) for topic in response.topics}
+    # Kafka answers in an order of its own.
+    return {topic.name: found[topic.name] for topic in topics if topic.name in found}
 
 
 def _creatable(topic: NewTopic) -> dict[str, object]:
@@ -92,7 +94,8 @@ async def delete_topics(cluster: Cluster, names: Sequence[str]) -> dict[str, Kaf
         "timeout": cluster.request_timeout_ms,
     }
     response = await cluster.request_controller(ApiKey.DELETE_TOPICS, message, errors=_response_errors)
-    return {topic.name: _error_of(topic) for topic in response.responses}
+    found = {topic.name: _error_of(topic) for topic in response.responses}
+    return {name: found[name] for name in names if name in found}
 
 
 def _response_errors(response: Struct) -> Iterable[int]:
@@ -108,7 +111,8 @@ async def create_partitions(
     ]
     message = {"topics": topics, "timeout": cluster.request_timeout_ms, "validate_only": validate_only}
     response = await cluster.request_controller(ApiKey.CREATE_PARTITIONS, message, errors=_result_errors)
-    return {answer.name: _error_of(answer) for answer in response.results}
+    found = {answer.name: _error_of(answer) for answer in response.results}
+    return {name: found[name] for name in wanted if name in found}
 
 
 def _assignments(new: NewPartitions) -> list[dict[str, object]] | None:
