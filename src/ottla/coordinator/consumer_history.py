@@ -63,6 +63,8 @@ class ExplainedConsumerState(ConsumerState):
         """Write the history if this member was the last on its way."""
         if self._rebalance is None or not member.is_reconciled_to(epoch):
             return
+        if len(self.members) - self.settled[epoch] > 2:
+            return  # More than this one and the one whose place it takes: no need to look at all of them.
         others = (other for other in self.members.values() if other.member_id in target)
         if all(other.is_reconciled_to(epoch) for other in others if other.member_id != member.member_id):
             self._finish(history.STABLE, epoch, target, fx)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ottla import errors
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_member import Member, Partitions, to_partitions
+from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_partitions
 from ottla.coordinator.consumer_messages import LEAVE_EPOCH
 from ottla.coordinator.group import CONSUMER, Shard
 from ottla.types import Millis
@@ -47,6 +47,8 @@ class ConsumerState:
         """How many members of the classic protocol support an assignor."""
         self.names: Counter[str] = Counter()
         """How many members subscribe to a topic by its name."""
+        self.settled: Counter[int] = Counter()
+        """How many members have come to rest in an epoch."""
         self._owners: dict[UUID, dict[int, str]] = {}
 
     # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,6 +193,10 @@ class ConsumerState:
             self._remember(new)
 
     def _forget(self, member: Member) -> None:
+        if member.state is MemberState.STABLE:
+            self.settled[member.member_epoch] -= 1
+            if not self.settled[member.member_epoch]:
+                del self.settled[member.member_epoch]
         _subtract(self.names, member.subscribed_topic_names)
         _subtract(self.regexes, [member.subscribed_topic_regex] if member.subscribed_topic_regex else [])
         _subtract(self.server_assignors, [] if member.server_assignor is None else [member.server_assignor])
@@ -207,6 +213,8 @@ class ConsumerState:
                         del owners[number]
 
     def _remember(self, member: Member) -> None:
+        if member.state is MemberState.STABLE:
+            self.settled[member.member_epoch] += 1
         self.names.update(member.subscribed_topic_names)
         if member.subscribed_topic_regex:
             self.regexes[member.subscribed_topic_regex] += 1
