@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from re import Pattern
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.clients.blocking import IllegalUse, LoopThread
+from ottla.clients.columns import Incoming
 from ottla.clients.consumer import DEFAULT_CLOSE_SECONDS, ITERATION_SECONDS, AsyncConsumer
 from ottla.clients.consumer_calls import Calls, CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
@@ -37,6 +38,9 @@ from ottla.consuming.values import (
     RebalanceListener,
 )
 from ottla.types import Millis, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -82,6 +86,7 @@ class Consumer:
         self._calls = Calls(self.config, unpacks_aside=False)
         self._thread = LoopThread("Consumer")
         self._use = _OneThread(self._thread.check)
+        self._incoming: Incoming | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -173,12 +178,21 @@ class Consumer:
             if records := self.poll(ITERATION_SECONDS):
                 calls.iterate(records)
 
-    def _take_raw(self, timeout: float) -> list[RawFetch]:
+    def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+        if self._incoming is None:
+            self._incoming = Incoming()
+        with self._use:
+            fetched = self._take_raw(timeout, self._incoming.limit(max_records))
+            table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
+            self._calls.records += table.num_rows
+            return table
+
+    def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
         with self._use:
             self._do(self._calls.put_back)
             deadline = time.monotonic() + timeout
             while True:
-                found = self._wait(self._calls.advance(deadline, 0, raw=True))
+                found = self._wait(self._calls.advance(deadline, limit, raw=True))
                 if isinstance(found, list):
                     return found
                 self._run(found)

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.clients.blocking import LoopThread
+from ottla.clients.columns import ColumnsFuture
 from ottla.clients.producer import ProducerClosed
 from ottla.clients.producer_batches import WaitableBatch
 from ottla.clients.producer_core import ProducerCore
@@ -96,6 +97,22 @@ class Producer(FastSend):
         turn = _Turn()
         steps = self._path.batch_steps(topic_partition, payload, count, base_timestamp, max_timestamp, turn)
         return self._done(Steps(steps), topic_partition.topic, turn)
+
+    def send_arrow(self, topic: str, data: Any) -> ColumnsFuture:
+        """Queue all rows of a table and return one future for them, which tells counts and offsets by partition.
+
+        `data` is a pyarrow table, batch or reader, a pandas or polars frame, or anything else with
+        ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
+        `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
+        Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
+        the buffer is full. Needs ``ottla[arrow]``.
+        """
+        self._check()
+        count = len(self.partitions_for(topic))
+        future = ColumnsFuture(topic)
+        for payload in self._path.columns(topic, data, count):
+            future.add(payload, self.send_batch(*payload))
+        return future
 
     def _check(self) -> None:
         """A callback may send too, as long as that needs no wait."""

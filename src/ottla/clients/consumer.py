@@ -16,9 +16,11 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from re import Pattern
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ottla.clients.blocking import IllegalUse
+from ottla.clients.cluster import Cluster
+from ottla.clients.columns import Incoming
 from ottla.clients.consumer_calls import Calls, CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
@@ -33,6 +35,9 @@ from ottla.consuming.values import (
     RebalanceListener,
 )
 from ottla.types import Millis, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DEFAULT_CLOSE_SECONDS = 30.0
 #: How long one poll of an iteration waits; a broker that was never reached is told of after it.
@@ -78,6 +83,12 @@ class AsyncConsumer:
         self.config = ConsumerConfig.given(config, options)
         self._calls = Calls(self.config, unpacks_aside=True)
         self._use = _OneTask(self._calls)
+        self._incoming: Incoming | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The way to the brokers, for what a consumer has no method for."""
+        return self._calls.engine.cluster
 
     async def __aenter__(self) -> Self:
         return self
@@ -169,7 +180,22 @@ class AsyncConsumer:
                 iterator = self._calls.iterate(records)
                 return next(iterator)  # type: ignore[no-any-return]
 
-    async def _take_raw(self, timeout: float) -> list[RawFetch]:
+    async def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+        """The next records as a pyarrow table; one without rows when none came in `timeout` seconds.
+
+        The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType
+        and headers. Everything that is there comes at once unless `max_records` is given; each chunk of the table has
+        records of one partition, in order. Deserializers and interceptors are not called. Needs ``ottla[arrow]``.
+        """
+        if self._incoming is None:
+            self._incoming = Incoming()
+        with self._use:
+            fetched = await self._take_raw(timeout, self._incoming.limit(max_records))
+            table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
+            self._calls.records += table.num_rows
+            return table
+
+    async def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
         """What was fetched, undecoded, for those who read batches as a whole; an empty list after `timeout` seconds.
 
         Everything that is buffered comes at once, and the positions move past it, as with `poll`; listeners,
@@ -182,7 +208,7 @@ class AsyncConsumer:
             self._calls.put_back()
             deadline = time.monotonic() + timeout
             while True:
-                found = await self._calls.advance(deadline, 0, raw=True)
+                found = await self._calls.advance(deadline, limit, raw=True)
                 if isinstance(found, list):
                     return found
                 await self._run(found)

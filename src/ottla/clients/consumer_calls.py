@@ -193,7 +193,7 @@ class Calls:
             if chore is not None:
                 return chore
             self._commit_automatically()
-            found: list[Any] = list(engine.buffer.take_raw()) if raw else list(engine.buffer.take(limit))
+            found: list[Any] = list(engine.buffer.take_raw(limit or None)) if raw else list(engine.buffer.take(limit))
             if found:
                 return found
             left = deadline - time.monotonic()

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.clients.blocking import IllegalUse
+from ottla.clients.columns import ColumnsFuture
 from ottla.clients.plain_producer import ALL_REPLICAS, DEFAULT_BUFFER_BYTES, PlainProducer
 from ottla.clients.producer_batches import WaitableBatch
 from ottla.clients.producer_core import ProducerCore
@@ -151,6 +152,23 @@ class AsyncProducer:
                 steps.go_on()
         await asyncio.sleep(0)
         return steps.future
+
+    async def send_arrow(self, topic: str, data: Any) -> ColumnsFuture:
+        """Queue all rows of a table and return one future for them, which tells counts and offsets by partition.
+
+        `data` is a pyarrow table, batch or reader, a pandas or polars frame, or anything else with
+        ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
+        `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
+        Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
+        the buffer is full. Needs ``ottla[arrow]``.
+        """
+        self._bind()
+        self._core.check_open()
+        count = len(await self.partitions_for(topic))
+        future = ColumnsFuture(topic)
+        for payload in self._path.columns(topic, data, count):
+            future.add(payload, await self.send_batch(*payload))
+        return future
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything that waits at once, and come back when all of it is acknowledged or has failed.

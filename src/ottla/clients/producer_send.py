@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ottla.clients import serializers
+from ottla.clients.columns import Outgoing, Payload, wall_clock
 from ottla.clients.producer_core import Owner, ProducerCore
 from ottla.config.producer import ProducerConfig
 from ottla.errors import ConfigError, InvalidPartitions, KafkaError, MessageTooLarge
@@ -106,6 +107,7 @@ class SendPath:
         self._value = serializers.serializer(config.value_serializer, "value.serializer")
         self._bytes = serializers.BytesSerializer()
         self._choose = _partitioner(config)
+        self._outgoing: Outgoing | None = None
         self.interceptors = tuple(instance(each, "interceptor.classes") for each in config.interceptor_classes)
 
     @property
@@ -167,6 +169,14 @@ class SendPath:
                 return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1)
             ticket = outcome
             yield WaitForMemory(ticket, deadline)
+
+    def columns(self, topic: str, data: Any, partitions: int) -> Iterator[Payload]:
+        """The payloads of a table, each an argument list of `batch_steps`."""
+        if self._outgoing is None:
+            self._outgoing = Outgoing(self._config, self._choose is not None)
+        leaders = self._core.topics.view.leaders
+        available = [each for each in range(partitions) if TopicPartition(topic, each) in leaders]
+        return self._outgoing.payloads(topic, data, partitions, available, now=wall_clock())
 
     def _future(
         self,

@@ -185,10 +185,15 @@ class Buffer:
                 taken += records
         return taken
 
-    def take_raw(self) -> list[RawFetch]:
-        """Everything that is buffered, undecoded, and the positions moved past it."""
+    def take_raw(self, limit: int | None = None) -> list[RawFetch]:
+        """Everything that is buffered, undecoded, and the positions moved past it; no more once there are `limit`
+        records, of which `put_back` takes back what is too much."""
         taken: list[RawFetch] = []
-        while (one := self._current(raising=not taken)) is not None:
+        records = 0
+        while limit is None or records < limit:
+            one = self._current(raising=not taken)
+            if one is None:
+                break
             start, batches = one.position, one.rest()
             self._using = None
             one.state.position = one.next_offset
@@ -197,7 +202,24 @@ class Buffer:
                 one.state.epoch = epoch if epoch >= 0 else None
                 key = one.state.partition
                 taken.append(RawFetch(key, one.data, batches, start, one.next_offset, one.state.high_watermark))
+                records += sum(header.record_count for _, header in batches)
         return taken
+
+    def put_back(self, left: list[tuple[RawFetch, Batches, int]]) -> None:
+        """Take back what was not read of raw fetches: the batches, and the offset to go on from, of each."""
+        aside: list[Completed] = []
+        for raw, batches, position in left:
+            state = self._positions.get(raw.topic_partition)
+            if state is None:
+                continue
+            state.position = position
+            one = Completed(state, position, data=raw.data, batches=batches, next_offset=raw.next_offset)
+            if self._using is None:
+                self._using = one
+            else:
+                state.waiting = True
+                aside.append(one)
+        self._queue.extendleft(reversed(aside))
 
     def _current(self, *, raising: bool) -> Completed | None:
         """What to read from: the one in use, else the next that can be used. Errors wait until they are first."""

@@ -1,0 +1,263 @@
+"""What is behind `send_arrow` and `poll_arrow`: whole Arrow batches to record batches, and back.
+
+Both faces of a client use the same parts: `Outgoing` gives payloads one after the other, and the face queues each in
+its own way; `Incoming` makes a table of what the consumer's buffer gave undecoded. Serializers, interceptors and
+custom partitioners are not for columns: there is no record that they could be called with.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from array import array
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.clients.blocking import IllegalUse
+from ottla.config.producer import ProducerConfig
+from ottla.consuming.buffer import Batches, RawFetch
+from ottla.errors import CorruptMessage, MessageTooLarge
+from ottla.records import CorruptBatch
+from ottla.records.arrow import BatchMaker, UnusableColumns, Writable, batches_of, writable
+from ottla.records.builder import RecordFuture
+from ottla.records.columns import NO_LIMIT, BatchReader, ColumnSink, EncodedColumns
+from ottla.records.header import BATCH_OVERHEAD
+from ottla.types import Millis, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: So many batches should fit into buffer.memory, or encoding and sending would take turns.
+_BATCHES_IN_MEMORY = 8
+
+
+# ── Sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Payload(NamedTuple):
+    """Encoded records for one partition: the arguments of `send_batch`."""
+
+    topic_partition: TopicPartition
+    payload: memoryview
+    rows: int
+    base_timestamp: Millis
+    max_timestamp: Millis
+
+
+class SentPartition(NamedTuple):
+    """What one partition got of a table. Offsets are -1 with acks=0."""
+
+    records: int
+    first_offset: int
+    last_offset: int
+
+
+class SentColumns(NamedTuple):
+    """What became of a table that was sent."""
+
+    topic: str
+    records: int
+    partitions: dict[int, SentPartition]
+
+
+class ColumnsFuture:
+    """What becomes of a table that was sent: of all of its batches together."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.records = 0
+        self._sent: list[tuple[RecordFuture, RecordFuture]] = []
+
+    def add(self, payload: Payload, first: RecordFuture) -> None:
+        """A batch was queued. It may be split later, so that its last record needs a future of its own."""
+        last = RecordFuture(first.batch, payload.rows - 1, payload.base_timestamp, -1, -1)
+        self._sent.append((first, last))
+        self.records += payload.rows
+
+    def done(self) -> bool:
+        """Whether every record was acknowledged or given up."""
+        return all(first.done() and last.done() for first, last in self._sent)
+
+    def result(self, timeout: float | None = None) -> SentColumns:
+        """Counts and offsets by partition, once all is acknowledged; raises why a record could not be written.
+
+        TimeoutError after `timeout` seconds, and the records may still be written later.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        for ends in self._sent:
+            for future in ends:
+                future.result(None if end is None else max(end - time.monotonic(), 0))
+        return self._result()
+
+    get = result
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Why a record could not be written, or None if all were."""
+        end = None if timeout is None else time.monotonic() + timeout
+        for ends in self._sent:
+            for future in ends:
+                error = future.exception(None if end is None else max(end - time.monotonic(), 0))
+                if error is not None:
+                    return error
+        return None
+
+    def __await__(self) -> Generator[Any, Any, SentColumns]:
+        for first, last in self._sent:
+            yield from first.__await__()
+            yield from last.__await__()
+        return self._result()
+
+    def _result(self) -> SentColumns:
+        partitions: dict[int, SentPartition] = {}
+        for first, last in self._sent:
+            start, end, rows = first.result(), last.result(), last.index + 1
+            known = partitions.get(start.partition, SentPartition(0, start.offset, end.offset))
+            partitions[start.partition] = SentPartition(known.records + rows, known.first_offset, end.offset)
+        return SentColumns(self.topic, self.records, partitions)
+
+
+class Outgoing:
+    """Tables on their way out of one producer."""
+
+    def __init__(self, config: ProducerConfig, has_partitioner: bool) -> None:
+        self._has_partitioner = has_partitioner
+        self._hash_keys = not config.partitioner_ignore_keys
+        self._max_size = min(config.max_request_size, config.buffer_memory)
+        self._limit = min(config.max_request_size, max(config.buffer_memory // _BATCHES_IN_MEMORY, BATCH_OVERHEAD + 1))
+
+    def payloads(
+        self, topic: str, data: Any, partitions: int, available: Sequence[int], *, now: Millis
+    ) -> Iterator[Payload]:
+        """Encode a table for a topic with so many partitions, as far as it is asked for.
+
+        Rows without a key and without a partition go in runs to the `available` ones. `now` is for rows without a
+        timestamp.
+        """
+        spread = list(available) or list(range(partitions))
+        random.shuffle(spread)
+        turn = 0
+        for batch in batches_of(data):
+            rows = writable(batch)
+            if not rows.source.rows:
+                continue
+            if rows.partition is None and not (rows.has_keys and self._hash_keys):
+                if self._has_partitioner:
+                    raise self._unusable_partitioner()
+                for encoded in self._encode(rows, None, 0, rows.source.rows, topic, now=now):
+                    yield self._payload(topic, spread[turn], encoded)
+                    turn = (turn + 1) % len(spread)
+            else:
+                if self._has_partitioner and (rows.partition is None or rows.partition.nulls):
+                    raise self._unusable_partitioner()
+                turn = yield from self._by_partition(topic, rows, partitions, spread, turn, now=now)
+
+    def _by_partition(
+        self, topic: str, rows: Writable, partitions: int, spread: Sequence[int], turn: int, *, now: Millis
+    ) -> Generator[Payload, None, int]:
+        """Payloads of the partitions by turns, so that all of their leaders have something to do."""
+        try:
+            shared = rows.source.partition_rows(
+                rows.partition, partitions, array("i", spread).tobytes(), turn, self._limit, self._hash_keys
+            )
+        except ValueError as error:
+            raise UnusableColumns(f"the rows cannot be shared out to topic {topic}: {error}") from None
+        ways = [
+            (number, self._encode(rows, shared.order, start, end, topic, now=now))
+            for number, (start, end) in enumerate(zip(shared.starts, shared.starts[1:], strict=False))
+            if start < end
+        ]
+        while ways:
+            left = []
+            for number, way in ways:
+                if (encoded := next(way, None)) is not None:
+                    yield self._payload(topic, number, encoded)
+                    left.append((number, way))
+            ways = left
+        return shared.turn
+
+    def _encode(
+        self, rows: Writable, order: bytearray | None, start: int, stop: int, topic: str, *, now: Millis
+    ) -> Iterator[EncodedColumns]:
+        while start < stop:
+            try:
+                encoded = rows.source.encode(order, start, stop, self._limit, now)
+            except ValueError as error:
+                raise UnusableColumns(f"the rows cannot be written to topic {topic}: {error}") from None
+            if len(encoded.payload) > self._max_size:
+                raise MessageTooLarge(
+                    f"a row for topic {topic} takes {len(encoded.payload):,} bytes, which is more than "
+                    f"max.request.size or buffer.memory ({self._max_size:,}): make it smaller, or raise the limit"
+                )
+            yield encoded
+            start = encoded.next_row
+
+    def _payload(self, topic: str, partition: int, encoded: EncodedColumns) -> Payload:
+        records = memoryview(encoded.payload)[BATCH_OVERHEAD:]
+        key = TopicPartition(topic, partition)
+        return Payload(key, records, encoded.rows, encoded.base_timestamp, encoded.max_timestamp)
+
+    def _unusable_partitioner(self) -> IllegalUse:
+        return IllegalUse(
+            "this producer has a partitioner.class, which cannot be asked about whole columns: "
+            "give the rows a 'partition' column, or use a producer without it"
+        )
+
+
+def wall_clock() -> Millis:
+    return time.time_ns() // 1_000_000
+
+
+# ── Receiving ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PutBack = Callable[[list[tuple[RawFetch, Batches, int]]], None]
+"""Gives back the batches of fetches that were not read, with the offsets to go on from."""
+
+
+class Incoming:
+    """Tables that come into one consumer."""
+
+    def __init__(self) -> None:
+        self._maker = BatchMaker()
+
+    @staticmethod
+    def limit(max_records: int | None) -> int:
+        """What to ask the buffer for; 0 for everything."""
+        if max_records is not None and max_records < 1:
+            raise ValueError(f"max_records is at least 1, not {max_records}")
+        return max_records or 0
+
+    def table(self, fetched: Sequence[RawFetch], max_records: int | None, put_back: PutBack) -> pa.Table:
+        """Return the records of what was fetched, at most so many; the others are put back.
+
+        What is damaged is put back too. CorruptMessage is raised if nothing lies before it.
+        """
+        batches: list[pa.RecordBatch] = []
+        left = NO_LIMIT if max_records is None else max_records
+        problem: CorruptMessage | None = None
+        unread: list[tuple[RawFetch, Batches, int]] = []
+        for raw in fetched:
+            reader = BatchReader(raw.data, raw.batches, raw.position)
+            while left and problem is None and not reader.done:
+                sink = ColumnSink(len(raw.data))
+                try:
+                    reader.read(sink, left)
+                except CorruptBatch as error:
+                    problem = _corrupt(raw.topic_partition, reader.next_offset, error)
+                if sink.rows:
+                    batches.append(self._maker.batch(sink.finish(), *_names(raw.topic_partition)))
+                    left -= sink.rows
+            if not reader.done:
+                unread.append((raw, list(reader.rest), reader.next_offset))
+        if unread:
+            put_back(unread)
+        if problem is not None and not batches:
+            raise problem
+        return self._maker.table(batches)
+
+
+def _names(key: TopicPartition) -> tuple[str, int]:
+    return key.topic, key.partition
+
+
+def _corrupt(key: TopicPartition, offset: int, error: CorruptBatch) -> CorruptMessage:
+    return CorruptMessage(f"partition {key} at offset {offset}: {error.reason}. Seek past it to go on without it")
