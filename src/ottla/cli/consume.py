@@ -12,18 +12,26 @@ from datetime import datetime
 
 from ottla.cli import jsonlines
 from ottla.cli.lines import LineFormat
-from ottla.cli.options import UsageError, add_bootstrap_option, not_negative, positive, raw_bytes, separator
-from ottla.cli.session import existing_topic, run_with_client
+from ottla.cli.options import (
+    UsageError,
+    add_bootstrap_option,
+    client_config,
+    not_negative,
+    positive,
+    raw_bytes,
+    separator,
+)
+from ottla.cli.session import existing_topic
+from ottla.cli.session import run as run_coroutine
 from ottla.cli.terminal import note, plural
-from ottla.clients.fetch import Fetched, Fetcher
+from ottla.clients.consumer import AsyncConsumer
 from ottla.clients.metadata import TopicInfo
-from ottla.clients.wire import WireClient
+from ottla.consuming.values import ConsumerRecord, ConsumerRecords
 from ottla.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from ottla.records import Record
 from ottla.types import Millis, TopicPartition
 
-Format = Callable[[TopicPartition, Record], bytes]
-POLL_MS: Millis = 500
+Format = Callable[[ConsumerRecord], bytes]
+POLL_SECONDS = 0.5
 NEW_PARTITIONS_SECONDS = 30.0
 _EPILOG = """\
 examples:
@@ -97,16 +105,22 @@ def run(args: Namespace) -> int:
     if args.json and (args.keys or args.key_separator or args.headers):
         raise UsageError("--json has key and headers anyway: leave out --keys, --key-separator and --headers")
     try:
-        return run_with_client(args, consume)
+        return run_coroutine(_session(args))
     except KeyboardInterrupt:
         return 0
 
 
-async def consume(client: WireClient, args: Namespace) -> int:
-    topic = await existing_topic(client, args.topic)
+async def _session(args: Namespace) -> int:
+    config = {**client_config(args), "auto.offset.reset": "none", "allow.auto.create.topics": False}
+    async with AsyncConsumer(config) as consumer:
+        return await consume(consumer, args)
+
+
+async def consume(consumer: AsyncConsumer, args: Namespace) -> int:
+    topic = await existing_topic(consumer, args.topic)
     partitions = _chosen_partitions(topic, args.partition)
-    positions = await _start_positions(client, partitions, args)
-    ends = await client.end_offsets(partitions) if args.exit_at_end else None
+    positions = await _start_positions(consumer, partitions, args)
+    ends = await consumer.end_offsets(partitions) if args.exit_at_end else None
     if ends is None and args.max_messages is None and not args.quiet:
         where = (
             "from the beginning"
@@ -116,11 +130,13 @@ async def consume(client: WireClient, args: Namespace) -> int:
             else "what comes next"
         )
         note(f"reading {plural(len(partitions), 'partition')} of {topic.name}, {where}; Ctrl-C ends")
-    reader = _Reader(client, client.fetcher(positions), args, ends)
+    await consumer.assign(partitions)
+    for key, offset in positions.items():
+        await consumer.seek(key, offset)
+    reader = _Reader(consumer, args, ends)
     try:
         await reader.run()
     finally:
-        await reader.fetcher.close()
         if not args.quiet:
             note(f"{plural(reader.count, 'record')} read")
     return 0
@@ -139,29 +155,29 @@ def _chosen_partitions(topic: TopicInfo, wanted: list[int] | None) -> list[Topic
 
 
 async def _start_positions(
-    client: WireClient, partitions: list[TopicPartition], args: Namespace
+    consumer: AsyncConsumer, partitions: list[TopicPartition], args: Namespace
 ) -> dict[TopicPartition, int]:
     if args.from_beginning:
-        return await client.beginning_offsets(partitions)
+        return await consumer.beginning_offsets(partitions)
     if args.timestamp is not None:
-        return await _positions_at(client, partitions, args.timestamp)
+        return await _positions_at(consumer, partitions, args.timestamp)
     if args.offset is not None:
-        return await _positions_by_offset(client, partitions, args.offset)
-    return await client.end_offsets(partitions)
+        return await _positions_by_offset(consumer, partitions, args.offset)
+    return await consumer.end_offsets(partitions)
 
 
 async def _positions_at(
-    client: WireClient, partitions: list[TopicPartition], timestamp: Millis
+    consumer: AsyncConsumer, partitions: list[TopicPartition], timestamp: Millis
 ) -> dict[TopicPartition, int]:
-    found = await client.list_offsets(dict.fromkeys(partitions, timestamp))
-    ends = await client.end_offsets(partitions)
-    return {key: one.offset if one.offset >= 0 else ends[key] for key, one in found.items()}
+    found = await consumer.offsets_for_times(dict.fromkeys(partitions, timestamp))
+    ends = await consumer.end_offsets(partitions)
+    return {key: ends[key] if one is None else one.offset for key, one in found.items()}
 
 
 async def _positions_by_offset(
-    client: WireClient, partitions: list[TopicPartition], offset: int
+    consumer: AsyncConsumer, partitions: list[TopicPartition], offset: int
 ) -> dict[TopicPartition, int]:
-    starts, ends = await client.beginning_offsets(partitions), await client.end_offsets(partitions)
+    starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
     if offset < 0:
         return {key: max(starts[key], ends[key] + offset) for key in partitions}
     if len(partitions) > 1:
@@ -177,12 +193,9 @@ async def _positions_by_offset(
 class _Reader:
     """Prints what is fetched until there is a reason to stop."""
 
-    def __init__(
-        self, client: WireClient, fetcher: Fetcher, args: Namespace, ends: dict[TopicPartition, int] | None
-    ) -> None:
+    def __init__(self, consumer: AsyncConsumer, args: Namespace, ends: dict[TopicPartition, int] | None) -> None:
         self.count = 0
-        self.fetcher = fetcher
-        self._client = client
+        self._consumer = consumer
         self._args = args
         self._ends = ends
         self._format = _format_of(args)
@@ -190,38 +203,37 @@ class _Reader:
         self._reader_gone = _watch_for_reader()
 
     async def run(self) -> None:
-        while not self._finished():
-            for fetched in await self.fetcher.poll(timeout_ms=self._patience()):
-                self._print(fetched)
+        while not await self._finished():
+            if records := await self._consumer.poll(self._patience()):
+                self._print(records)
             await self._notice_new_partitions()
 
-    def _finished(self) -> bool:
+    async def _finished(self) -> bool:
         idle_ms = (time.monotonic() - self._last) * 1000
         return (
             (self._args.max_messages is not None and self.count >= self._args.max_messages)
             or (self._args.timeout_ms is not None and idle_ms >= self._args.timeout_ms)
-            or (self._ends is not None and self._at_end(self._ends))
+            or (self._ends is not None and await self._at_end(self._ends))
             or self._reader_gone()
         )
 
-    def _at_end(self, ends: dict[TopicPartition, int]) -> bool:
-        return all(self.fetcher.positions[key] >= end for key, end in ends.items())
+    async def _at_end(self, ends: dict[TopicPartition, int]) -> bool:
+        return all([await self._consumer.position(key) >= end for key, end in ends.items()])
 
-    def _patience(self) -> Millis:
+    def _patience(self) -> float:
         if self._args.timeout_ms is None:
-            return POLL_MS
-        left: int = self._args.timeout_ms - int((time.monotonic() - self._last) * 1000)
-        return max(1, min(POLL_MS, left))
+            return POLL_SECONDS
+        left: float = self._args.timeout_ms / 1000 - (time.monotonic() - self._last)
+        return max(0.001, min(POLL_SECONDS, left))
 
-    def _print(self, fetched: Fetched) -> None:
-        records = fetched.records
+    def _print(self, found: ConsumerRecords) -> None:
+        records: list[ConsumerRecord] = found
         if self._ends is not None:
-            end = self._ends[fetched.topic_partition]
-            records = [record for record in records if record.offset < end]
+            ends = {(key.topic, key.partition): end for key, end in self._ends.items()}
+            records = [record for record in records if record.offset < ends[record.topic, record.partition]]
         if self._args.max_messages is not None:
             records = records[: self._args.max_messages - self.count]
-        key = fetched.topic_partition
-        sys.stdout.buffer.write(b"".join([self._format(key, record) for record in records]))
+        sys.stdout.buffer.write(b"".join([self._format(record) for record in records]))
         sys.stdout.buffer.flush()
         self.count += len(records)
         self._last = time.monotonic()
@@ -231,18 +243,23 @@ class _Reader:
         if self._args.partition or self._ends or time.monotonic() - self._refreshed < NEW_PARTITIONS_SECONDS:
             return
         self._refreshed = time.monotonic()
-        topic = await self._client.topic(self._args.topic)
-        for key in topic.topic_partitions:
-            if key not in self.fetcher.positions:
-                self.fetcher.add(key, 0)
+        known = self._consumer.assignment()
+        there = {
+            TopicPartition(self._args.topic, info.partition)
+            for info in await self._consumer.partitions_for(self._args.topic)
+        }
+        if added := there - known:
+            await self._consumer.assign(known | added)
+            for key in added:
+                await self._consumer.seek(key, 0)
 
 
 def _format_of(args: Namespace) -> Format:
     if args.json:
-        return jsonlines.format_record
+        return lambda record: jsonlines.format_record(TopicPartition(record.topic, record.partition), record)
     key_separator = args.key_separator or (b"\t" if args.keys else None)
     lines = LineFormat(key_separator, args.headers, args.null_marker)
-    return lambda _, record: lines.format(record)
+    return lines.format
 
 
 def _watch_for_reader() -> Callable[[], bool]:

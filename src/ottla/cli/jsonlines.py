@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from ottla.cli.options import did_you_mean
 from ottla.errors import OttlaError
 from ottla.records import Headers, Record
+from ottla.records.consumed import ConsumerRecord
 from ottla.types import Millis, TopicPartition
 
 _FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
@@ -39,7 +40,7 @@ class BadLine(OttlaError):
     """A line of the input cannot be a record."""
 
 
-def format_record(key: TopicPartition, record: Record) -> bytes:
+def format_record(key: TopicPartition, record: Record | ConsumerRecord) -> bytes:
     """One line, with its newline."""
     fields: dict[str, object] = {
         "topic": key.topic,

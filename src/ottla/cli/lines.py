@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ottla.cli.jsonlines import BadLine, NewRecord
 from ottla.records import Headers, Record
+from ottla.records.consumed import ConsumerRecord
 
 HEADERS_END = b"\t"
 
@@ -38,7 +39,7 @@ class LineFormat:
                 raise BadLine(f"there is no key: the separator {separator!r} is not in the line")
         return NewRecord(self._null(key), self._null(line), headers)
 
-    def format(self, record: Record) -> bytes:
+    def format(self, record: Record | ConsumerRecord) -> bytes:
         """The line of a record, with its newline."""
         parts = []
         if self.headers:

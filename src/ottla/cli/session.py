@@ -57,7 +57,8 @@ def stop_on_signals(numbers: Iterable[signal.Signals], stop: Callable[[], object
 class HasCluster(Protocol):
     """Any client of ours."""
 
-    cluster: Cluster
+    @property
+    def cluster(self) -> Cluster: ...
 
 
 def run_with_admin(args: Namespace, command: Callable[[AsyncAdmin, Namespace], Awaitable[int]]) -> int:
