@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Self
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster import Cluster
 from ottla.clients.columns import Incoming
-from ottla.clients.cluster import Cluster
 from ottla.clients.consumer_calls import Calls, CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
