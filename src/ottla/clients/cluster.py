@@ -23,6 +23,8 @@ from ottla.errors import (
     NetworkException,
     NotController,
     OttlaError,
+    RebootstrapRequired,
+    RetriableError,
     UnknownTopicOrPartition,
 )
 from ottla.net.client import DEFAULT_REQUEST_TIMEOUT_MS, CannotConnect, Connection
@@ -55,6 +57,7 @@ class Cluster:
         retry_backoff_max_ms: Millis = 1_000,
         settings: ConnectionSettings | None = None,
         rebootstrap: bool = True,
+        rebootstrap_trigger_ms: Millis = 300_000,
     ) -> None:
         self.bootstrap_servers = tuple(bootstrap_servers)
         self.client_id = client_id
@@ -63,6 +66,8 @@ class Cluster:
         self.retry_backoff_ms = retry_backoff_ms
         self.retry_backoff_max_ms = retry_backoff_max_ms
         self.rebootstrap = rebootstrap
+        self.rebootstrap_trigger_ms = rebootstrap_trigger_ms
+        self._without_metadata_since: float | None = None
         self.metadata = Metadata()
         self.pool = ConnectionPool(
             settings or ConnectionSettings(client_id=client_id, request_timeout_ms=request_timeout_ms)
@@ -81,6 +86,7 @@ class Cluster:
             retry_backoff_max_ms=config.retry_backoff_max_ms,
             settings=settings,
             rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
+            rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
         )
 
     async def __aenter__(self) -> Cluster:
@@ -119,7 +125,7 @@ class Cluster:
     async def any_connection(self) -> Connection:
         """The least loaded broker's; the bootstrap servers' again when no known broker can be reached (KIP-899)."""
         known = [(node.host, node.port) for node in self.metadata.nodes.values()]
-        if not known:
+        if not known or self._bootstraps_again():
             return await self._first_that_answers(self.bootstrap_servers)
         try:
             return await self._first_that_answers([*known, *self.pool.ready(self.bootstrap_servers)])
@@ -190,10 +196,31 @@ class Cluster:
         """Fetch the metadata of these topics (None: of all) and keep it; returns what the broker answered."""
         names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         message = {"topics": names, "allow_auto_topic_creation": auto_create}
-        answer = read_metadata(await self.request(ApiKey.METADATA, message))
+        answer = read_metadata(await self._request_metadata(message))
         kept = Metadata() if topics is None else self.metadata
         self.metadata = kept.with_topics(answer)
         return answer
+
+    async def _request_metadata(self, message: Message) -> Struct:
+        try:
+            response = await self.request(ApiKey.METADATA, message)
+            if response.error_code == RebootstrapRequired.code:
+                self.metadata = self.metadata.without_nodes()
+                response = await self.request(ApiKey.METADATA, message)
+        except RetriableError:
+            self._without_metadata_since = self._without_metadata_since or self._now()
+            raise
+        self._without_metadata_since = None
+        return response
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _bootstraps_again(self) -> bool:
+        """Whether the brokers that we know have told us nothing for so long that others may know better (KIP-1102)."""
+        since = self._without_metadata_since
+        return self.rebootstrap and since is not None and self._now() - since >= self.rebootstrap_trigger_ms / 1000
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
         """The picture of one topic; raises what the broker says when there is none.

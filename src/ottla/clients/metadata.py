@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from ottla.errors import KafkaError, error_class
@@ -65,14 +65,38 @@ class Metadata:
     controller_id: BrokerId = NO_LEADER
     nodes: Mapping[BrokerId, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    version: int = 0
+    """Goes up by one with each answer."""
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
     def with_topics(self, newer: Metadata) -> Metadata:
-        """The newer picture, and the topics that it was not asked for."""
-        return Metadata(newer.cluster_id, newer.controller_id, newer.nodes, {**self.topics, **newer.topics})
+        """The newer picture, and the topics that it was not asked for.
+
+        A broker that is behind may answer with a leader from before: the newer leader epoch stays.
+        """
+        topics = {
+            **self.topics,
+            **{name: _newest(self.topics.get(name), topic) for name, topic in newer.topics.items()},
+        }
+        return Metadata(newer.cluster_id, newer.controller_id, newer.nodes, topics, self.version + 1)
+
+    def without_nodes(self) -> Metadata:
+        """The picture of somebody who has to ask the bootstrap servers again."""
+        return replace(self, nodes={}, controller_id=NO_LEADER)
+
+
+def _newest(known: TopicInfo | None, answered: TopicInfo) -> TopicInfo:
+    if known is None or known.topic_id != answered.topic_id or answered.error is not None:
+        return answered
+    stale = {
+        number: known.partitions[number]
+        for number, info in answered.partitions.items()
+        if number in known.partitions and 0 <= info.leader_epoch < known.partitions[number].leader_epoch
+    }
+    return replace(answered, partitions={**answered.partitions, **stale}) if stale else answered
 
 
 def read_metadata(response: Struct) -> Metadata:
