@@ -1,8 +1,11 @@
-"""Kafka's partitioned log in one ``pip install``.
+"""Kafka's partitioned log, clients and all, in one ``pip install``.
 
 >>> import ottla
->>> with ottla.Broker() as broker:
-...     address = broker.bootstrap_servers  # give this to any Kafka client
+>>> with ottla.Broker() as broker, ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+...     producer.send("orders", b"an order").get(10).offset
+0
+
+The same clients for asyncio are in ``ottla.aio``.
 """
 
 from __future__ import annotations
@@ -10,17 +13,70 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.assignors import Assignor
     from ottla.broker.broker import Broker
+    from ottla.clients.admin_values import NewTopic
+    from ottla.clients.blocking import IllegalUse
+    from ottla.clients.blocking_admin import Admin
+    from ottla.clients.blocking_consumer import Consumer
+    from ottla.clients.blocking_producer import Producer
+    from ottla.clients.producer_send import ProducerInterceptor
+    from ottla.consuming.values import (
+        ConsumerInterceptor,
+        ConsumerRecord,
+        ConsumerRecords,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        RebalanceListener,
+    )
     from ottla.errors import KafkaError, OttlaError
+    from ottla.producing.partitioning import Partitioner
+    from ottla.producing.values import RecordMetadata
     from ottla.types import TopicPartition
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "KafkaError", "OttlaError", "TopicPartition", "__version__"]
+__all__ = [
+    "Admin",
+    "Assignor",
+    "Broker",
+    "Consumer",
+    "ConsumerInterceptor",
+    "ConsumerRecord",
+    "ConsumerRecords",
+    "IllegalUse",
+    "KafkaError",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OttlaError",
+    "Partitioner",
+    "Producer",
+    "ProducerInterceptor",
+    "RebalanceListener",
+    "RecordMetadata",
+    "TopicPartition",
+    "__version__",
+]
 
 _HOMES = {
+    "Admin": "ottla.clients.blocking_admin",
+    "Assignor": "ottla.assignors",
     "Broker": "ottla.broker.broker",
+    "Consumer": "ottla.clients.blocking_consumer",
+    "ConsumerInterceptor": "ottla.consuming.values",
+    "ConsumerRecord": "ottla.consuming.values",
+    "ConsumerRecords": "ottla.consuming.values",
+    "IllegalUse": "ottla.clients.blocking",
     "KafkaError": "ottla.errors",
+    "NewTopic": "ottla.clients.admin_values",
+    "OffsetAndMetadata": "ottla.consuming.values",
+    "OffsetAndTimestamp": "ottla.consuming.values",
     "OttlaError": "ottla.errors",
+    "Partitioner": "ottla.producing.partitioning",
+    "Producer": "ottla.clients.blocking_producer",
+    "ProducerInterceptor": "ottla.clients.producer_send",
+    "RebalanceListener": "ottla.consuming.values",
+    "RecordMetadata": "ottla.producing.values",
     "TopicPartition": "ottla.types",
 }
 

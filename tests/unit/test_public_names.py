@@ -7,10 +7,33 @@ import sys
 
 import ottla
 import ottla.testing
+from ottla import aio
 
 
 def test_public_names_are_these() -> None:
-    assert ottla.__all__ == ["Broker", "KafkaError", "OttlaError", "TopicPartition", "__version__"]
+    assert ottla.__all__ == [
+        "Admin",
+        "Assignor",
+        "Broker",
+        "Consumer",
+        "ConsumerInterceptor",
+        "ConsumerRecord",
+        "ConsumerRecords",
+        "IllegalUse",
+        "KafkaError",
+        "NewTopic",
+        "OffsetAndMetadata",
+        "OffsetAndTimestamp",
+        "OttlaError",
+        "Partitioner",
+        "Producer",
+        "ProducerInterceptor",
+        "RebalanceListener",
+        "RecordMetadata",
+        "TopicPartition",
+        "__version__",
+    ]
+    assert aio.__all__ == ["Admin", "Consumer", "Producer"]
     assert ottla.testing.__all__ == ["ManualClock"]
     for name in ottla.__all__:
         assert getattr(ottla, name) is not None

@@ -1,0 +1,16 @@
+"""The clients for asyncio: the same methods as those of ``ottla``, to be awaited.
+
+>>> import asyncio, ottla
+>>> from ottla import aio
+>>> async def main(address):
+...     async with aio.Producer(bootstrap_servers=address) as producer:
+...         return (await producer.send_and_wait("orders", b"an order")).offset
+"""
+
+from __future__ import annotations
+
+from ottla.clients.admin import AsyncAdmin as Admin
+from ottla.clients.consumer import AsyncConsumer as Consumer
+from ottla.clients.producer import AsyncProducer as Producer
+
+__all__ = ["Admin", "Consumer", "Producer"]
