@@ -13,10 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from ottla.clients.fetch import Fetcher
+from ottla.clients.consumer import AsyncConsumer
 from ottla.clients.producer import PlainProducer
 from ottla.clients.wire import WireClient
-from ottla.records import Record
+from ottla.consuming.values import ConsumerRecord
 from ottla.types import TopicPartition
 
 CHUNK = 100
@@ -39,7 +39,7 @@ class Ledger:
     def lag(self) -> int:
         return self.produced - self.consumed
 
-    def received(self, partition: int, records: Iterable[Record], now_ns: int) -> None:
+    def received(self, partition: int, records: Iterable[ConsumerRecord], now_ns: int) -> None:
         expected, latencies = self._next, self.latencies
         for record in records:
             producer, number, sent_ns = _STAMP.unpack_from(record.value or b"")
@@ -99,11 +99,10 @@ async def steady(producer: NumberedProducer, per_second: int, seconds: float) ->
 async def consume(client: WireClient, topic: str, ledger: Ledger) -> None:
     """Read everything until cancelled."""
     partitions: list[TopicPartition] = (await client.topic(topic)).topic_partitions
-    fetcher: Fetcher = client.fetcher(await client.beginning_offsets(partitions))
-    try:
+    servers = [f"{host}:{port}" for host, port in client.cluster.bootstrap_servers]
+    async with AsyncConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
+        await consumer.assign(partitions)
         while True:
-            for fetched in await fetcher.poll(timeout_ms=1_000):
-                ledger.received(fetched.topic_partition.partition, fetched.records, time.time_ns())
-                await asyncio.sleep(0)
-    finally:
-        await fetcher.close()
+            for key, records in (await consumer.poll(1.0, max_records=10_000)).by_partition().items():
+                ledger.received(key.partition, records, time.time_ns())
+            await asyncio.sleep(0)

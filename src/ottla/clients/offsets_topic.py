@@ -16,13 +16,13 @@ from ottla.clients.calls import (
     EARLIEST_TIMESTAMP,
     LAST_FETCH_BY_NAME,
     LATEST_TIMESTAMP,
+    READ_UNCOMMITTED,
     list_offsets,
     newest_version,
     read_error,
     with_partition,
 )
 from ottla.clients.cluster import Cluster
-from ottla.clients.fetch import READ_UNCOMMITTED
 from ottla.coordinator import records as r
 from ottla.coordinator.coordinator import partition_for
 from ottla.coordinator.serde import CorruptRecord, decode

@@ -17,7 +17,6 @@ from typing import TypeVar
 from ottla.clients import calls, topics
 from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Appended, FoundOffset, with_partition
 from ottla.clients.cluster import Cluster
-from ottla.clients.fetch import Fetcher
 from ottla.clients.metadata import Metadata, TopicInfo
 from ottla.clients.producer import ALL_REPLICAS, DEFAULT_BUFFER_BYTES, PlainProducer
 from ottla.clients.topics import ConfigValue, NewTopic
@@ -94,9 +93,6 @@ class WireClient:
     ) -> PlainProducer:
         """A producer for a topic whose metadata is there (`topic`)."""
         return PlainProducer(self.cluster, topic, acks=acks, compression=compression, buffer_bytes=buffer_bytes)
-
-    def fetcher(self, positions: Mapping[TopicPartition, int], *, max_wait_ms: Millis = 500) -> Fetcher:
-        return Fetcher(self.cluster, positions, max_wait_ms=max_wait_ms)
 
     async def list_offsets(self, timestamps: Mapping[TopicPartition, Millis]) -> dict[TopicPartition, FoundOffset]:
         found = await self.cluster.by_leader(timestamps, partial(calls.list_offsets, self.cluster))
