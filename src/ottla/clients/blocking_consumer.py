@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
 from re import Pattern
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -161,15 +162,16 @@ class Consumer:
             limit = self._calls.limit(max_records)
             records = self._calls.take_now(limit)
             if records is None:
-                records = self._next(time.monotonic() + timeout, limit)
+                records = self._next(time.monotonic() + timeout, partial(self._calls.take, limit))
             return self._calls.finished(records)
 
-    def _next(self, deadline: float, limit: int) -> list[ConsumerRecord]:
+    def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
         while True:
-            found = self._wait(self._calls.advance(deadline, limit))
-            if isinstance(found, list):
-                return found
-            self._run(found)
+            step = self._wait(self._calls.advance(deadline))
+            if isinstance(step, Chore):
+                self._run(step)
+            elif not step or (found := take()):
+                return found if step else []
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         calls = self._calls
@@ -190,12 +192,7 @@ class Consumer:
     def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
         with self._use:
             self._do(self._calls.put_back)
-            deadline = time.monotonic() + timeout
-            while True:
-                found = self._wait(self._calls.advance(deadline, limit, raw=True))
-                if isinstance(found, list):
-                    return found
-                self._run(found)
+            return self._next(time.monotonic() + timeout, partial(self._calls.take_raw, limit))
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 

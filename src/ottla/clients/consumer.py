@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from re import Pattern
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster import Cluster
@@ -39,6 +40,7 @@ from ottla.types import Millis, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 DEFAULT_CLOSE_SECONDS = 30.0
 #: How long one poll of an iteration waits; a broker that was never reached is told of after it.
 ITERATION_SECONDS = 5.0
@@ -159,15 +161,17 @@ class AsyncConsumer:
             limit = self._calls.limit(max_records)
             records = self._calls.take_now(limit)
             if records is None:
-                records = await self._next(time.monotonic() + timeout, limit)
+                records = await self._next(time.monotonic() + timeout, partial(self._calls.take, limit))
             return self._calls.finished(records)
 
-    async def _next(self, deadline: float, limit: int) -> list[ConsumerRecord]:
+    async def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
+        """Do what there is to do until there is something to take, or the time is over."""
         while True:
-            found = await self._calls.advance(deadline, limit)
-            if isinstance(found, list):
-                return found
-            await self._run(found)
+            step = await self._calls.advance(deadline)
+            if isinstance(step, Chore):
+                await self._run(step)
+            elif not step or (found := take()):
+                return found if step else []
 
     def __aiter__(self) -> Self:
         return self
@@ -206,12 +210,7 @@ class AsyncConsumer:
         """
         with self._use:
             self._calls.put_back()
-            deadline = time.monotonic() + timeout
-            while True:
-                found = await self._calls.advance(deadline, limit, raw=True)
-                if isinstance(found, list):
-                    return found
-                await self._run(found)
+            return await self._next(time.monotonic() + timeout, partial(self._calls.take_raw, limit))
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 

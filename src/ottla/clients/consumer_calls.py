@@ -134,7 +134,7 @@ class Calls:
     def take_now(self, limit: int) -> list[ConsumerRecord] | None:
         """Records that can be had without any wait or other work; None when poll has more to do than that.
 
-        The only method that may run on another thread than the event loop's.
+        It, `take`, `take_raw` and `finished` may run on another thread than the event loop's.
         """
         engine = self.engine
         if self.leftover or (self.ahead and length_hint(self.iterator)):
@@ -147,6 +147,13 @@ class Calls:
         if engine.group is not None:
             engine.group.polled(now=now)
         return engine.buffer.take(limit) or None
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        return self.engine.buffer.take(limit)
+
+    def take_raw(self, limit: int) -> list[RawFetch]:
+        """As `take`, undecoded; 0 is no limit."""
+        return self.engine.buffer.take_raw(limit or None)
 
     def _rest(self, limit: int) -> list[ConsumerRecord]:
         """What an iteration left, or what could not be deserialized before."""
@@ -180,8 +187,13 @@ class Calls:
             raise ValueError(f"max_records is at least 1, not {max_records}")
         return max_records
 
-    async def advance(self, deadline: float, limit: int, *, raw: bool = False) -> list[Any] | Chore:
-        """The next records or the next chore; an empty list when the time is over (`time.monotonic`)."""
+    async def advance(self, deadline: float) -> Chore | bool:
+        """The next chore, True when something can be taken from the buffer, False at the deadline (`time.monotonic`).
+
+        Nothing is taken here: whoever is interrupted while he waits loses no record.
+        """
+        if self.engine.subscription.mode is Mode.NONE:
+            raise IllegalUse("there is nothing to read: call subscribe() or assign() before poll()")
         engine = self.engine
         engine.start()
         if engine.group is not None:
@@ -193,14 +205,13 @@ class Calls:
             if chore is not None:
                 return chore
             self._commit_automatically()
-            found: list[Any] = list(engine.buffer.take_raw(limit or None)) if raw else list(engine.buffer.take(limit))
-            if found:
-                return found
+            if engine.buffer.is_ready:
+                return True
             left = deadline - time.monotonic()
             if left <= 0:
                 if engine.unreachable is not None:
                     raise engine.unreachable
-                return []
+                return False
             await engine.news(left)
 
     def _attend(self) -> Chore | None:
@@ -599,9 +610,6 @@ class Calls:
             "assigned-partitions": len(lags),
             "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
         }
-
-    def take_raw_now(self) -> list[RawFetch]:
-        return self.engine.buffer.take_raw()
 
 
 def _tell(listener: Any, what: str, partitions: tuple[TopicPartition, ...]) -> Any:

@@ -16,7 +16,7 @@ from ottla.clients.coordinators import find_coordinators
 from ottla.clients.metadata import Node
 from ottla.clients.pool import ConnectionPool
 from ottla.consuming.commits import LAST_COMMIT_BY_NAME, Offsets, Verdict, commit_message, read_commit, verdict
-from ottla.consuming.errors import RetriableCommitFailed, commit_failed
+from ottla.consuming.errors import CommitFailed, RetriableCommitFailed, commit_failed
 from ottla.consuming.membership import COORDINATOR_MOVED, Identity, Member, Request
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import KafkaError, NetworkException, StaleMemberEpoch, error_class
@@ -175,6 +175,11 @@ class Group:
         kind = verdict(error)
         if kind is Verdict.RETRY:
             return error
+        if not self.subscribed:
+            return CommitFailed(
+                f"the commit was refused ({error.name}): group {self.group_id} has members that subscribe, and this "
+                "consumer chose its partitions itself. Give it a group.id of its own"
+            )
         self.member.commit_refused(error)
         self._changed()
         return self._too_late(error.name) if kind is Verdict.TOO_LATE else error

@@ -157,6 +157,14 @@ class Buffer:
         """Whether `take` may give something."""
         return self._using is not None or bool(self._queue)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` has something to do: what belongs to paused partitions waits."""
+        one = self._using
+        if one is not None and one.current and not one.state.paused:
+            return True
+        return any(one.current and not one.state.paused for one in self._queue)
+
     def clear(self) -> None:
         self._using = None
         self._queue.clear()

@@ -84,7 +84,6 @@ class ClassicMember:
         self._in_flight: set[ApiKey] = set()
         self._retry_at: Millis = 0
         self._heartbeat_at: Millis = 0
-        self._heard_at: Millis = 0
         self._lost = False
         self._protocol: str | None = None
         self._members: dict[str, Subscription] | None = None
@@ -287,7 +286,6 @@ class ClassicMember:
             return None
         self._in_flight.discard(request.api)
         error = error_of(response)
-        self._heard_at = now
         if isinstance(error, COORDINATOR_ERRORS):
             self._later(request.api, now=now)
             return error
