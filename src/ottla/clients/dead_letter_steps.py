@@ -1,0 +1,249 @@
+"""What to do with a record whose handler fails: try again, give it up to a dead-letter topic, go on. Decisions only.
+
+`steps` is a generator: it yields what to do next (call the handler, wait, send, commit) and is told the outcome.
+The two faces in `dead_letters.py` do it, one blocking and one with asyncio; tests do it in virtual time.
+
+    handler ──ok──> next record
+       │ raises                ┌──────────────────────────┐
+       └──> wait, again ... ──>│ dead letter, acknowledged │──> next record ──> commit at the end of the batch
+                               └──────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from ottla.clients.connections import Backoff
+from ottla.clients.serializers import SerializationError
+from ottla.consuming.values import ConsumerRecord
+from ottla.errors import ConfigError
+from ottla.types import Millis, TopicPartition
+
+PREFIX = "dead-letter-"
+MAX_MESSAGE_CHARACTERS = 1_000
+MAX_TRACEBACK_CHARACTERS = 8_000
+
+Headers = list[tuple[str, bytes | None]]
+Serialize = Callable[[str, Any], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Call the handler; the answer is what it raised, or None."""
+
+    record: ConsumerRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait before the next attempt; the answer is a `Waited`."""
+
+    ms: Millis
+    record: ConsumerRecord
+
+
+class Waited(Enum):
+    GO_ON = "go on"
+    LOST = "lost"
+    """The partition went to another member, which begins with what was committed."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write a dead letter and come back when it is acknowledged."""
+
+    letter: Letter
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    offsets: dict[TopicPartition, int]
+
+
+Step = Handle | Wait | Send | Commit
+Steps = Generator[Step, Any, "Processed"]
+
+
+@dataclass(slots=True)
+class Processed:
+    """What became of some records."""
+
+    handled: int = 0
+    dead: int = 0
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A record for a dead-letter topic."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How often a record is tried, how long it waits, and where it goes then."""
+
+    topic: str
+    group: str = ""
+    attempts: int = 3
+    backoff: Backoff = field(default_factory=lambda: Backoff(100, 10_000))
+    retry_on: tuple[type[Exception], ...] = (Exception,)
+    key: Serialize | None = None
+    value: Serialize | None = None
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ConfigError(f"attempts must be at least 1, not {self.attempts}.")
+        if "{topic}" in self.topic and self.topic.strip() == "{topic}":
+            raise ConfigError("the dead letters of a topic cannot go to the topic itself: they would come back.")
+
+    def steps(
+        self, records: Iterable[ConsumerRecord], *, chance: Callable[[], float], stopping: Callable[[], bool]
+    ) -> Steps:
+        """Handle records in their order; commit what is done at the end, whatever the end is."""
+        done = Processed()
+        progress: dict[TopicPartition, int] = {}
+        lost: set[TopicPartition] = set()
+        try:
+            for record in records:
+                key = TopicPartition(record.topic, record.partition)
+                if key in lost:
+                    continue
+                waited = Waited.STOPPED if stopping() else (yield from self._one(record, done, chance))
+                if waited is Waited.STOPPED:
+                    done.stopped = True
+                    break
+                if waited is Waited.LOST:
+                    lost.add(key)
+                    progress.pop(key, None)
+                else:
+                    progress[key] = record.offset + 1
+        except Exception:
+            # What was done before is done: only the record that could not be given up is tried again.
+            if progress:
+                yield Commit(progress)
+            raise
+        if progress:
+            yield Commit(progress)
+        return done
+
+    def _one(
+        self, record: ConsumerRecord, done: Processed, chance: Callable[[], float]
+    ) -> Generator[Step, Any, Waited]:
+        attempt = 1
+        while True:
+            error: Exception | None = yield Handle(record)
+            if error is None:
+                done.handled += 1
+                return Waited.GO_ON
+            if attempt >= self.attempts or not isinstance(error, self.retry_on):
+                break
+            waited: Waited = yield Wait(self.backoff.after(attempt, chance=chance()), record)
+            if waited is not Waited.GO_ON:
+                return waited
+            attempt += 1
+        yield Send(self.letter(record, error, attempt))
+        done.dead += 1
+        return Waited.GO_ON
+
+    def undecodable(self, record: ConsumerRecord, error: Exception) -> Steps:
+        """A record that the consumer's deserializers cannot read: nobody can handle it."""
+        yield Send(self.letter(record, error, 0))
+        yield Commit({TopicPartition(record.topic, record.partition): record.offset + 1})
+        return Processed(dead=1)
+
+    def letter(self, record: ConsumerRecord, error: Exception, attempts: int) -> Letter:
+        """The record as it was, with what went wrong in its headers."""
+        topic = self.topic.replace("{topic}", record.topic)
+        if topic == record.topic:
+            raise ConfigError(f"topic {topic} has dead letters of its own: give them another topic, or do not read it.")
+        told = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "group": self.group,
+            "attempts": attempts,
+            "error-class": f"{type(error).__module__}.{type(error).__qualname__}",
+            "error-message": _cut(str(error), MAX_MESSAGE_CHARACTERS),
+            "error-traceback": _cut_front("".join(traceback.format_exception(error)), MAX_TRACEBACK_CHARACTERS),
+        }
+        headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+        headers += [(PREFIX + name, str(value).encode("utf-8", "replace")) for name, value in told.items()]
+        key, value = _bytes(record.topic, record.key, self.key), _bytes(record.topic, record.value, self.value)
+        return Letter(topic, key, value, headers)
+
+
+def _bytes(topic: str, value: Any, serialize: Serialize | None) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if serialize is not None:
+        return serialize(topic, value)
+    raise SerializationError(
+        f"a dead letter needs the bytes of the record, and has a {type(value).__name__}: give key_serializer and "
+        "value_serializer that undo the consumer's deserializers"
+    )
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _cut_front(text: str, limit: int) -> str:
+    """Of a traceback the end matters."""
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record of a dead-letter topic, read again: `DeadLetter.of(record)`."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: Millis
+    group: str
+    attempts: int
+    error_class: str
+    error_message: str
+    traceback: str
+    key: Any
+    value: Any
+    headers: Headers
+    """That the record had before."""
+
+    @classmethod
+    def of(cls, record: ConsumerRecord) -> DeadLetter:
+        """ValueError if the record is no dead letter."""
+        told = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
+        if PREFIX + "topic" not in told:
+            where = f"{record.topic}-{record.partition} at offset {record.offset}"
+            raise ValueError(f"the record of {where} is no dead letter: it has no header {PREFIX}topic")
+
+        def number(name: str) -> int:
+            text = told.get(PREFIX + name, "")
+            return int(text) if text.lstrip("-").isdigit() else -1
+
+        return cls(
+            topic=told[PREFIX + "topic"],
+            partition=number("partition"),
+            offset=number("offset"),
+            timestamp=number("timestamp"),
+            group=told.get(PREFIX + "group", ""),
+            attempts=number("attempts"),
+            error_class=told.get(PREFIX + "error-class", ""),
+            error_message=told.get(PREFIX + "error-message", ""),
+            traceback=told.get(PREFIX + "error-traceback", ""),
+            key=record.key,
+            value=record.value,
+            headers=[(name, value) for name, value in record.headers if not name.startswith(PREFIX)],
+        )

@@ -1,0 +1,378 @@
+"""Dead letters: a handler that keeps failing on a record does not stop the group; the record goes to another topic.
+
+    with Consumer(group_id="billing", enable_auto_commit=False, ...) as consumer, Producer(...) as producer:
+        consumer.subscribe(["orders"])
+        DeadLetters(consumer, producer, topic="orders.dead", attempts=5).run(bill)
+
+Records of a partition are handled in order, each at least once. A failed one is tried again with back-off; then it is
+written to the dead-letter topic, with the error in its headers, and the offset is committed only after that is
+acknowledged. What is decided is in `dead_letter_steps.py`; here it is done, for threads and for asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.blocking_producer import Producer
+from ottla.clients.connections import Backoff
+from ottla.clients.consumer import AsyncConsumer
+from ottla.clients.consumer_records import DeserializationError
+from ottla.clients.dead_letter_steps import (
+    Commit,
+    DeadLetter,
+    Handle,
+    Policy,
+    Processed,
+    Send,
+    Step,
+    Steps,
+    Wait,
+    Waited,
+)
+from ottla.clients.producer import AsyncProducer
+from ottla.clients.serializers import deserializer, serializer
+from ottla.consuming.errors import CommitFailed, Wakeup
+from ottla.consuming.values import ConsumerRecord
+from ottla.errors import ConfigError
+from ottla.types import Millis, TopicPartition
+
+__all__ = ["AsyncDeadLetters", "DeadLetter", "DeadLetters"]
+
+log = logging.getLogger(__name__)
+#: A longer wait is spent polling, so that the group knows that this member lives.
+LONGEST_SLEEP_MS: Millis = 1_000
+POLL_SECONDS = 1.0
+
+Handler = Callable[[ConsumerRecord], Any]
+
+
+def _chance() -> float:
+    return random.uniform(-1, 1)
+
+
+class _Helper:
+    """What both faces share: the policy and its checks."""
+
+    def __init__(
+        self,
+        consumer: Any,
+        producer: Any,
+        *,
+        topic: str = "{topic}.dead-letters",
+        attempts: int = 3,
+        backoff_ms: Millis = 100,
+        backoff_max_ms: Millis = 10_000,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+    ) -> None:
+        """`topic` may name the record's own: ``"{topic}.dead"``. Errors that are not `retry_on` are given up at once.
+
+        `key_serializer` and `value_serializer` undo the consumer's deserializers.
+        """
+        self.consumer = consumer
+        self.producer = producer
+        self.policy = Policy(
+            topic,
+            consumer.config.group_id or "",
+            attempts,
+            Backoff(backoff_ms, backoff_max_ms),
+            retry_on if isinstance(retry_on, tuple) else (retry_on,),
+            serializer(key_serializer, "key_serializer"),
+            serializer(value_serializer, "value_serializer"),
+        )
+        self._check_clients()
+        self._backlog: deque[ConsumerRecord] = deque()
+        self._stopping = threading.Event()
+
+    def _check_clients(self) -> None:
+        ours, theirs = self.consumer.config, self.producer.config
+        if ours.enable_auto_commit:
+            raise ConfigError(
+                "enable.auto.commit must be false for a consumer with dead letters: offsets are committed when records "
+                "are handled, not when they are polled."
+            )
+        for name, mine in (("key", self.policy.key), ("value", self.policy.value)):
+            if serializer(getattr(theirs, f"{name}_serializer"), f"{name}.serializer") is not None:
+                raise ConfigError(
+                    f"{name}.serializer must not be set for the producer of dead letters, which gets bytes: give it to "
+                    f"DeadLetters as {name}_serializer."
+                )
+            if deserializer(getattr(ours, f"{name}_deserializer"), f"{name}.deserializer") and mine is None:
+                raise ConfigError(
+                    f"{name}_serializer is missing: dead letters are bytes, and the consumer has a {name}.deserializer."
+                )
+
+    def _records(self) -> list[ConsumerRecord]:
+        found = list(self._backlog)
+        self._backlog.clear()
+        return found
+
+    @staticmethod
+    def _key(record: ConsumerRecord) -> TopicPartition:
+        return TopicPartition(record.topic, record.partition)
+
+
+class DeadLetters(_Helper):
+    """Handles records with a blocking `Consumer` and `Producer`."""
+
+    consumer: Consumer
+    producer: Producer
+
+    def run(self, handler: Handler) -> Processed:
+        """Poll and handle until `stop`, which another thread or the handler may call."""
+        total = Processed()
+        while not self._stopping.is_set():
+            try:
+                done = self.process(self._records() or self.consumer.poll(POLL_SECONDS), handler)
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                break
+            except DeserializationError as error:
+                done = self._drive(self.policy.undecodable(error.record, error), handler)
+                self.consumer.seek(error.topic_partition, error.offset + 1)
+            total.handled += done.handled
+            total.dead += done.dead
+        total.stopped = True
+        return total
+
+    def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
+        """Handle the records of one poll, for those who have a loop of their own."""
+        return self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
+
+    def stop(self) -> None:
+        """Let `run` come back soon; what it has handled is committed."""
+        self._stopping.set()
+        self.consumer.wakeup()
+
+    def _drive(self, steps: Steps, handler: Handler) -> Processed:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = self._do(step, handler)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            done: Processed = end.value
+            return done
+
+    def _do(self, step: Step, handler: Handler) -> Any:
+        match step:
+            case Handle(record):
+                return _outcome(handler, record)
+            case Wait(ms, record):
+                return self._wait(ms, record)
+            case Send(letter):
+                log.warning("giving up a record: it goes to %s (%s)", letter.topic, _why(letter.headers))
+                return self.producer.send(
+                    letter.topic, value=letter.value, key=letter.key, headers=letter.headers
+                ).result()
+            case Commit(offsets):
+                return self._commit(offsets)
+
+    def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            try:
+                self.consumer.commit(offsets)
+            except Wakeup:
+                # `stop` was called by the handler: that is no reason to handle the records again.
+                self.consumer.commit(offsets)
+        except CommitFailed as error:
+            log.warning("%s; the records are handled again by whoever has them now", error)
+
+    def _wait(self, ms: Millis, record: ConsumerRecord) -> Waited:
+        if ms <= LONGEST_SLEEP_MS:
+            return Waited.STOPPED if self._stopping.wait(ms / 1000) else Waited.GO_ON
+        held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
+        self.consumer.pause(*held)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._backlog.extend(self.consumer.poll(min(left, POLL_SECONDS)))
+            except DeserializationError:
+                time.sleep(min(left, POLL_SECONDS))
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                return Waited.STOPPED
+        self.consumer.resume(*(held & self.consumer.assignment()))
+        # What was taken away and given back begins anew with what was committed.
+        key = self._key(record)
+        still = key in self.consumer.assignment() and self.consumer.position(key) > record.offset
+        return Waited.GO_ON if still else Waited.LOST
+
+    @classmethod
+    def replay(
+        cls,
+        consumer: Consumer,
+        producer: Producer,
+        *,
+        select: Callable[[DeadLetter], bool] | None = None,
+        timeout: float = 5.0,
+    ) -> int:
+        """Send dead letters back to the topics that they came from; how many were sent.
+
+        The consumer reads dead-letter topics, as a group of its own; those that `select` does not choose are passed
+        over. It ends when no more have come for `timeout` seconds, and commits what it has sent.
+        """
+        count = 0
+        while records := consumer.poll(timeout):
+            chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
+            futures = [
+                producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
+                for letter in chosen
+            ]
+            for future in futures:
+                future.result()
+            consumer.commit()
+            count += len(chosen)
+        return count
+
+
+class AsyncDeadLetters(_Helper):
+    """The same with the asyncio clients; the handler may be a coroutine function."""
+
+    consumer: AsyncConsumer
+    producer: AsyncProducer
+
+    async def run(self, handler: Handler) -> Processed:
+        """Poll and handle until `stop`."""
+        total = Processed()
+        while not self._stopping.is_set():
+            try:
+                done = await self.process(self._records() or await self.consumer.poll(POLL_SECONDS), handler)
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                break
+            except DeserializationError as error:
+                done = await self._drive(self.policy.undecodable(error.record, error), handler)
+                await self.consumer.seek(error.topic_partition, error.offset + 1)
+            total.handled += done.handled
+            total.dead += done.dead
+        total.stopped = True
+        return total
+
+    async def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
+        """Handle the records of one poll, for those who have a loop of their own."""
+        return await self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
+
+    def stop(self) -> None:
+        """Let `run` come back soon; what it has handled is committed."""
+        self._stopping.set()
+        self.consumer.wakeup()
+
+    async def _drive(self, steps: Steps, handler: Handler) -> Processed:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = await self._do(step, handler)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            done: Processed = end.value
+            return done
+
+    async def _do(self, step: Step, handler: Handler) -> Any:
+        match step:
+            case Handle(record):
+                outcome = _outcome(handler, record)
+                return await _awaited(outcome) if inspect.isawaitable(outcome) else outcome
+            case Wait(ms, record):
+                return await self._wait(ms, record)
+            case Send(letter):
+                log.warning("giving up a record: it goes to %s (%s)", letter.topic, _why(letter.headers))
+                return await self.producer.send_and_wait(
+                    letter.topic, value=letter.value, key=letter.key, headers=letter.headers
+                )
+            case Commit(offsets):
+                return await self._commit(offsets)
+
+    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            try:
+                await self.consumer.commit(offsets)
+            except Wakeup:
+                await self.consumer.commit(offsets)
+        except CommitFailed as error:
+            log.warning("%s; the records are handled again by whoever has them now", error)
+
+    async def _wait(self, ms: Millis, record: ConsumerRecord) -> Waited:
+        if ms <= LONGEST_SLEEP_MS:
+            await asyncio.sleep(ms / 1000)
+            return Waited.STOPPED if self._stopping.is_set() else Waited.GO_ON
+        held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
+        await self.consumer.pause(*held)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._backlog.extend(await self.consumer.poll(min(left, POLL_SECONDS)))
+            except DeserializationError:
+                await asyncio.sleep(min(left, POLL_SECONDS))
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                return Waited.STOPPED
+        await self.consumer.resume(*(held & self.consumer.assignment()))
+        key = self._key(record)
+        still = key in self.consumer.assignment() and await self.consumer.position(key) > record.offset
+        return Waited.GO_ON if still else Waited.LOST
+
+    @classmethod
+    async def replay(
+        cls,
+        consumer: AsyncConsumer,
+        producer: AsyncProducer,
+        *,
+        select: Callable[[DeadLetter], bool] | None = None,
+        timeout: float = 5.0,
+    ) -> int:
+        """See `DeadLetters.replay`."""
+        count = 0
+        while records := await consumer.poll(timeout):
+            chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
+            futures = [
+                await producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
+                for letter in chosen
+            ]
+            await asyncio.gather(*futures)
+            await consumer.commit()
+            count += len(chosen)
+        return count
+
+
+def _outcome(handler: Handler, record: ConsumerRecord) -> Any:
+    """What the handler raised; what it returned, if that has to be awaited; else None."""
+    try:
+        result = handler(record)
+    except Exception as error:
+        return error
+    return result if inspect.isawaitable(result) else None
+
+
+async def _awaited(result: Awaitable[object]) -> Exception | None:
+    try:
+        await result
+    except Exception as error:
+        return error
+    return None
+
+
+def _why(headers: Iterable[tuple[str, bytes | None]]) -> str:
+    told = dict(headers)
+    name, message = told.get("dead-letter-error-class"), told.get("dead-letter-error-message")
+    return f"{(name or b'').decode()}: {(message or b'').decode()}"

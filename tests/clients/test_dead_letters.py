@@ -1,0 +1,147 @@
+"""Dead letters with real clients: a bad record is set aside with its error, all others are handled and committed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from uuid import uuid4
+
+import pytest
+
+from clients.conftest import MakeTopic
+from ottla.clients.blocking_admin import Admin
+from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.blocking_producer import Producer
+from ottla.clients.consumer import AsyncConsumer
+from ottla.clients.dead_letters import AsyncDeadLetters, DeadLetter, DeadLetters
+from ottla.clients.producer import AsyncProducer
+from ottla.clients.serializers import JsonDeserializer, JsonSerializer
+from ottla.consuming.values import ConsumerRecord
+from ottla.errors import ConfigError
+from ottla.types import TopicPartition
+
+
+def reader(address: str, topic: str, group: str, **options: object) -> Consumer:
+    consumer = Consumer(
+        bootstrap_servers=address, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest", **options
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def fill(address: str, topic: str, values: list[bytes]) -> None:
+    with Producer(bootstrap_servers=address) as producer:
+        for value in values:
+            producer.send(topic, value, key=b"k", headers=[("trace", value)])
+
+
+def read_all(address: str, topic: str, count: int) -> list[ConsumerRecord]:
+    with reader(address, topic, f"g-{uuid4().hex}") as consumer:
+        found: list[ConsumerRecord] = []
+        while len(found) < count:
+            found += consumer.poll(5)
+        return found
+
+
+def test_a_bad_record_is_set_aside_and_can_be_replayed(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, dead, group = make_topic(), make_topic(), f"g-{uuid4().hex}"
+    fill(bootstrap_servers, topic, [b"1", b"bad", b"3"])
+    tried: list[bytes] = []
+    with reader(bootstrap_servers, topic, group) as consumer, Producer(bootstrap_servers=bootstrap_servers) as producer:
+        helper = DeadLetters(consumer, producer, topic=dead, attempts=2, backoff_ms=1)
+
+        def handle(record: ConsumerRecord) -> None:
+            tried.append(record.value)
+            if record.value == b"bad":
+                raise ValueError("cannot be billed")
+            if record.value == b"3":
+                helper.stop()
+
+        done = helper.run(handle)
+        assert (done.handled, done.dead) == (2, 1)
+        assert tried == [b"1", b"bad", b"bad", b"3"]
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        assert admin.list_group_offsets(group)[TopicPartition(topic, 0)].offset == 3
+    letter = DeadLetter.of(read_all(bootstrap_servers, dead, 1)[0])
+    assert (letter.topic, letter.offset, letter.attempts, letter.value) == (topic, 1, 2, b"bad")
+    assert letter.error_message == "cannot be billed"
+    assert letter.headers == [("trace", b"bad")]
+    with (
+        reader(bootstrap_servers, dead, "replay-" + group) as letters,
+        Producer(bootstrap_servers=bootstrap_servers) as producer,
+    ):
+        assert DeadLetters.replay(letters, producer, select=lambda letter: letter.topic == topic, timeout=2) == 1
+    again = read_all(bootstrap_servers, topic, 4)[-1]
+    assert (again.value, again.key, list(again.headers)) == (b"bad", b"k", [("trace", b"bad")])
+
+
+def test_the_asyncio_clients_do_the_same_with_records_that_cannot_be_read(
+    bootstrap_servers: str, make_topic: MakeTopic
+) -> None:
+    topic, dead, group = make_topic(), make_topic(), f"g-{uuid4().hex}"
+    fill(bootstrap_servers, topic, [b'{"n": 1}', b"no json", b'{"n": 2}', b'{"n": 3}'])
+    seen: list[int] = []
+
+    async def main() -> None:
+        async with (
+            AsyncConsumer(
+                bootstrap_servers=bootstrap_servers,
+                group_id=group,
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                value_deserializer=JsonDeserializer(),
+            ) as consumer,
+            AsyncProducer(bootstrap_servers=bootstrap_servers) as producer,
+        ):
+            await consumer.subscribe([topic])
+            helper = AsyncDeadLetters(consumer, producer, topic=dead, attempts=1, value_serializer=JsonSerializer())
+
+            async def handle(record: ConsumerRecord) -> None:
+                seen.append(record.value["n"])
+                if record.value["n"] == 2:
+                    raise KeyError("price")
+                if record.value["n"] == 3:
+                    helper.stop()
+
+            done = await helper.run(handle)
+            assert (done.handled, done.dead) == (2, 2)
+
+    asyncio.run(main())
+    assert seen == [1, 2, 3]
+    broken, failed = [DeadLetter.of(record) for record in read_all(bootstrap_servers, dead, 2)]
+    assert (broken.value, broken.attempts) == (b"no json", 0)
+    assert (json.loads(failed.value), failed.error_class) == ({"n": 2}, "builtins.KeyError")
+    with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        assert admin.list_group_offsets(group)[TopicPartition(topic, 0)].offset == 4
+
+
+def test_a_long_wait_does_not_lose_the_membership(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(), f"g-{uuid4().hex}"
+    fill(bootstrap_servers, topic, [b"a", b"b"])
+    times = 0
+    with (
+        reader(bootstrap_servers, topic, group, max_poll_interval_ms=1_500) as consumer,
+        Producer(bootstrap_servers=bootstrap_servers) as producer,
+    ):
+        helper = DeadLetters(consumer, producer, attempts=2, backoff_ms=2_000)
+
+        def handle(record: ConsumerRecord) -> None:
+            nonlocal times
+            times += 1
+            if times == 1:
+                raise OSError("not yet")
+            if record.value == b"b":
+                helper.stop()
+
+        done = helper.run(handle)
+        assert (done.handled, done.dead, times) == (2, 0, 3)
+        assert consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].offset == 2
+
+
+def test_clients_that_do_not_fit_are_refused(bootstrap_servers: str) -> None:
+    with (
+        Consumer(bootstrap_servers=bootstrap_servers, group_id="g") as consumer,
+        Producer(bootstrap_servers=bootstrap_servers) as producer,
+        pytest.raises(ConfigError, match=r"enable\.auto\.commit must be false"),
+    ):
+        DeadLetters(consumer, producer)

@@ -1,0 +1,215 @@
+"""What becomes of records whose handler fails, step by step and in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ottla.clients.connections import Backoff
+from ottla.clients.dead_letter_steps import (
+    Commit,
+    DeadLetter,
+    Handle,
+    Letter,
+    Policy,
+    Processed,
+    Send,
+    Steps,
+    Wait,
+    Waited,
+)
+from ottla.clients.serializers import SerializationError
+from ottla.consuming.values import ConsumerRecord
+from ottla.errors import ConfigError, NotEnoughReplicas
+from ottla.types import TopicPartition
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def record(offset: int, partition: int = 0, value: Any = b"v", headers: Any = ()) -> ConsumerRecord:
+    return ConsumerRecord("orders", partition, offset, 1_700_000_000_000, 0, b"k", value, list(headers))
+
+
+class World:
+    """Does the steps: a handler that fails as told, a clock that only `Wait` moves, a broker that may refuse."""
+
+    def __init__(self, failures: dict[int, list[Exception]] | None = None) -> None:
+        self.failures = failures or {}
+        self.now = 0
+        self.handled: list[tuple[int, int]] = []
+        self.letters: list[Letter] = []
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.waits: list[int] = []
+        self.refuse: Exception | None = None
+        self.waited: Callable[[Wait], Waited] = lambda _: Waited.GO_ON
+        self.stopping = False
+
+    def run(self, policy: Policy, records: list[ConsumerRecord]) -> Processed:
+        return self.drive(policy.steps(records, chance=lambda: 0.0, stopping=lambda: self.stopping))
+
+    def drive(self, steps: Steps) -> Processed:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = self._do(step)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            done: Processed = end.value
+            return done
+
+    def _do(self, step: Any) -> Any:
+        match step:
+            case Handle(one):
+                self.handled.append((one.offset, self.now))
+                waiting = self.failures.get(one.offset)
+                return waiting.pop(0) if waiting else None
+            case Wait(ms, _):
+                self.now += ms
+                self.waits.append(ms)
+                return self.waited(step)
+            case Send(letter):
+                if self.refuse is not None:
+                    raise self.refuse
+                self.letters.append(letter)
+            case Commit(offsets):
+                self.commits.append(dict(offsets))
+        return None
+
+
+POLICY = Policy("{topic}.dead", "billing", attempts=3, backoff=Backoff(100, 150))
+
+
+def failing(*offsets: int, times: int = 9) -> World:
+    return World({offset: [ValueError(f"no {offset}") for _ in range(times)] for offset in offsets})
+
+
+def test_records_that_work_are_handled_in_order_and_committed_at_the_end() -> None:
+    world = World()
+    done = world.run(POLICY, [record(5), record(7), record(2, partition=1)])
+    assert [offset for offset, _ in world.handled] == [5, 7, 2]
+    assert world.commits == [{P0: 8, P1: 3}]
+    assert (done.handled, done.dead) == (3, 0)
+
+
+def test_a_failure_that_passes_is_tried_again_with_back_off() -> None:
+    world = failing(1, times=2)
+    done = world.run(POLICY, [record(0), record(1), record(2)])
+    assert world.handled == [(0, 0), (1, 0), (1, 100), (1, 250), (2, 250)]
+    assert (done.handled, done.dead, world.letters) == (3, 0, [])
+
+
+def test_after_the_last_attempt_the_record_goes_to_the_dead_letters_and_the_group_goes_on() -> None:
+    world = failing(1)
+    done = world.run(POLICY, [record(0), record(1, headers=[("trace", b"7")]), record(2)])
+    assert [offset for offset, _ in world.handled] == [0, 1, 1, 1, 2]
+    assert (done.handled, done.dead) == (2, 1)
+    assert world.commits == [{P0: 3}]
+    (letter,) = world.letters
+    assert (letter.topic, letter.key, letter.value) == ("orders.dead", b"k", b"v")
+    told = dict(letter.headers)
+    traceback = told.pop("dead-letter-error-traceback") or b""
+    assert b"ValueError: no 1" in traceback
+    assert told == {
+        "trace": b"7",
+        "dead-letter-topic": b"orders",
+        "dead-letter-partition": b"0",
+        "dead-letter-offset": b"1",
+        "dead-letter-timestamp": b"1700000000000",
+        "dead-letter-group": b"billing",
+        "dead-letter-attempts": b"3",
+        "dead-letter-error-class": b"builtins.ValueError",
+        "dead-letter-error-message": b"no 1",
+    }
+
+
+def test_errors_that_cannot_pass_are_not_tried_again() -> None:
+    world = failing(0)
+    world.run(Policy("dead", attempts=9, retry_on=(OSError,)), [record(0)])
+    assert (len(world.handled), len(world.letters), world.waits) == (1, 1, [])
+
+
+def test_nothing_is_committed_beyond_a_dead_letter_that_was_not_acknowledged() -> None:
+    world = failing(2)
+    world.refuse = NotEnoughReplicas()
+    with pytest.raises(NotEnoughReplicas):
+        world.run(POLICY, [record(0), record(1), record(2), record(3)])
+    assert world.commits == [{P0: 2}]
+    assert max(offset for offset, _ in world.handled) == 2
+
+
+def test_a_lost_partition_is_left_to_its_new_owner_and_the_others_go_on() -> None:
+    world = failing(1)
+    world.waited = lambda _: Waited.LOST
+    world.run(POLICY, [record(0), record(1), record(2), record(5, partition=1)])
+    assert [offset for offset, _ in world.handled] == [0, 1, 5]
+    assert world.commits == [{P1: 6}]
+    assert world.letters == []
+
+
+def test_stopping_leaves_the_rest_for_the_next_start() -> None:
+    world = failing(1)
+    world.waited = lambda _: Waited.STOPPED
+    done = world.run(POLICY, [record(0), record(1), record(2)])
+    assert (done.stopped, world.commits, world.letters) == (True, [{P0: 1}], [])
+    world = World()
+    world.stopping = True
+    assert world.run(POLICY, [record(0)]).stopped
+    assert world.handled == world.commits == []
+
+
+def test_a_record_that_cannot_be_read_is_a_dead_letter_at_once() -> None:
+    world = World()
+    world.drive(POLICY.undecodable(record(4, value=b"\xff"), ValueError("not JSON")))
+    assert [letter.value for letter in world.letters] == [b"\xff"]
+    assert world.commits == [{P0: 5}]
+
+
+def test_a_dead_letter_that_dies_again_tells_of_its_last_death_only() -> None:
+    world = failing(0)
+    world.run(POLICY, [record(0, headers=[("dead-letter-topic", b"before"), ("own", None)])])
+    names = [name for name, _ in world.letters[0].headers]
+    assert names.count("dead-letter-topic") == 1
+    assert "own" in names
+
+
+def test_a_dead_letter_can_be_read_again() -> None:
+    world = failing(0)
+    world.run(POLICY, [record(0, headers=[("own", b"1")])])
+    headers = world.letters[0].headers
+    letter = DeadLetter.of(ConsumerRecord("orders.dead", 3, 9, 0, 0, b"k", b"v", headers))
+    assert (letter.topic, letter.partition, letter.offset, letter.group) == ("orders", 0, 0, "billing")
+    assert (letter.attempts, letter.error_class, letter.error_message) == (3, "builtins.ValueError", "no 0")
+    assert letter.headers == [("own", b"1")]
+    with pytest.raises(ValueError, match="no dead letter"):
+        DeadLetter.of(record(0))
+
+
+def test_long_messages_are_cut() -> None:
+    world = World({0: [ValueError("x" * 50_000)]})
+    world.run(Policy("dead", attempts=1), [record(0)])
+    told = dict(world.letters[0].headers)
+    assert len(told["dead-letter-error-message"] or b"") < 2_000
+    assert len(told["dead-letter-error-traceback"] or b"") < 10_000
+
+
+def test_objects_need_a_serializer() -> None:
+    with pytest.raises(SerializationError, match="value_serializer"):
+        failing(0).run(POLICY, [record(0, value={"a": 1})])
+    world = failing(0)
+    world.run(Policy("dead", attempts=1, value=lambda _, value: repr(value).encode()), [record(0, value=[1])])
+    assert world.letters[0].value == b"[1]"
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        Policy("dead", attempts=0)
+    with pytest.raises(ConfigError, match="come back"):
+        Policy("{topic}")
+    with pytest.raises(ConfigError, match="another topic"):
+        failing(0).run(Policy("orders", attempts=1), [record(0)])
