@@ -16,6 +16,7 @@ What a producer writes has `value`, and may have `key`, `timestamp`, `headers` a
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -199,9 +200,10 @@ def _timestamps_of(pa: Any, array: Any) -> NumbersColumn | None:
         array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
     elif not pa.types.is_integer(array.type):
         raise UnusableColumns(f"column 'timestamp' is of type {array.type}: give a timestamp, or milliseconds as int64")
-    else:
-        array = array.cast(pa.int64())
-    return _numbers(array)
+    numbers = array.cast(pa.int64())
+    if (importlib.import_module("pyarrow.compute").min(numbers).as_py() or 0) < 0:
+        raise UnusableColumns("a timestamp is negative: they count from 1970, in milliseconds")
+    return _numbers(numbers)
 
 
 def _partitions_of(pa: Any, array: Any) -> NumbersColumn | None:
