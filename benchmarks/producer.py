@@ -4,8 +4,8 @@
 
 Every client runs in a process of its own and sends each record by the plain call of its API (`send`, `produce`), with
 the same batch.size, linger.ms, compression and acks=all. The time runs until the last record is acknowledged.
-The clients take turns, and the figure is the best of the rounds; what counts are the ratios to confluent-kafka. A new client is a
-function below.
+The clients take turns, and the figure is the best of the rounds; what counts are the ratios to confluent-kafka. A new
+client is a function below.
 """
 
 from __future__ import annotations

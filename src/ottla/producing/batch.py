@@ -61,6 +61,8 @@ class Batch(BatchBuilder):
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
         self.base_sequence = NO_SEQUENCE
+        self.ordinal = 0
+        """Its place among the batches of the partition that were numbered."""
         self.sequence_reset = False
         """Its sequence was numbered anew after it had been sent."""
         self.transactional = False

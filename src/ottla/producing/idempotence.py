@@ -17,6 +17,8 @@ from ottla.producing.batch import MAX_SEQUENCE, NO_SEQUENCE, Batch, is_before
 from ottla.types import NO_PRODUCER_ID, TopicPartition
 
 MAX_EPOCH = 2**15 - 1
+REMEMBERED_BATCHES = 5
+"""So many batches of a producer a broker knows again, of each partition."""
 _NOTHING_ACKED = -1
 
 
@@ -29,6 +31,8 @@ class _Entry:
     next_sequence: int = 0
     last_acked_sequence: int = _NOTHING_ACKED
     last_acked_offset: int = -1
+    numbered: int = 0
+    """How many batches have got their numbers."""
     in_flight: list[Batch] = field(default_factory=list)
     """In the order of their sequence numbers: sent, or waiting to be sent again."""
     unresolved: bool = False
@@ -68,7 +72,12 @@ class Idempotence:
             return False
         if not batch.has_sequence:
             stale = (entry.producer_id, entry.producer_epoch) != (self.producer_id, self.producer_epoch)
-            return entry.unresolved or bool(entry.in_flight and stale)
+            # A broker takes any number from a producer that it does not know. So nothing follows the first batch
+            # before it is acknowledged: the broker might refuse that one, and take the next.
+            first = entry.last_acked_sequence == _NOTHING_ACKED
+            # Nor knows it more than its last batches again. When a leader moves, some may be in flight to both.
+            many = bool(entry.in_flight) and entry.numbered - entry.in_flight[0].ordinal >= REMEMBERED_BATCHES
+            return entry.unresolved or many or bool(entry.in_flight and (stale or first))
         return bool(entry.in_flight) and entry.in_flight[0].base_sequence != batch.base_sequence
 
     def sending(self, batch: Batch) -> None:
@@ -80,6 +89,8 @@ class Idempotence:
             self._begin(entry)
         batch.number(entry.producer_id, entry.producer_epoch, entry.next_sequence)
         batch.sequence_reset = False
+        batch.ordinal = entry.numbered
+        entry.numbered += 1
         entry.next_sequence = (entry.next_sequence + batch.count) & MAX_SEQUENCE
         entry.in_flight.append(batch)
 
@@ -121,11 +132,21 @@ class Idempotence:
             return
         sequence = batch.base_sequence
         for part in parts:
+            part.ordinal = batch.ordinal
             part.number(batch.producer_id, batch.producer_epoch, sequence)
             sequence = (sequence + part.count) & MAX_SEQUENCE
         in_flight = self._entry(batch.topic_partition).in_flight
         place = in_flight.index(batch)
         in_flight[place : place + 1] = parts
+
+    def surely_written(self, batch: Batch) -> bool:
+        """Whether a later batch of the same numbers was acknowledged: a broker takes none before those ahead of it."""
+        entry = self._entries.get(batch.topic_partition)
+        if entry is None or not batch.has_sequence or not self._is_of(batch, entry):
+            return False
+        return entry.last_acked_sequence != _NOTHING_ACKED and is_before(
+            batch.last_sequence, entry.last_acked_sequence
+        )
 
     def can_retry(self, batch: Batch, error: KafkaError, log_start_offset: int) -> bool:
         """Whether sending it again could help; remembers when it needs another epoch for that."""

@@ -18,6 +18,7 @@ from ottla.errors import (
     KafkaError,
     MessageTooLarge,
     NetworkException,
+    OutOfOrderSequenceNumber,
     RecordListTooLarge,
     StaleMetadataError,
     UnknownServerError,
@@ -184,7 +185,7 @@ class Sender:
 
     def _outcome(self, batch: Batch, result: PartitionResult, *, now: Millis) -> Finished | None:
         error = result.error
-        if error is None or isinstance(error, DuplicateSequenceNumber):
+        if error is None or self._is_duplicate(batch, error):
             # A duplicate was written long ago; only its offset is not known any more.
             base_offset = result.base_offset if error is None else NO_OFFSET
             if self.idempotence is not None:
@@ -202,6 +203,11 @@ class Sender:
             self.accumulator.again(batch, now=now)
             return None
         return self._failed(batch, _told(error, batch), fate_known=not isinstance(error, NetworkException))
+
+    def _is_duplicate(self, batch: Batch, error: KafkaError) -> bool:
+        if isinstance(error, OutOfOrderSequenceNumber) and self.idempotence is not None:
+            return self.idempotence.surely_written(batch)
+        return isinstance(error, DuplicateSequenceNumber)
 
     def _can_retry(self, batch: Batch, error: KafkaError, log_start_offset: int, *, now: Millis) -> bool:
         if batch.attempts >= self.retries or batch.age(now=now) >= self.accumulator.delivery_timeout_ms:

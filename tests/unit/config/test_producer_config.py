@@ -1,0 +1,65 @@
+"""The producer's table: Kafka's defaults, and what contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ottla.config.producer import ProducerConfig
+from ottla.errors import ConfigError
+
+
+def config(**options: Any) -> ProducerConfig:
+    return ProducerConfig.given({"bootstrap.servers": "localhost:9092"}, options)
+
+
+def test_the_defaults_are_kafkas() -> None:
+    defaults = config()
+    assert (defaults.acks, defaults.required_acks, defaults.enable_idempotence) == ("all", -1, True)
+    assert (defaults.linger_ms, defaults.batch_size, defaults.buffer_memory) == (5, 16_384, 32 * 1024 * 1024)
+    assert (defaults.delivery_timeout_ms, defaults.request_timeout_ms, defaults.max_block_ms) == (
+        120_000,
+        30_000,
+        60_000,
+    )
+    assert (defaults.max_in_flight_requests_per_connection, defaults.retries) == (5, 2**31 - 1)
+    assert (defaults.compression_type, defaults.max_request_size) == ("none", 1_048_576)
+    assert (defaults.metadata_max_age_ms, defaults.metadata_max_idle_ms) == (300_000, 300_000)
+
+
+@pytest.mark.parametrize(("given", "wire"), [(0, 0), (1, 1), (-1, -1), ("all", -1), ("1", 1), ("-1", -1)])
+def test_acks_are_numbers_or_text(given: int | str, wire: int) -> None:
+    assert config(acks=given).required_acks == wire
+
+
+def test_the_default_of_idempotence_gives_way_as_in_kafka() -> None:
+    assert not config(acks=1).enable_idempotence
+    assert not config(max_in_flight_requests_per_connection=6).enable_idempotence
+    assert not config(retries=0).enable_idempotence
+    assert config(acks="-1").enable_idempotence
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"enable_idempotence": True, "acks": 1}, "acks=1 cannot be had with idempotence"),
+        ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "at most 5"),
+        ({"enable_idempotence": True, "retries": 0}, "retries=0"),
+        ({"delivery_timeout_ms": 30_000}, r"at least linger.ms \+ request.timeout.ms \(30005\)"),
+        ({"transactional_id": "t"}, "no transactions yet"),
+        ({"acks": 2}, "one of all, -1, 0, 1"),
+        ({"compression_type": "brotli"}, "one of none, gzip"),
+        ({"compression_gzip_level": 0}, "-1, or between 1 and 9"),
+        ({"linger": 5}, "Did you mean linger.ms"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        config(**options)
+
+
+def test_levels_belong_to_the_codec_in_use() -> None:
+    assert config(compression_type="zstd", compression_zstd_level=7, compression_gzip_level=2).compression_level == 7
+    assert config(compression_type="snappy").compression_level is None
+    assert config().compression_level is None
