@@ -14,11 +14,16 @@ import pytest
 from clients.certificates import AVAILABLE, Authority
 from clients.tls_proxy import TlsProxy, running
 from ottla import Broker
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.admin_values import NewTopic
 from ottla.clients.cluster import Cluster
+from ottla.clients.consumer import AsyncConsumer
+from ottla.clients.producer import AsyncProducer
 from ottla.config.client import ClientConfig
 from ottla.errors import ConfigError, OttlaError
 from ottla.net.client import CannotConnect, NotKafka, TlsFailed
-from ottla.records import Record, encode_batch
+from ottla.runtime.loops import new_event_loop
+from ottla.types import TopicPartition
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="openssl makes the certificates")
 
@@ -86,28 +91,23 @@ def test_a_trusted_certificate_is_accepted(world: World) -> None:
 
 @pytest.mark.parametrize("loop", ["best", "asyncio"])
 def test_records_go_through_tls_both_ways(world: World, loop: str) -> None:
-    from ottla.clients.wire import NewTopic, WireClient
-    from ottla.runtime.loops import new_event_loop
-    from ottla.types import TopicPartition
-
     topic, value = f"tls-{loop}", os.urandom(3_000_000)
+    options: dict[str, object] = {
+        "bootstrap.servers": f"localhost:{world.tls}",
+        "security.protocol": "SSL",
+        "ssl.cafile": str(world.authority),
+    }
 
     async def main() -> None:
-        config = ClientConfig.given(
-            {"bootstrap.servers": f"localhost:{world.tls}"},
-            {"security_protocol": "SSL", "ssl_cafile": str(world.authority)},
-        )
-        client = WireClient([("localhost", world.tls)])
-        client.cluster = Cluster.of(config)
-        async with client:
-            key = TopicPartition(topic, 0)
-            await client.create_topics([NewTopic(topic, 1, 1, {"max.message.bytes": 10_000_000})])
-            await client.topic(topic, auto_create=True)
-            await client.produce({key: encode_batch([Record(0, 0, None, value)])})
-            fetcher = client.fetcher({key: 0})
-            (fetched,) = await fetcher.poll(timeout_ms=20_000)
-            await fetcher.close()
-            assert [record.value for record in fetched.records] == [value]
+        async with AsyncAdmin(options) as admin:
+            await admin.create_topics(NewTopic(topic, 1, 1, {"max.message.bytes": 10_000_000}))
+        async with AsyncProducer({**options, "max.request.size": 10_000_000}) as producer:
+            await producer.send_and_wait(topic, value)
+        async with AsyncConsumer(options) as consumer:
+            await consumer.assign([TopicPartition(topic, 0)])
+            await consumer.seek_to_beginning()
+            (record,) = await consumer.poll(20)
+            assert record.value == value
 
     factory = new_event_loop if loop == "best" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:

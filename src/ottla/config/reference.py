@@ -1,7 +1,8 @@
 """The reference page of all configurations, made from the tables.
 
 ``python -m ottla.config.reference > docs/reference/configuration.md`` renews the page; a test fails while it
-is out of date. Change the sentences in topic.py and broker.py, and the frame of the page here.
+is out of date. Change the sentences in the tables (topic.py, broker.py, client.py, producer.py, consumer.py,
+admin.py), and the frame of the page here.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
+from ottla.config.admin import AdminConfig
 from ottla.config.broker import BrokerConfig
+from ottla.config.client import ClientConfig
+from ottla.config.consumer import ConsumerConfig
 from ottla.config.effective import BROKER_NAMES
 from ottla.config.fields import DOUBLE_MAX, INT_MAX, LONG_MAX, Key
+from ottla.config.producer import ProducerConfig
+from ottla.config.table import ConfigTable
 from ottla.config.topic import TopicConfig
 
 _TITLE = """# Configuration reference
@@ -43,12 +49,47 @@ Set in the file of `ottla broker --config FILE` (the notation of Kafka's `server
 | --- | --- | --- | --- | --- | --- |
 """
 
+_CLIENTS = """## Clients
+
+Given to `ottla.Producer`, `ottla.Consumer`, `ottla.Admin` and their twins in `ottla.aio`, as a mapping
+(`{"client.id": "billing"}`), as keywords (`client_id="billing"`) or both; the commands read them from the file of
+`--command-config`. All clients have these:
+
+"""
+_PRODUCER = """### Producer
+
+What only a producer has.
+
+"""
+_CONSUMER = """### Consumer
+
+What only a consumer has.
+
+"""
+_ADMIN = """### Admin
+
+What only an admin client has, or has with another default.
+
+"""
+_CLIENT_HEAD = "| Name | Type | Default | Range | Meaning |\n| --- | --- | --- | --- | --- |\n"
+
 
 def render() -> str:
     """The whole page."""
     topics = (_row(key, _broker_names(key.name)) for key in _shown(TopicConfig.rows()))
     broker = (_row(key, "yes" if key.dynamic else "no") for key in _shown(BrokerConfig.rows()))
-    return f"{_TITLE}\n{_TOPIC}{''.join(topics)}\n{_BROKER}{''.join(broker)}"
+    parts = [_TITLE, f"{_TOPIC}{''.join(topics)}", f"{_BROKER}{''.join(broker)}"]
+    parts.append(f"{_CLIENTS}{_client_table(ClientConfig, None)}")
+    for head, table in ((_PRODUCER, ProducerConfig), (_CONSUMER, ConsumerConfig), (_ADMIN, AdminConfig)):
+        parts.append(f"{head}{_client_table(table, ClientConfig)}")
+    return "\n".join(parts)
+
+
+def _client_table(table: type[ConfigTable], shared: type[ConfigTable] | None) -> str:
+    """The rows of a table that differ from those that all clients share."""
+    known = {name: key.default for name, key in shared.rows().items()} if shared is not None else {}
+    rows = [key for key in _shown(table.rows()) if key.name not in known or key.default != known[key.name]]
+    return _CLIENT_HEAD + "".join(_line(*_cells(key), key.doc) for key in rows)
 
 
 def _shown(rows: Mapping[str, Key]) -> Iterator[Key]:
@@ -56,8 +97,15 @@ def _shown(rows: Mapping[str, Key]) -> Iterator[Key]:
 
 
 def _row(key: Key, column: str) -> str:
+    return _line(*_cells(key), column, key.doc)
+
+
+def _cells(key: Key) -> tuple[str, ...]:
     checks = "; ".join(check.says for check in key.checks)
-    cells = (f"`{key.name}`", key.type.name.lower(), _default(key), checks, column, key.doc)
+    return f"`{key.name}`", key.type.name.lower(), _default(key), checks
+
+
+def _line(*cells: str) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 

@@ -5,6 +5,9 @@ import sys
 from pathlib import Path
 
 from ottla.config import BrokerConfig, TopicConfig
+from ottla.config.admin import AdminConfig
+from ottla.config.consumer import ConsumerConfig
+from ottla.config.producer import ProducerConfig
 from ottla.config.reference import render
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
@@ -23,5 +26,6 @@ def test_command_prints_the_page() -> None:
 
 def test_page_has_every_name_and_no_internal_one() -> None:
     page = render()
-    for key in [*TopicConfig.rows().values(), *BrokerConfig.rows().values()]:
+    tables = (TopicConfig, BrokerConfig, ProducerConfig, ConsumerConfig, AdminConfig)
+    for key in [key for table in tables for key in table.rows().values()]:
         assert (f"\n| `{key.name}` |" in page) is not key.internal
