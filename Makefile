@@ -62,8 +62,8 @@ compat-go: setup ## a Go client against ottla (needs Go)
 compat-dump: setup ## Kafka's own dump tool over ottla's files (needs Java 17+ and Maven)
 	PYTHON=$(BIN)/python $(BIN)/python -m tests.compat.with_broker --files tests/compat/run_dump.sh
 
-compat-kafka: setup ## the compat tests against Apache Kafka itself (needs Java 17+ and Maven)
-	OTTLA_COMPAT_BROKER=kafka $(BIN)/python -m pytest tests/compat
+compat-kafka: setup ## the compat and client tests against Apache Kafka itself (needs Java 17+ and Maven)
+	OTTLA_COMPAT_BROKER=kafka $(BIN)/python -m pytest tests/compat tests/clients
 
 reference: setup ## write docs/reference again
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
