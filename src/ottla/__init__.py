@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.assignors import Assignor
     from ottla.broker.broker import Broker
-    from ottla.clients.admin_values import NewTopic
+    from ottla.clients.admin_values import ConfigResource, NewTopic
     from ottla.clients.blocking import IllegalUse
     from ottla.clients.blocking_admin import Admin
     from ottla.clients.blocking_consumer import Consumer
     from ottla.clients.blocking_producer import Producer
+    from ottla.clients.dead_letters import DeadLetter, DeadLetters
     from ottla.clients.producer_send import ProducerInterceptor
     from ottla.consuming.values import (
         ConsumerInterceptor,
@@ -39,10 +40,13 @@ __all__ = [
     "Admin",
     "Assignor",
     "Broker",
+    "ConfigResource",
     "Consumer",
     "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerRecords",
+    "DeadLetter",
+    "DeadLetters",
     "IllegalUse",
     "KafkaError",
     "NewTopic",
@@ -62,10 +66,13 @@ _HOMES = {
     "Admin": "ottla.clients.blocking_admin",
     "Assignor": "ottla.assignors",
     "Broker": "ottla.broker.broker",
+    "ConfigResource": "ottla.clients.admin_values",
     "Consumer": "ottla.clients.blocking_consumer",
     "ConsumerInterceptor": "ottla.consuming.values",
     "ConsumerRecord": "ottla.consuming.values",
     "ConsumerRecords": "ottla.consuming.values",
+    "DeadLetter": "ottla.clients.dead_letters",
+    "DeadLetters": "ottla.clients.dead_letters",
     "IllegalUse": "ottla.clients.blocking",
     "KafkaError": "ottla.errors",
     "NewTopic": "ottla.clients.admin_values",

@@ -15,10 +15,13 @@ def test_public_names_are_these() -> None:
         "Admin",
         "Assignor",
         "Broker",
+        "ConfigResource",
         "Consumer",
         "ConsumerInterceptor",
         "ConsumerRecord",
         "ConsumerRecords",
+        "DeadLetter",
+        "DeadLetters",
         "IllegalUse",
         "KafkaError",
         "NewTopic",
@@ -33,7 +36,7 @@ def test_public_names_are_these() -> None:
         "TopicPartition",
         "__version__",
     ]
-    assert aio.__all__ == ["Admin", "Consumer", "Producer"]
+    assert aio.__all__ == ["Admin", "Consumer", "DeadLetters", "Producer"]
     assert ottla.testing.__all__ == ["ManualClock"]
     for name in ottla.__all__:
         assert getattr(ottla, name) is not None
