@@ -23,6 +23,7 @@ from pathlib import Path
 from ottla import __version__
 from ottla.cli.child import ChildBroker
 from ottla.cli.demo_load import (
+    BATCH_BYTES,
     BUFFER_BYTES,
     Ledger,
     NumberedProducer,
@@ -33,6 +34,7 @@ from ottla.cli.demo_load import (
 from ottla.cli.options import positive
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import megabytes, plural
+from ottla.clients.producer import AsyncProducer
 from ottla.clients.wire import NewTopic, WireClient
 from ottla.errors import OttlaError
 from ottla.records import KERNELS
@@ -160,13 +162,11 @@ async def _producer(
     broker: ChildBroker, number: int, partitions: int, ledger: Ledger
 ) -> AsyncIterator[NumberedProducer]:
     name = f"demo-producer-{number}"
-    async with WireClient([broker.address], client_id=name, api_timeout_ms=API_TIMEOUT_MS) as client:
-        await client.topic(TOPIC)
-        producer = client.producer(TOPIC, buffer_bytes=BUFFER_BYTES)
-        try:
-            yield NumberedProducer(number, producer, partitions, ledger)
-        finally:
-            await producer.close()
+    servers = [f"{host}:{port}" for host, port in [broker.address]]
+    async with AsyncProducer(
+        bootstrap_servers=servers, client_id=name, batch_size=BATCH_BYTES, buffer_memory=BUFFER_BYTES, linger_ms=0
+    ) as producer:
+        yield NumberedProducer(number, TOPIC, producer, partitions, ledger)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -14,13 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.producer import PlainProducer
+from ottla.clients.producer import AsyncProducer
 from ottla.clients.wire import WireClient
 from ottla.consuming.values import ConsumerRecord
+from ottla.producing.values import RecordMetadata
 from ottla.types import TopicPartition
 
 CHUNK = 100
-BUFFER_BYTES = 4 * 1024 * 1024
+BATCH_BYTES = 256 * 1024
+BUFFER_BYTES = 8 * 1024 * 1024
 _STAMP = struct.Struct(">HIQ")
 
 
@@ -55,12 +57,14 @@ class Ledger:
 class NumberedProducer:
     """Writes chunks of numbered records to the partitions in turn."""
 
-    def __init__(self, number: int, producer: PlainProducer, partitions: int, ledger: Ledger) -> None:
+    def __init__(self, number: int, topic: str, producer: AsyncProducer, partitions: int, ledger: Ledger) -> None:
         self._number = number
+        self._topic = topic
         self._producer = producer
         self._partitions = partitions
         self._ledger = ledger
         self._chunks = number
+        self._failure: Exception | None = None
         self._sent = [0] * partitions
         self._filler = os.urandom(max(0, ledger.record_bytes - _STAMP.size))
 
@@ -71,13 +75,21 @@ class NumberedProducer:
         first = self._sent[partition]
         for number in range(first, first + records):
             value = _STAMP.pack(self._number, number, now_ns) + self._filler
-            self._producer.add(None, value, timestamp=now_ns // 1_000_000, partition=partition)
+            await self._producer.send(self._topic, value, None, partition, now_ns // 1_000_000, None, self._told)
         self._sent[partition] = first + records
         self._ledger.produced += records
-        await self._producer.ready()
+        self._raise_failure()
 
     async def flush(self) -> None:
         await self._producer.flush()
+        self._raise_failure()
+
+    def _told(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        self._failure = self._failure or error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
 
 async def full_speed(producer: NumberedProducer, keep_going: Callable[[], bool]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.cli import jsonlines, stdin
 from ottla.cli.jsonlines import BadLine, NewRecord
@@ -15,18 +16,22 @@ from ottla.cli.lines import LineFormat
 from ottla.cli.options import (
     UsageError,
     add_bootstrap_option,
+    client_config,
     not_negative,
     raw_bytes,
     separator,
 )
-from ottla.cli.session import run_with_client
+from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import Progress, megabytes, note, plural
-from ottla.clients.producer import PlainProducer
-from ottla.clients.wire import TopicInfo, WireClient
+from ottla.clients.metadata import TopicInfo
+from ottla.clients.producer import AsyncProducer
 from ottla.errors import InvalidPartitions, OttlaError, UnknownTopicOrPartition
+from ottla.producing.values import RecordMetadata
 from ottla.records import Compression, Headers
 
-_ACKS = {"0": 0, "1": 1, "all": -1, "-1": -1}
+_ACKS = ("0", "1", "all", "-1")
+_BATCH_BYTES = 256 * 1024
+_BUFFER_BYTES = 64 * 1024 * 1024
 _EPILOG = """\
 examples:
   echo hello | ottla produce greetings
@@ -57,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     records.add_argument("--partition", type=not_negative, help="for every record (default: by key, else any)")
     records.add_argument(
-        "--acks", choices=list(_ACKS), default="all", help="whose acknowledgement to wait for (default: all)"
+        "--acks", choices=_ACKS, default="all", help="whose acknowledgement to wait for (default: all)"
     )
     records.add_argument(
         "--compression",
@@ -79,18 +84,25 @@ def _header(text: str) -> tuple[str, bytes]:
 def run(args: Namespace) -> int:
     if args.json and (args.key_separator or args.headers or args.null_marker is not None):
         raise UsageError("--json lines carry key, headers and null themselves: leave out the other line options")
-    return run_with_client(args, produce)
+    return run_on_loop(produce(args))
 
 
-async def produce(client: WireClient, args: Namespace) -> int:
-    _check_partition(await _find_topic(client, args.topic), args.partition)
-    producer = client.producer(args.topic, acks=_ACKS[args.acks], compression=Compression[args.compression.upper()])
+async def produce(args: Namespace) -> int:
     parse = jsonlines.parse_record if args.json else _line_format(args).parse
-    try:
+    async with AsyncProducer(_producer_config(args)) as producer:
+        _check_partition(await _find_topic(producer, args.topic), args.partition)
         await _Input(producer, args, parse).run()
-    finally:
-        await producer.close()
     return 0
+
+
+def _producer_config(args: Namespace) -> dict[str, object]:
+    """What was given, and room for any record: the topic's own limit decides."""
+    defaults = {
+        "batch.size": _BATCH_BYTES,
+        "buffer.memory": _BUFFER_BYTES,
+        "max.request.size": _BUFFER_BYTES,
+    }
+    return {**defaults, **client_config(args), "acks": args.acks, "compression.type": args.compression}
 
 
 def _line_format(args: Namespace) -> LineFormat:
@@ -103,13 +115,13 @@ def _check_partition(topic: TopicInfo, partition: int | None) -> None:
         raise InvalidPartitions(f"topic {topic.name} has no partition {partition}: it has 0 to {last}")
 
 
-async def _find_topic(client: WireClient, name: str) -> TopicInfo:
+async def _find_topic(producer: AsyncProducer, name: str) -> TopicInfo:
     """The topic, which the broker may create for us: say so, as it may be a slip of the pen."""
     try:
-        return await client.topic(name)
+        return await producer.cluster.topic(name)
     except UnknownTopicOrPartition:
         try:
-            topic = await client.topic(name, auto_create=True)
+            topic = await producer.cluster.topic(name, auto_create=True)
         except UnknownTopicOrPartition:
             raise UnknownTopicOrPartition(
                 f"topic {name!r} does not exist, and this broker does not create topics by itself: "
@@ -123,12 +135,14 @@ async def _find_topic(client: WireClient, name: str) -> TopicInfo:
 class _Input:
     """Feeds the producer from the standard input and counts."""
 
-    producer: PlainProducer
+    producer: AsyncProducer
     args: Namespace
     parse: Callable[[bytes], NewRecord]
     line: int = 0
     records: int = 0
     size: int = 0
+    partitions: set[int] = field(default_factory=set)
+    failure: Exception | None = None
 
     async def run(self) -> None:
         interactive = sys.stdin.isatty()
@@ -138,9 +152,11 @@ class _Input:
         try:
             async for chunk in stdin.lines(sys.stdin.fileno()):
                 await self._add_or_say_where(chunk)
-                await self.producer.ready()
+                # A record alone need not wait for company: nobody knows when the next one comes.
+                await asyncio.sleep(0)
+                self._raise_failure()
                 progress.update(self.records, self.size)
-            await self.producer.flush()
+            await self._flush()
         finally:
             progress.clear()
         if not self.args.quiet:
@@ -149,33 +165,48 @@ class _Input:
     async def _add_or_say_where(self, chunk: list[bytes]) -> None:
         """A bad line ends it, but what stands before it is written."""
         try:
-            self._add(chunk)
+            await self._add(chunk)
         except (BadLine, InvalidPartitions) as error:
-            await self.producer.flush()
+            await self._flush()
             written = f" ({plural(self.records, 'record')} before it written)" if self.records else ""
             raise OttlaError(f"line {self.line}: {error}{written}") from None
 
-    def _add(self, chunk: list[bytes]) -> None:
+    async def _flush(self) -> None:
+        await self.producer.flush()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _told(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        self.failure = self.failure or error
+        if metadata is not None:
+            self.partitions.add(metadata.partition)
+
+    async def _add(self, chunk: list[bytes]) -> None:
         now = time.time_ns() // 1_000_000
         static: Headers = tuple(self.args.header)
         for line in chunk:
             self.line += 1
             if self.args.json and not line.strip():
                 continue
-            self._add_one(self.parse(line), now, static)
+            await self._add_one(self.parse(line), now, static)
             self.records += 1
             self.size += len(line)
 
-    def _add_one(self, record: NewRecord, now: int, static: Headers) -> None:
-        self.producer.add(
-            record.key,
+    async def _add_one(self, record: NewRecord, now: int, static: Headers) -> None:
+        await self.producer.send(
+            self.args.topic,
             record.value,
-            headers=static + record.headers,
-            timestamp=now if record.timestamp is None else record.timestamp,
-            partition=self.args.partition if record.partition is None else record.partition,
+            record.key,
+            self.args.partition if record.partition is None else record.partition,
+            now if record.timestamp is None else record.timestamp,
+            static + record.headers,
+            self._told,
         )
 
     def _summarize(self, seconds: float) -> None:
-        used = plural(len(self.producer.partitions_used), "partition")
+        used = plural(len(self.partitions), "partition")
         rate = f"{megabytes(self.size)}, {megabytes(self.size / seconds)}/s"
         note(f"produced {plural(self.records, 'record')} to {used} of {self.args.topic} ({rate})")

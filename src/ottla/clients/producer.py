@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.clients.blocking import IllegalUse
+from ottla.clients.cluster import Cluster
 from ottla.clients.columns import ColumnsFuture
-from ottla.clients.plain_producer import ALL_REPLICAS, DEFAULT_BUFFER_BYTES, PlainProducer
 from ottla.clients.producer_batches import WaitableBatch
 from ottla.clients.producer_core import ProducerCore
 from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of
@@ -30,8 +30,6 @@ from ottla.producing.values import RecordMetadata
 from ottla.records.buffers import Buffer
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis, TopicPartition
-
-__all__ = ["ALL_REPLICAS", "DEFAULT_BUFFER_BYTES", "AsyncProducer", "PlainProducer", "ProducerClosed"]
 
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None
 
@@ -50,6 +48,11 @@ class AsyncProducer:
         self._path = SendPath(self.config, self._core)
         self._fast.hash_keys = not self.config.partitioner_ignore_keys
         self._started = False
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster behind the producer, for those who ask it other things as well."""
+        return self._core.cluster
 
     async def start(self) -> None:
         """Nothing has to be started; it is here for those who are used to it."""

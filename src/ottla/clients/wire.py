@@ -18,11 +18,9 @@ from ottla.clients import calls, topics
 from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Appended, FoundOffset, with_partition
 from ottla.clients.cluster import Cluster
 from ottla.clients.metadata import Metadata, TopicInfo
-from ottla.clients.producer import ALL_REPLICAS, DEFAULT_BUFFER_BYTES, PlainProducer
 from ottla.clients.topics import ConfigValue, NewTopic
 from ottla.config.client import Address
 from ottla.errors import KafkaError
-from ottla.records import Compression
 from ottla.types import Millis, TopicPartition
 
 T = TypeVar("T")
@@ -76,23 +74,12 @@ class WireClient:
         self,
         batches: Mapping[TopicPartition, bytes],
         *,
-        acks: int = ALL_REPLICAS,
+        acks: int = calls.ALL_REPLICAS,
         timeout_ms: Millis = 30_000,
     ) -> dict[TopicPartition, Appended]:
         """Write one encoded batch to each partition; the metadata of the topics must be there (`topic`)."""
         send = partial(calls.produce, self.cluster, acks=acks, timeout_ms=timeout_ms)
         return first_error(await self.cluster.by_leader(batches, send))
-
-    def producer(
-        self,
-        topic: str,
-        *,
-        acks: int = ALL_REPLICAS,
-        compression: Compression = Compression.NONE,
-        buffer_bytes: int = DEFAULT_BUFFER_BYTES,
-    ) -> PlainProducer:
-        """A producer for a topic whose metadata is there (`topic`)."""
-        return PlainProducer(self.cluster, topic, acks=acks, compression=compression, buffer_bytes=buffer_bytes)
 
     async def list_offsets(self, timestamps: Mapping[TopicPartition, Millis]) -> dict[TopicPartition, FoundOffset]:
         found = await self.cluster.by_leader(timestamps, partial(calls.list_offsets, self.cluster))

@@ -269,7 +269,7 @@ def _told(error: KafkaError, batch: Batch) -> KafkaError:
     """The error with the partition in its message, and what to change."""
     if isinstance(error, MessageTooLarge | RecordListTooLarge):
         return type(error)(
-            f"a record of about {batch.size:,} bytes is larger than topic {batch.topic_partition.topic} accepts: raise "
+            f"a record of {batch.size:,} bytes is larger than topic {batch.topic_partition.topic} accepts: raise "
             "max.message.bytes of the topic, or compress"
         )
     return type(error)(f"partition {batch.topic_partition}: {error}")

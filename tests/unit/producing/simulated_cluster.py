@@ -1,7 +1,7 @@
 """A producer's machines against a cluster that is played, in virtual time and from a seed.
 
 The cluster keeps one log a partition and the sequence numbers of producers as Kafka does. Connections are cut with
-requests half done, brokers go away and come back, leaders move, brokers refuse for passing reasons, and answers get lost.
+requests half done, brokers go away and come back, leaders move, brokers refuse for a while, and answers get lost.
 """
 
 from __future__ import annotations
