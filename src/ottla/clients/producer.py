@@ -103,8 +103,9 @@ class AsyncProducer:
                 steps.fail(error)
             else:
                 steps.go_on()
-        # A batch was begun or has just been filled: let the loop send it before it takes the next records.
-        await asyncio.sleep(0)
+        if steps.filled:
+            # Let the loop send a batch before it takes the next records.
+            await asyncio.sleep(0)
         return steps.future
 
     async def _wait(self, wait: WaitForTopic | WaitForMemory, topic: str, turn: _Turn) -> None:

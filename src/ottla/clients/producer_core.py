@@ -130,14 +130,16 @@ class ProducerCore:
         """Append a record to a partition, None being the sticky one. A ticket means that memory is out: the owner is
         woken once it is granted, and calls again with it."""
         with self.lock:
-            sticks = partition is None
+            sticks, before = partition is None, lanes.sticky
             chosen = self._sticky_partition(lanes, key, value) if partition is None else partition
+            moved_on = sticks and chosen != before
             where = TopicPartition(lanes.topic, chosen)
             outcome = self.accumulator.append(where, timestamp, key, value, headers, now=now_ms(), ticket=ticket)
             if isinstance(outcome, Ticket):
                 self._owners[outcome] = owner()
             elif sticks:
                 lanes.sticky_bytes += len(key or b"") + len(value or b"")
+                outcome.filled |= moved_on
             granted = self.accumulator.take_granted()
         self._after_append(outcome, granted)
         return outcome

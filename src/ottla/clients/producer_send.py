@@ -50,15 +50,17 @@ class WaitForMemory:
     deadline: float
 
 
-Waits = Generator[WaitForTopic | WaitForMemory, None, RecordFuture]
+Waits = Generator[WaitForTopic | WaitForMemory, None, tuple[RecordFuture, bool]]
+"""Returns the future, and whether a batch was filled."""
 
 
 class Steps:
     """A send under way: what it waits for, and its future once it waits for nothing any more."""
 
-    __slots__ = ("_steps", "future", "wait")
+    __slots__ = ("_steps", "filled", "future", "wait")
 
     future: RecordFuture
+    filled: bool
 
     def __init__(self, steps: Waits) -> None:
         self._steps = steps
@@ -71,7 +73,7 @@ class Steps:
             self.wait = next(self._steps)
         except StopIteration as stop:
             self.wait = None
-            self.future = stop.value
+            self.future, self.filled = stop.value
 
     def fail(self, error: Exception) -> None:
         """What was waited for will not come: raises what the send makes of it."""
@@ -144,7 +146,8 @@ class SendPath:
                 lanes, partition, timestamp, key, value, record.headers, owner=owner, ticket=ticket
             )
             if not isinstance(outcome, Ticket):
-                return self._future(outcome.batch, outcome.index, timestamp, key, value, callback)
+                future = self._future(outcome.batch, outcome.index, timestamp, key, value, callback)
+                return future, outcome.filled
             ticket = outcome
             yield WaitForMemory(ticket, deadline)
 
@@ -166,7 +169,7 @@ class SendPath:
                 topic_partition, payload, count, base_timestamp, max_timestamp, owner=owner, ticket=ticket
             )
             if not isinstance(outcome, Ticket):
-                return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1)
+                return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1), True
             ticket = outcome
             yield WaitForMemory(ticket, deadline)
 

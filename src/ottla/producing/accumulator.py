@@ -51,6 +51,8 @@ class Appended:
     batch: Batch
     index: int
     new_batch: bool
+    filled: bool = False
+    """Another batch had no room for it."""
 
 
 @dataclass(slots=True)
@@ -140,7 +142,7 @@ class Accumulator:
         self._enqueue(queue, batch)
         if queue.lanes is not None:
             queue.lanes.open(topic_partition.partition, batch)
-        return Appended(batch, index, True)
+        return Appended(batch, index, True, filled=last is not None)
 
     def append_batch(
         self,
@@ -169,7 +171,7 @@ class Accumulator:
         if queue.batches:
             queue.batches[-1].close()
         self._enqueue(queue, batch)
-        return Appended(batch, 0, True)
+        return Appended(batch, 0, True, filled=True)
 
     def give_up(self, ticket: Ticket) -> None:
         """Leave the line for memory: it took too long, or somebody else made room in an open batch."""

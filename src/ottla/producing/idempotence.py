@@ -144,9 +144,7 @@ class Idempotence:
         entry = self._entries.get(batch.topic_partition)
         if entry is None or not batch.has_sequence or not self._is_of(batch, entry):
             return False
-        return entry.last_acked_sequence != _NOTHING_ACKED and is_before(
-            batch.last_sequence, entry.last_acked_sequence
-        )
+        return entry.last_acked_sequence != _NOTHING_ACKED and is_before(batch.last_sequence, entry.last_acked_sequence)
 
     def can_retry(self, batch: Batch, error: KafkaError, log_start_offset: int) -> bool:
         """Whether sending it again could help; remembers when it needs another epoch for that."""
