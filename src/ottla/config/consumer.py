@@ -95,6 +95,12 @@ class ConsumerConfig(ClientConfig):
         45_000, "A member that the coordinator has not heard of for this long is removed (classic).", at_least(1)
     )
     heartbeat_interval_ms: int = int32(3_000, "The time between two heartbeats (classic).", at_least(1))
+    receive_buffer_bytes: int = int32(
+        -1,
+        "The receive buffer of a connection's socket (SO_RCVBUF). Kafka's 65536 makes the kernel wake the consumer "
+        "many times for one fetch; -1 lets the operating system choose.",
+        at_least(-1),
+    )
     fetch_min_bytes: int = int32(1, "The broker waits until this much is there before it answers a fetch.", at_least(0))
     fetch_max_wait_ms: int = int32(500, "How long it waits for that.", at_least(0))
     fetch_max_bytes: int = int32(

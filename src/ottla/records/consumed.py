@@ -16,7 +16,7 @@ from ottla.records.header import BATCH_OVERHEAD, COMPRESSION_MASK, BatchHeader
 if TYPE_CHECKING or KERNELS == "cython":
     from ottla.records._consuming import ConsumerRecord, decode_consumed
 else:
-    from ottla.records._consuming_pure import ConsumerRecord, decode_consumed
+    from ottla.records._consuming_pure import ConsumerRecord, decode_consumed  # one build makes all kernels or none
 
 __all__ = ["ConsumerRecord", "decode_consumed", "unpacked"]
 

@@ -1,0 +1,66 @@
+"""The three ways to say what to read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.unit.consuming.consuming_values import T0
+
+from ottla.consuming.subscription import Mode, Subscription, SubscriptionConflict
+
+
+def test_the_modes_exclude_each_other_until_unsubscribe() -> None:
+    subscription = Subscription()
+    subscription.subscribe(["a", "b"])
+    for other in (
+        lambda: subscription.subscribe_pattern("a.*", on_server=False),
+        lambda: subscription.assign([T0]),
+    ):
+        with pytest.raises(SubscriptionConflict, match=r"topics already.*unsubscribe\(\) first"):
+            other()
+    subscription.unsubscribe()
+    subscription.assign([T0])
+    with pytest.raises(SubscriptionConflict, match="partitions already"):
+        subscription.subscribe(["a"])
+    assert not subscription.by_group
+
+
+def test_the_version_tells_that_something_changed() -> None:
+    subscription = Subscription()
+    subscription.subscribe(["a"])
+    first = subscription.version
+    subscription.subscribe(["a"])
+    assert subscription.version == first
+    subscription.subscribe(["a", "b"])
+    assert subscription.version > first
+
+
+def test_a_pattern_matches_whole_names_and_tells_changes() -> None:
+    subscription = Subscription()
+    subscription.subscribe_pattern(re.compile("orders-.*"), on_server=False)
+    assert subscription.match(["orders-eu", "my-orders-eu", "orders"])
+    assert subscription.topics == {"orders-eu"}
+    assert not subscription.match(["orders-eu"])
+    assert subscription.match(["orders-eu", "orders-us"])
+    assert subscription.mode is Mode.PATTERN
+
+
+def test_a_pattern_for_the_broker_is_left_to_it() -> None:
+    subscription = Subscription()
+    subscription.subscribe_pattern("a.*", on_server=True)
+    assert subscription.server_pattern == "a.*"
+    assert not subscription.match(["abc"])
+
+
+@pytest.mark.parametrize("wrong", [[""], ["  "], [7]])
+def test_names_are_checked(wrong: list[str]) -> None:
+    with pytest.raises(ValueError, match="no name of a topic"):
+        Subscription().subscribe(wrong)
+
+
+def test_a_string_is_no_list_of_topics() -> None:
+    with pytest.raises(TypeError, match=r"subscribe\(\['orders'\]\)"):
+        Subscription().subscribe("orders")
+    with pytest.raises(TypeError, match="TopicPartition"):
+        Subscription().assign([("orders", 0)])  # type: ignore[list-item]
