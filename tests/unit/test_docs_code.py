@@ -1,0 +1,46 @@
+"""The programs in the docs run: each block after ``<!-- runs -->``, in its order, against one broker a page."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla import Broker
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("tutorial.md", "how-to.md", "migration.md")
+RUNS = re.compile(r"<!-- runs -->\n```python\n(.*?)```", re.DOTALL)
+ANY = re.compile(r"```python\n(.*?)```", re.DOTALL)
+ADDRESS = "localhost:9092"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_programs_of_a_page_run(page: str, tmp_path: Path) -> None:
+    blocks = RUNS.findall((DOCS / page).read_text())
+    assert blocks
+    with Broker(group_initial_rebalance_delay_ms=0) as broker:
+        # One process for all of them: starting Python costs more than what they do.
+        script = tmp_path / "page.py"
+        programs = [block.replace(ADDRESS, broker.bootstrap_servers) for block in blocks]
+        lines = [f"exec(compile({code!r}, 'block {number}', 'exec'), {{}})" for number, code in enumerate(programs)]
+        script.write_text("\n".join(lines))
+        done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "" or "giving up a record" in done.stderr
+
+
+def test_every_program_can_be_read() -> None:
+    for page in DOCS.rglob("*.md"):
+        for block in ANY.findall(page.read_text()):
+            compile(block, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
