@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/r
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
-run: setup ## the main job: a broker, producers and a consumer, with progress and a summary
+run: setup ## the main job: a broker, producers and a consumer group, with progress and a summary
 	$(BIN)/ottla demo
 
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from ottla.errors import OttlaError
@@ -19,9 +20,10 @@ _READY = re.compile(r"listening on (?P<host>\S+):(?P<port>\d+) ")
 class ChildBroker:
     """``ottla broker`` on a free port. Use as an async context manager; its log is in `log_file`."""
 
-    def __init__(self, data_dir: Path, log_file: Path) -> None:
+    def __init__(self, data_dir: Path, log_file: Path, config: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
         self.log_file = log_file
+        self.config = dict(config or {})
         self.address = ("", 0)
         self.start_seconds = 0.0
         self._process: asyncio.subprocess.Process | None = None
@@ -42,6 +44,10 @@ class ChildBroker:
             "--data-dir",
             str(self.data_dir),
         ]
+        if self.config:
+            file = self.log_file.with_suffix(".properties")
+            file.write_text("".join(f"{name}={value}\n" for name, value in self.config.items()))
+            command += ["--config", str(file)]
         begin = time.monotonic()
         with self.log_file.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(

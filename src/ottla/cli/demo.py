@@ -1,4 +1,4 @@
-"""``ottla demo``: a broker, several producers and a consumer at work, checked record by record, then a
+"""``ottla demo``: a broker, several producers and a consumer group at work, checked record by record, then a
 summary.
 
 First everybody goes at full speed, then a steady trickle shows the latency. The load itself is in
@@ -26,25 +26,28 @@ from ottla.cli.demo_load import (
     BATCH_BYTES,
     BUFFER_BYTES,
     Ledger,
+    Member,
     NumberedProducer,
-    consume,
     full_speed,
     steady,
 )
 from ottla.cli.options import positive
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import megabytes, plural
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.admin_values import NewTopic
+from ottla.clients.consumer import AsyncConsumer
 from ottla.clients.producer import AsyncProducer
-from ottla.clients.wire import NewTopic, WireClient
 from ottla.errors import OttlaError
 from ottla.records import KERNELS
 from ottla.runtime.loops import LOOP_NAME
 
 TOPIC = "demo"
+GROUP = "demo-readers"
 MAX_BYTES = 1_000_000_000
 STEADY_RECORDS = 1_000
 DRAIN_SECONDS = 60.0
-API_TIMEOUT_MS = 5_000
+SETTLE_SECONDS = 30.0
 SEGMENT_BYTES = 64 * 1024 * 1024
 _MARKER = "demo.pid"
 
@@ -54,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=positive, default=8, help="of full speed, 1 GB at most; then half as long slowly (default: 8)"
     )
     parser.add_argument("--producers", type=positive, default=3, help="default: 3")
+    parser.add_argument("--consumers", type=positive, default=2, help="the members of the group (default: 2)")
     parser.add_argument("--partitions", type=positive, default=6, help="default: 6")
     parser.add_argument("--record-size", type=positive, default=1_000, metavar="BYTES", help="default: 1000")
     parser.add_argument(
@@ -72,7 +76,9 @@ def run(args: Namespace) -> int:
 async def demo(args: Namespace) -> int:
     directory = _fresh_directory(args.data_dir)
     print(f"ottla {__version__}: {KERNELS} kernels, {LOOP_NAME}")
-    async with ChildBroker(directory / "data", directory / "broker.log") as broker:
+    # Nobody else is about to join the group.
+    config = {"group.initial.rebalance.delay.ms": "0"}
+    async with ChildBroker(directory / "data", directory / "broker.log", config) as broker:
         print(f"broker ready on {broker.address[0]}:{broker.address[1]} after {broker.start_seconds:.2f} s")
         results = await _load(broker, args)
         results.notice(broker)
@@ -114,6 +120,9 @@ class _Results:
     ledger: Ledger
     producers: int
     partitions: int
+    shares: Sequence[int] = ()
+    """How many partitions each consumer has."""
+    lag: int = 0
     full_records: int = 0
     produce_seconds: float = 0.0
     consume_seconds: float = 0.0
@@ -131,38 +140,66 @@ class _Results:
 async def _load(broker: ChildBroker, args: Namespace) -> _Results:
     ledger = Ledger(args.record_size)
     results = _Results(ledger, args.producers, args.partitions)
-    async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(WireClient([broker.address], api_timeout_ms=API_TIMEOUT_MS))
-        await _create_topic(admin, args.partitions)
-        producers = [
-            await stack.enter_async_context(_producer(broker, number, args.partitions, ledger))
-            for number in range(args.producers)
-        ]
-        consumer = asyncio.create_task(consume(admin, TOPIC, ledger))
-        stack.push_async_callback(_cancel, consumer)
-        print(
-            f"{plural(len(producers), 'producer')} and a consumer, {plural(args.partitions, 'partition')}, "
-            f"records of {args.record_size:,} bytes"
-        )
-        await _full_speed_phase(producers, consumer, results, args.seconds)
-        await _steady_phase(producers[0], consumer, results, args.seconds / 2)
+    servers = f"{broker.address[0]}:{broker.address[1]}"
+    async with AsyncAdmin(bootstrap_servers=servers, client_id="demo-admin") as admin:
+        topic = NewTopic(TOPIC, args.partitions, 1, {"segment.bytes": SEGMENT_BYTES})
+        await admin.create_topics(topic)
+        async with AsyncExitStack() as stack:
+            members = [
+                Member(await stack.enter_async_context(_consumer(servers, number)), ledger)
+                for number in range(args.consumers)
+            ]
+            reading = asyncio.create_task(_read(members))
+            stack.push_async_callback(_cancel, reading)
+            await _settle(members, reading, args.partitions)
+            results.shares = [member.partitions for member in members]
+            producers = [
+                await stack.enter_async_context(_producer(servers, number, args.partitions, ledger))
+                for number in range(args.producers)
+            ]
+            print(
+                f"{plural(len(producers), 'producer')}, a group of {plural(len(members), 'consumer')}, "
+                f"{plural(args.partitions, 'partition')}, records of {args.record_size:,} bytes"
+            )
+            await _full_speed_phase(producers, reading, results, args.seconds)
+            await _steady_phase(producers[0], reading, results, args.seconds / 2)
+        results.lag = await _lag(admin, ledger.produced)
     return results
 
 
-async def _create_topic(admin: WireClient, partitions: int) -> None:
-    configs = {"segment.bytes": str(SEGMENT_BYTES)}
-    for error in (await admin.create_topics([NewTopic(TOPIC, partitions, 1, configs)])).values():
-        if error is not None:
-            raise error
-    await admin.topic(TOPIC)
+def _consumer(servers: str, number: int) -> AsyncConsumer:
+    name = f"demo-consumer-{number}"
+    return AsyncConsumer(bootstrap_servers=servers, client_id=name, group_id=GROUP, auto_offset_reset="earliest")
+
+
+async def _read(members: Sequence[Member]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for member in members:
+            group.create_task(member.run(TOPIC))
+
+
+async def _settle(members: Sequence[Member], reading: asyncio.Task[None], partitions: int) -> None:
+    """Wait until the group has shared the partitions: from then on none changes hands."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    fewest = 1 if partitions >= len(members) else 0
+    while sum(member.partitions for member in members) != partitions or any(
+        member.partitions < fewest for member in members
+    ):
+        if reading.done():
+            reading.result()
+        if time.monotonic() > deadline:
+            raise OttlaError(f"the consumers did not share the partitions within {SETTLE_SECONDS:g} s")
+        await asyncio.sleep(0.005)
+
+
+async def _lag(admin: AsyncAdmin, produced: int) -> int:
+    committed = await admin.list_group_offsets(GROUP)
+    return produced - sum(offset.offset for offset in committed.values())
 
 
 @asynccontextmanager
-async def _producer(
-    broker: ChildBroker, number: int, partitions: int, ledger: Ledger
-) -> AsyncIterator[NumberedProducer]:
+async def _producer(servers: str, number: int, partitions: int, ledger: Ledger) -> AsyncIterator[NumberedProducer]:
     name = f"demo-producer-{number}"
-    servers = [f"{host}:{port}" for host, port in [broker.address]]
     async with AsyncProducer(
         bootstrap_servers=servers, client_id=name, batch_size=BATCH_BYTES, buffer_memory=BUFFER_BYTES, linger_ms=0
     ) as producer:
@@ -175,21 +212,21 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _full_speed_phase(
-    producers: Sequence[NumberedProducer], consumer: asyncio.Task[None], results: _Results, seconds: float
+    producers: Sequence[NumberedProducer], reading: asyncio.Task[None], results: _Results, seconds: float
 ) -> None:
     ledger = results.ledger
     begin = time.monotonic()
     limit = MAX_BYTES // ledger.record_bytes
 
     def keep_going() -> bool:
-        return time.monotonic() - begin < seconds and ledger.produced < limit and not consumer.done()
+        return time.monotonic() - begin < seconds and ledger.produced < limit and not reading.done()
 
     ticker = asyncio.create_task(_show_progress(ledger, seconds, limit))
     streams = [asyncio.create_task(full_speed(producer, keep_going)) for producer in producers]
     try:
         await asyncio.gather(*streams)
         results.produce_seconds = time.monotonic() - begin
-        await _drain(ledger, consumer)
+        await _drain(ledger, reading)
     finally:
         for task in (ticker, *streams):
             await _cancel(task)
@@ -199,21 +236,21 @@ async def _full_speed_phase(
 
 
 async def _steady_phase(
-    producer: NumberedProducer, consumer: asyncio.Task[None], results: _Results, seconds: float
+    producer: NumberedProducer, reading: asyncio.Task[None], results: _Results, seconds: float
 ) -> None:
     print(f"now {STEADY_RECORDS:,} records a second for {seconds:g} s, for the latency", flush=True)
     latencies = results.ledger.latencies = []
     await steady(producer, STEADY_RECORDS, seconds)
-    await _drain(results.ledger, consumer)
+    await _drain(results.ledger, reading)
     results.latencies_ns = sorted(latencies)
 
 
-async def _drain(ledger: Ledger, consumer: asyncio.Task[None]) -> None:
-    """Let the consumer read what was produced; if it cannot, its error is what went wrong."""
+async def _drain(ledger: Ledger, reading: asyncio.Task[None]) -> None:
+    """Let the consumers read what was produced; if one cannot, its error is what went wrong."""
     deadline = time.monotonic() + DRAIN_SECONDS
     while ledger.lag > 0 and time.monotonic() < deadline:
-        if consumer.done():
-            consumer.result()
+        if reading.done():
+            reading.result()
         await asyncio.sleep(0.005)
 
 
@@ -287,6 +324,7 @@ def _summary(results: _Results, directory: Path) -> str:
         ("records", f"{counts}: each once, and in order in its partition"),
         ("in", _rate(results.full_records, size, results.produce_seconds)),
         ("out", _rate(results.full_records, size, results.consume_seconds)),
+        ("group", f"{GROUP}: {' + '.join(map(str, results.shares))} partitions, lag {results.lag:,} when it ended"),
         ("latency", _latency(results.latencies_ns)),
         ("broker", _broker_facts(results)),
         ("files", f"{files}, {megabytes(written)}"),

@@ -1,7 +1,7 @@
-"""The load of ``ottla demo``: numbered records from several producers, and a consumer that checks every one.
+"""The load of ``ottla demo``: numbered records from several producers, and a group of consumers that check each one.
 
 A record says which producer wrote it, its number among that producer's records in its partition, and when. So
-the consumer sees at once what is lost, doubled or out of order, and how long it took.
+the consumers see at once what is lost, doubled or out of order, and how long it took.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterable
 
 from ottla.clients.consumer import AsyncConsumer
 from ottla.clients.producer import AsyncProducer
-from ottla.clients.wire import WireClient
 from ottla.consuming.values import ConsumerRecord
 from ottla.producing.values import RecordMetadata
-from ottla.types import TopicPartition
 
 CHUNK = 100
 BATCH_BYTES = 256 * 1024
@@ -108,13 +106,21 @@ async def steady(producer: NumberedProducer, per_second: int, seconds: float) ->
     await producer.flush()
 
 
-async def consume(client: WireClient, topic: str, ledger: Ledger) -> None:
-    """Read everything until cancelled."""
-    partitions: list[TopicPartition] = (await client.topic(topic)).topic_partitions
-    servers = [f"{host}:{port}" for host, port in client.cluster.bootstrap_servers]
-    async with AsyncConsumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
-        await consumer.assign(partitions)
+class Member:
+    """A consumer of the demo's group."""
+
+    def __init__(self, consumer: AsyncConsumer, ledger: Ledger) -> None:
+        self._consumer = consumer
+        self._ledger = ledger
+
+    @property
+    def partitions(self) -> int:
+        return len(self._consumer.assignment())
+
+    async def run(self, topic: str) -> None:
+        """Read what the group gives it until cancelled."""
+        await self._consumer.subscribe([topic])
         while True:
-            for key, records in (await consumer.poll(1.0, max_records=10_000)).by_partition().items():
-                ledger.received(key.partition, records, time.time_ns())
+            for key, records in (await self._consumer.poll(1.0, max_records=10_000)).by_partition().items():
+                self._ledger.received(key.partition, records, time.time_ns())
             await asyncio.sleep(0)

@@ -190,6 +190,7 @@ def test_the_demo_checks_every_record_and_sums_up(start: Start, tmp_path: Path) 
     produced, consumed = re.search(r"([\d,]+) produced, ([\d,]+) consumed: each once", text).groups()  # type: ignore[union-attr]
     assert produced == consumed
     assert "MB/s" in text
+    assert re.search(r"demo-readers: 1 \+ 1 partitions, lag 0 when it ended", text)
     assert re.search(r"p50 [\d.]+ ms, p99 [\d.]+ ms", text)
     assert str(tmp_path) in text
     assert list((tmp_path / "data").glob("demo-*/*.log"))
