@@ -1,25 +1,73 @@
 """Sharing partitions as evenly as possible, then with the fewest moves: what sticky, cooperative-sticky and uniform do.
 
-Ownership is flat: for each topic a list that says, partition by partition, which member has it, as the member's
-position in the sorted list of members. ``balance`` picks the way: members with equal topics need one pass, others the
-search of ``uneven.py``. Both are deterministic and do not depend on the order in which members and topics are given.
+Ownership is flat: all partitions stand in one line, topic by topic in the order of their names, and a list says who has
+each of them, as the member's position in the sorted list of members. A million partitions are common enough that
+everything here goes through that list as a whole and makes an object for a partition only where it must.
+`balance` picks the way: members with equal topics need one pass, others the search of ``uneven.py``. Both are
+deterministic and do not depend on the order in which members and topics are given.
 """
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from heapq import heapify, heapreplace
-from typing import TypeAlias
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Protocol
 
 from ottla.assignors.base import Partitions, java_order
 from ottla.assignors.uneven import balance_unequal
 
-Owners: TypeAlias = dict[str, list[int]]
-"""By topic, the position of each partition's owner among the sorted members, or one of the two below."""
-
 NOBODY = -1
 CONTESTED = -2
+
+
+class Line:
+    """The partitions of all topics that somebody subscribes to, one behind the other."""
+
+    def __init__(self, partitions_per_topic: Mapping[str, int], topics: Collection[str]) -> None:
+        self.topics = sorted(topics)
+        self.counts = [partitions_per_topic[topic] for topic in self.topics]
+        self.starts = []
+        self.size = 0
+        for count in self.counts:
+            self.starts.append(self.size)
+            self.size += count
+        #: By topic, where its partitions begin and how many there are.
+        self.places = dict(zip(self.topics, zip(self.starts, self.counts, strict=True), strict=True))
+        #: The same by the bytes of the topic's name.
+        self.places_by_bytes = {topic.encode("utf-8", "surrogatepass"): place for topic, place in self.places.items()}
+
+    def cut(self, owners: Sequence[int]) -> Iterator[tuple[str, Sequence[int]]]:
+        """The owners of each topic's partitions."""
+        for topic, start, count in zip(self.topics, self.starts, self.counts, strict=True):
+            yield topic, owners[start : start + count]
+
+
+class Claim(Protocol):
+    """What a member says that it has, and since when."""
+
+    def __call__(self, line: Line) -> tuple[int, Sequence[int]]:
+        """Return the generation, and where in the line the partitions are; those that do not exist are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A claim as a mapping: the owned partitions of a subscription."""
+
+    generation: int
+    partitions: Partitions
+
+    def __call__(self, line: Line) -> tuple[int, Sequence[int]]:
+        found: list[int] = []
+        places = line.places
+        for topic, numbers in self.partitions.items():
+            if topic in places:
+                start, count = places[topic]
+                found += [start + number for number in numbers if 0 <= number < count]
+        return self.generation, found
 
 
 def sorted_members(members: Collection[str]) -> list[str]:
@@ -28,47 +76,49 @@ def sorted_members(members: Collection[str]) -> list[str]:
     return sorted(members) if is_plain else sorted(members, key=java_order)
 
 
-def settle_claims(partitions_per_topic: Mapping[str, int], claims: Sequence[tuple[int, Partitions]]) -> Owners:
-    """Return who owns what, from each member's last generation and the partitions that it claims.
-
-    Of two claims the one of the newer generation counts; two of the same generation make the partition contested.
-    """
-    owners = {topic: [NOBODY] * count for topic, count in partitions_per_topic.items()}
-    generations = {topic: [NOBODY] * count for topic, count in partitions_per_topic.items()}
-    for member, (generation, partitions) in enumerate(claims):
-        for topic, numbers in partitions.items():
-            if topic in owners:
-                _claim(owners[topic], generations[topic], member, generation, numbers)
-    return owners
-
-
-def _claim(owners: list[int], generations: list[int], member: int, generation: int, numbers: Collection[int]) -> None:
-    for number in numbers:
-        if not 0 <= number < len(owners) or owners[number] == member:
-            continue
-        if owners[number] == NOBODY or generation > generations[number]:
-            owners[number], generations[number] = member, generation
-        elif generation == generations[number]:
-            owners[number] = CONTESTED
-
-
 def balance(
-    partitions_per_topic: Mapping[str, int], topics_of: Sequence[Collection[str]], owners: Owners
+    partitions_per_topic: Mapping[str, int],
+    topics_of: Sequence[Collection[str]],
+    claims: Sequence[Claim],
+    *,
+    keep_moved_back: bool = False,
 ) -> list[dict[str, list[int]]]:
-    """Return the partitions of each member, in the order that ``topics_of`` and ``owners`` have."""
+    """Return the partitions of each member, in the order of `topics_of` and `claims`.
+
+    With `keep_moved_back` nobody gets what another member has, or several say that they have.
+    """
     if not topics_of:
         return []
     subscribed = _existing(partitions_per_topic, topics_of)
-    topics = sorted(topic for topic in frozenset().union(*set(subscribed)) if partitions_per_topic[topic])
-    counts = [partitions_per_topic[topic] for topic in topics]
-    flat = [owners.get(topic) or [NOBODY] * count for topic, count in zip(topics, counts, strict=True)]
-    if all(each == subscribed[0] for each in subscribed):
-        given = _balance_equal(len(topics_of), flat)
+    wanted = frozenset().union(*set(subscribed))
+    line = Line(partitions_per_topic, [topic for topic in wanted if partitions_per_topic[topic]])
+    owners = settle(line, [claim(line) for claim in claims])
+    before = owners[:] if keep_moved_back else None
+    if all(each is subscribed[0] or each == subscribed[0] for each in subscribed):
+        _balance_equal(owners, len(topics_of))
     else:
-        number = {topic: position for position, topic in enumerate(topics)}
-        wanted = [sorted(number[topic] for topic in each if topic in number) for each in subscribed]
-        given = balance_unequal(wanted, flat)
-    return [{topics[topic]: sorted(numbers) for topic, numbers in each.items()} for each in given]
+        owners = _balance_unequal(line, subscribed, owners)
+    if before is not None:
+        owners = [now if had in (NOBODY, now) else NOBODY for had, now in zip(before, owners, strict=True)]
+    return _shares(line, owners, len(topics_of))
+
+
+def settle(line: Line, claims: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
+    """Return who has what, from the generation of each member and the places that it claims.
+
+    Of two claims the one of the newer generation counts; two of the same generation make the partition contested.
+    """
+    owners = [NOBODY] * line.size
+    # The newest first: whoever comes later can only contest what has the same generation.
+    for member in sorted(range(len(claims)), key=lambda member: -claims[member][0]):
+        generation, places = claims[member]
+        for place in places:
+            owner = owners[place]
+            if owner == NOBODY:
+                owners[place] = member
+            elif owner not in (member, CONTESTED) and claims[owner][0] == generation:
+                owners[place] = CONTESTED
+    return owners
 
 
 def _existing(partitions_per_topic: Mapping[str, int], topics_of: Sequence[Collection[str]]) -> list[frozenset[str]]:
@@ -80,38 +130,103 @@ def _existing(partitions_per_topic: Mapping[str, int], topics_of: Sequence[Colle
     return [known[id(topics)] for topics in topics_of]
 
 
-def _balance_equal(members: int, owners: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+def _balance_equal(owners: list[int], members: int) -> None:
     """Each member keeps what fits into its quota; the rest goes one by one to the member with the fewest."""
-    given: list[dict[int, list[int]]] = [{} for _ in range(members)]
-    room = _quotas(members, owners)
-    loads = [0] * members
-    free: list[tuple[int, int]] = []
-    for topic, owned_by in enumerate(owners):
-        for number, owner in enumerate(owned_by):
-            if owner >= 0 and loads[owner] < room[owner]:
-                loads[owner] += 1
-                given[owner].setdefault(topic, []).append(number)
-            else:
-                free.append((topic, number))
-    # Load and position in one number: the smallest is the member with the fewest, then the first by name.
-    heap = [load * members + member for member, load in enumerate(loads)]
-    heapify(heap)
-    for topic, number in free:
-        least = heap[0]
-        given[least % members].setdefault(topic, []).append(number)
-        heapreplace(heap, least + members)
-    return given
+    quotas, loads = _quotas(owners, members)
+    over = {member for member in range(members) if loads[member] > quotas[member]}
+    if over:
+        _take_back(owners, over, quotas)
+    kept = [min(load, quota) for load, quota in zip(loads, quotas, strict=True)]
+    free = [place for place, owner in enumerate(owners) if owner < 0]
+    for place, taker in zip(free, _takers(kept), strict=False):
+        owners[place] = taker
 
 
-def _quotas(members: int, owners: Sequence[Sequence[int]]) -> list[int]:
-    """Return how many partitions each member may keep: one more than the even share for some that have it."""
-    each, more = divmod(sum(map(len, owners)), members)
-    owned: Counter[int] = Counter()
-    for owned_by in owners:
-        owned.update(owned_by)
+def _quotas(owners: Sequence[int], members: int) -> tuple[list[int], list[int]]:
+    """Return how many partitions each member may keep, one more than the even share for some that have it, and how many
+    each one has."""
+    each, more = divmod(len(owners), members)
+    owned = Counter(owners)
+    loads = [owned[member] for member in range(members)]
     quotas = [each] * members
-    for member in range(members):
-        if more and owned[member] > each:
+    for member, load in enumerate(loads):
+        if more and load > each:
             quotas[member] += 1
             more -= 1
-    return quotas
+    return quotas, loads
+
+
+def _take_back(owners: list[int], over: Collection[int], quotas: Sequence[int]) -> None:
+    """Take the last ones from those who have too many."""
+    room = {member: quotas[member] for member in over}
+    for place, owner in enumerate(owners):
+        if owner in room:
+            if room[owner]:
+                room[owner] -= 1
+            else:
+                owners[place] = NOBODY
+
+
+def _takers(loads: Sequence[int]) -> Iterator[int]:
+    """Whose turn it is, without end: always the member with the fewest, then the first."""
+    by_load: dict[int, list[int]] = {}
+    for member, load in enumerate(loads):
+        by_load.setdefault(load, []).append(member)
+    turn: list[int] = []
+    level = min(by_load)
+    while by_load:
+        turn = sorted(turn + by_load.pop(level, []))
+        yield from turn
+        level += 1
+    yield from chain.from_iterable(repeat(turn))
+
+
+def _balance_unequal(line: Line, subscribed: Sequence[frozenset[str]], owners: Sequence[int]) -> list[int]:
+    number = {topic: position for position, topic in enumerate(line.topics)}
+    wanted = [sorted(number[topic] for topic in each if topic in number) for each in subscribed]
+    given = balance_unequal(wanted, [owned_by for _, owned_by in line.cut(owners)])
+    after = [NOBODY] * line.size
+    for member, share in enumerate(given):
+        for topic, numbers in share.items():
+            start = line.starts[topic]
+            for each in numbers:
+                after[start + each] = member
+    return after
+
+
+def _shares(line: Line, owners: Sequence[int], members: int) -> list[dict[str, list[int]]]:
+    """Return the partitions of each member by topic, one member after the other: memory likes that better."""
+    with _no_collection():
+        places: list[list[int]] = [[] for _ in range(members + 1)]
+        for place, owner in enumerate(owners):
+            places[owner].append(place)  # those of nobody are in the last list
+        return [_share(line, mine) for mine in places[:members]]
+
+
+def _share(line: Line, places: Sequence[int]) -> dict[str, list[int]]:
+    share: dict[str, list[int]] = {}
+    topics, starts, counts = line.topics, line.starts, line.counts
+    at, start, end = -1, 0, 0
+    numbers: list[int] = []
+    for place in places:
+        if place < end:
+            numbers.append(place - start)
+            continue
+        while place >= end:
+            at += 1
+            end += counts[at]
+        start = starts[at]
+        share[topics[at]] = numbers = [place - start]
+    return share
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """While very many lists are made, looking for cycles among them again and again takes longer than making them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

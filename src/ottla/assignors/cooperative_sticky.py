@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Mapping
 
-from ottla.assignors.balance import NOBODY, Owners, balance, settle_claims, sorted_members
+from ottla.assignors.balance import Owned, balance, sorted_members
 from ottla.assignors.base import NO_GENERATION, Assignment, Assignor, Subscription
 
 _GENERATION = struct.Struct(">i")
@@ -36,12 +36,9 @@ class CooperativeStickyAssignor(Assignor):
     ) -> Mapping[str, Assignment]:
         members = sorted_members(subscriptions)
         told = [subscriptions[member_id] for member_id in members]
-        owners = settle_claims(partitions_per_topic, [(generation_of(each), each.owned_partitions) for each in told])
-        shares = balance(partitions_per_topic, [each.topics for each in told], owners)
-        return {
-            member_id: Assignment(_without_transfers(shares[member], member, owners))
-            for member, member_id in enumerate(members)
-        }
+        claims = [Owned(generation_of(each), each.owned_partitions) for each in told]
+        shares = balance(partitions_per_topic, [each.topics for each in told], claims, keep_moved_back=True)
+        return {member_id: Assignment(partitions) for member_id, partitions in zip(members, shares, strict=True)}
 
 
 def generation_of(subscription: Subscription) -> int:
@@ -50,13 +47,3 @@ def generation_of(subscription: Subscription) -> int:
         return subscription.generation
     data = subscription.user_data
     return _GENERATION.unpack_from(data)[0] if data is not None and len(data) >= 4 else NO_GENERATION
-
-
-def _without_transfers(share: dict[str, list[int]], member: int, owners: Owners) -> dict[str, list[int]]:
-    """Leave out what another member has, or several say that they have."""
-    allowed: dict[str, list[int]] = {}
-    for topic, numbers in share.items():
-        owned_by = owners[topic]
-        if free := [number for number in numbers if owned_by[number] in (NOBODY, member)]:
-            allowed[topic] = free
-    return allowed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.assignors.balance import balance, settle_claims, sorted_members
+from ottla.assignors.balance import Owned, balance, sorted_members
 from ottla.assignors.base import Assignment, Assignor, Subscription
 
 
@@ -21,7 +21,7 @@ class UniformAssignor(Assignor):
         self, partitions_per_topic: Mapping[str, int], subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
         members = sorted_members(subscriptions)
-        claims = [(0, subscriptions[member_id].owned_partitions) for member_id in members]
+        claims = [Owned(0, subscriptions[member_id].owned_partitions) for member_id in members]
         topics = [subscriptions[member_id].topics for member_id in members]
-        shares = balance(partitions_per_topic, topics, settle_claims(partitions_per_topic, claims))
+        shares = balance(partitions_per_topic, topics, claims)
         return {member_id: Assignment(partitions) for member_id, partitions in zip(members, shares, strict=True)}
