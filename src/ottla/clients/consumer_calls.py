@@ -196,10 +196,10 @@ class Calls:
             raise IllegalUse("there is nothing to read: call subscribe() or assign() before poll()")
         engine = self.engine
         engine.start()
-        if engine.group is not None:
-            engine.group.polled(now=monotonic_ms())
-        engine.tick()
         while True:
+            if engine.group is not None:
+                engine.group.polled(now=monotonic_ms())
+            engine.tick()
             self._raise_wakeup()
             chore = self._attend()
             if chore is not None:

@@ -1,8 +1,8 @@
 """A member by the consumer protocol (KIP-848): the broker assigns, one heartbeat says and brings everything.
 
-    UNSUBSCRIBED ─> JOINING (epoch 0) ─> STABLE (epoch n) ─── target ≠ owned: revoke, assign, acknowledge
-                        ^                    │
-                        └── FENCED, STUCK <──┘   what was owned is lost first
+    UNSUBSCRIBED ─(poll)─> JOINING (epoch 0) ─> STABLE (epoch n) ─── target ≠ owned: revoke, assign, acknowledge
+                              ^                    │
+                              └── FENCED, STUCK <──┘   what was owned is lost first
 
 The member makes its id itself. A heartbeat tells only what changed since the last one that was answered, and everything
 again after one that was not. What the member has to give up stays owned, and is heartbeated so, until the user's
@@ -75,6 +75,8 @@ class ConsumerMember:
         self.fatal: KafkaError | None = None
         self._topics: frozenset[str] = frozenset()
         self._pattern: str | None = None
+        self._subscribed = False
+        """The group is joined by the first poll after it."""
         self._incarnation = 0
         self._asking = False
         self._next_at: Millis = 0
@@ -105,8 +107,7 @@ class ConsumerMember:
 
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
         self._topics, self._pattern = frozenset(topics), pattern
-        if self.state is State.UNSUBSCRIBED:
-            self.state = State.JOINING
+        self._subscribed = True
         self._next_at = 0
 
     def rejoin(self, reason: str) -> None:
@@ -115,6 +116,8 @@ class ConsumerMember:
 
     def polled(self, *, now: Millis) -> None:
         self._watch.polled(now=now)
+        if self.state is State.UNSUBSCRIBED and self._subscribed:
+            self.state = State.JOINING
         if self.state is State.STUCK and not self.owned:
             self._join_again()
 
@@ -291,6 +294,7 @@ class ConsumerMember:
         self._forget()
         self.state = State.UNSUBSCRIBED
         self.owned = frozenset()
+        self._subscribed = False
         self._topics, self._pattern = frozenset(), None
         return self._leaving() if joined else None
 

@@ -239,6 +239,8 @@ def test_answers_of_an_earlier_life_mean_nothing() -> None:
     request = scene.one()
     scene.member.leave("unsubscribed")
     scene.member.subscribe(["t"])
+    scene.silent()
+    scene.member.polled(now=0)
     scene.answer(request, 9, {T_ID: [0]})
     assert scene.member.due() is None
     assert scene.one().message["member_epoch"] == 0
