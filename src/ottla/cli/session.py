@@ -14,7 +14,6 @@ from ottla.cli.options import client_config, did_you_mean
 from ottla.clients.admin import AsyncAdmin
 from ottla.clients.cluster import Cluster
 from ottla.clients.metadata import TopicInfo
-from ottla.clients.wire import WireClient
 from ottla.errors import UnknownTopicOrPartition
 from ottla.runtime.loops import new_event_loop
 
@@ -67,16 +66,6 @@ def run_with_admin(args: Namespace, command: Callable[[AsyncAdmin, Namespace], A
     async def session() -> int:
         async with AsyncAdmin(client_config(args)) as admin:
             return await command(admin, args)
-
-    return run(session())
-
-
-def run_with_client(args: Namespace, command: Callable[[WireClient, Namespace], Awaitable[int]]) -> int:
-    """Run a command against the cluster of ``--bootstrap-server``."""
-
-    async def session() -> int:
-        async with WireClient(args.bootstrap_server, client_id="ottla-cli") as client:
-            return await command(client, args)
 
     return run(session())
 

@@ -1,8 +1,8 @@
-"""The requests that go to the leaders of partitions: Produce, ListOffsets, DeleteRecords, one function each.
+"""The requests that go to the leaders of partitions: ListOffsets, DeleteRecords, one function each.
 
 A function here builds one request for one connection and reads its response, partition by partition: a
-result or the error. `Cluster.by_leader` calls it, and decides about retries. Fetch has its own module, as
-it never ends.
+result or the error. `Cluster.by_leader` calls it, and decides about retries. Produce and Fetch belong to the producer
+and the consumer.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
-from uuid import UUID
 
 from ottla.clients.cluster import Cluster
 from ottla.errors import KafkaError, error_class
 from ottla.net.client import Connection
 from ottla.protocol.apis import ApiKey
-from ottla.protocol.codec import Message, Struct
+from ottla.protocol.codec import Struct
 from ottla.types import Millis, TopicPartition
 
 T = TypeVar("T")
@@ -27,18 +26,8 @@ LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ISOLATION_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
-ALL_REPLICAS = -1
 LAST_PRODUCE_BY_NAME = 12
 LAST_FETCH_BY_NAME = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a batch lies now; `base_offset` is -1 with acks=0, where nobody says."""
-
-    base_offset: int
-    log_append_time: Millis
-    log_start_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,63 +62,6 @@ def newest_version(cluster: Cluster, topics: Iterable[str], last_by_name: int) -
     """Newer versions name topics by their ids only, which a cluster from before Kafka 2.8 does not have."""
     infos = (cluster.metadata.topics.get(topic) for topic in topics)
     return None if all(info is not None and info.topic_id is not None for info in infos) else last_by_name
-
-
-def topic_names(cluster: Cluster, topics: Iterable[str]) -> dict[UUID | str | None, str]:
-    """From what a response calls a topic, name or id, to its name."""
-    infos = [cluster.metadata.topics[topic] for topic in topics]
-    return {**{info.name: info.name for info in infos}, **{info.topic_id: info.name for info in infos}}
-
-
-async def produce(
-    cluster: Cluster,
-    connection: Connection,
-    batches: Mapping[TopicPartition, bytes],
-    *,
-    acks: int,
-    timeout_ms: Millis,
-) -> Outcomes[Appended]:
-    """Send one batch to each partition. acks: 0 waits for nobody, 1 for the leader, -1 for all in-sync."""
-    topics = by_topic(batches)
-    at_most = newest_version(cluster, topics, LAST_PRODUCE_BY_NAME)
-    message = _produce_message(cluster, topics, batches, acks, timeout_ms)
-    if acks == 0:
-        await connection.send(ApiKey.PRODUCE, message, at_most=at_most)
-        return dict.fromkeys(batches, Appended(-1, -1, -1))
-    # The broker may use its whole timeout to wait for the replicas.
-    patience = connection.request_timeout_ms + timeout_ms
-    response = await connection.request(ApiKey.PRODUCE, message, at_most=at_most, timeout_ms=patience)
-    names = topic_names(cluster, topics)
-    return {
-        TopicPartition(names[topic.topic_id or topic.name], answer.index): _read_appended(answer)
-        for topic in response.responses
-        for answer in topic.partition_responses
-    }
-
-
-def _produce_message(
-    cluster: Cluster,
-    topics: Mapping[str, list[TopicPartition]],
-    batches: Mapping[TopicPartition, bytes],
-    acks: int,
-    timeout_ms: Millis,
-) -> Message:
-    topic_data = [
-        {
-            "name": topic,
-            "topic_id": cluster.metadata.topics[topic].topic_id,
-            "partition_data": [{"index": key.partition, "records": batches[key]} for key in keys],
-        }
-        for topic, keys in topics.items()
-    ]
-    return {"transactional_id": None, "acks": acks, "timeout": timeout_ms, "topic_data": topic_data}
-
-
-def _read_appended(answer: Struct) -> Appended | KafkaError:
-    if answer.error_code:
-        details = "; ".join(error.batch_index_error_message or "" for error in answer.record_errors or ())
-        return read_error(answer.error_code, details or answer.error_message)
-    return Appended(answer.base_offset, answer.log_append_time, answer.log_start_offset)
 
 
 async def list_offsets(
