@@ -103,6 +103,11 @@ class ProducerCore:
         if self.closing:
             raise IllegalUse("this producer is closed: make a new one")
 
+    def _check_not_ended(self) -> None:
+        """Under the lock: what is appended after the end would wait for ever."""
+        if self.closed:
+            raise IllegalUse("this producer was closed by another thread meanwhile")
+
     @property
     def on_loop(self) -> bool:
         """Whether the caller is on the loop's own thread, where a wait would be for itself."""
@@ -130,6 +135,7 @@ class ProducerCore:
         """Append a record to a partition, None being the sticky one. A ticket means that memory is out: the owner is
         woken once it is granted, and calls again with it."""
         with self.lock:
+            self._check_not_ended()
             sticks, before = partition is None, lanes.sticky
             chosen = self._sticky_partition(lanes, key, value) if partition is None else partition
             moved_on = sticks and chosen != before
@@ -175,6 +181,7 @@ class ProducerCore:
     ) -> Appended | Ticket:
         """Append a batch of encoded records: see `Accumulator.append_batch`."""
         with self.lock:
+            self._check_not_ended()
             outcome = self.accumulator.append_batch(
                 topic_partition, payload, count, base_timestamp, max_timestamp, now=now_ms(), ticket=ticket
             )
@@ -205,7 +212,7 @@ class ProducerCore:
 
     def wake(self) -> None:
         """Let the loop look what there is to do; from any thread."""
-        if self._woken or self._loop is None:
+        if self._woken or self._loop is None or self.closed:
             return
         self._woken = True
         if self.on_loop:
@@ -390,8 +397,8 @@ class ProducerCore:
             await self._end(error)
 
     async def _end(self, error: Exception) -> None:
-        self.closed = True
         with self.lock:
+            self.closed = True
             left = self.sender.abandon(error)
             self.accumulator.take_granted()
             waiting = [*self._owners]

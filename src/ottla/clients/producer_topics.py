@@ -68,7 +68,7 @@ class Topics:
             async with asyncio.timeout(max(timeout, 0)):
                 await asyncio.shield(task)
         except TimeoutError:
-            raise MetadataTimeout(self._why_unknown(topic, timeout)) from None
+            raise MetadataTimeout(self._why_unknown(topic)) from None
         if self._aging is None:
             self._aging = asyncio.create_task(self._keep_fresh())
 
@@ -98,8 +98,8 @@ class Topics:
 
     _problem: Exception | None = None
 
-    def _why_unknown(self, topic: str, timeout: float) -> str:
-        since = f"nothing was learned of topic {topic!r} within {max(timeout, 0):g} s (max.block.ms)"
+    def _why_unknown(self, topic: str) -> str:
+        since = f"nothing was learned of topic {topic!r} within {self._config.max_block_ms / 1000:g} s (max.block.ms)"
         if isinstance(self._problem, UnknownTopicOrPartition):
             return f"{since}: it does not exist, and no broker creates it. `ottla topics create {topic}` does"
         return f"{since}: {self._problem}" if self._problem is not None else since

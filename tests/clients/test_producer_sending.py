@@ -1,0 +1,444 @@
+"""The producer over real sockets: futures, callbacks, interceptors, plugins, limits, and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import ottla
+from ottla.clients.blocking import IllegalUse
+from ottla.clients.blocking_producer import Producer
+from ottla.clients.producer import AsyncProducer, ProducerClosed
+from ottla.clients.producer_send import ProducerInterceptor
+from ottla.clients.serializers import SerializationError
+from ottla.errors import InvalidPartitions, KafkaError, MessageTooLarge
+from ottla.producing.errors import BufferExhausted, DeliveryTimeout, MetadataTimeout
+from ottla.producing.partitioning import partition_for_key
+from ottla.producing.values import ProducerRecord, RecordMetadata
+
+from .conftest import MakeTopic
+from .producer_scenes import stored, stored_values, without_leaders
+
+
+@pytest.fixture(scope="module")
+def shared(bootstrap_servers: str) -> Iterator[Producer]:
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        yield producer
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where connections are taken and nothing is ever answered."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(16)
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+# What comes out.
+
+
+def test_a_future_tells_where_the_record_lies(shared: Producer, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    before = int(time.time() * 1000)
+    first = shared.send(topic, b"value", key=b"key").result(10)
+    assert isinstance(first, RecordMetadata)
+    assert (first.topic, first.partition, first.offset) == (topic, partition_for_key(b"key", 3), 0)
+    assert (first.serialized_key_size, first.serialized_value_size) == (3, 5)
+    assert before <= first.timestamp <= int(time.time() * 1000)
+    second = shared.send(topic, None, partition=first.partition, timestamp=1_600_000_000_000).get(10)
+    assert (second.offset, second.timestamp) == (1, 1_600_000_000_000)
+    assert (second.serialized_key_size, second.serialized_value_size) == (-1, -1)
+
+
+def test_records_arrive_as_they_were_sent(shared: Producer, make_topic: MakeTopic, bootstrap_servers: str) -> None:
+    topic = make_topic()
+    shared.send(topic, b"value", b"key", headers=[("a", b"1"), ("a", None), ("ü", b"")], timestamp=1_600_000_000_000)
+    shared.send(topic, headers={"only": b"header"})
+    shared.send(topic, bytearray(b"buffer"), memoryview(b"view"))
+    shared.flush(10)
+    first, second, third = stored(bootstrap_servers, topic)[0]
+    assert (first.key(), first.value(), first.timestamp()[1]) == (b"key", b"value", 1_600_000_000_000)
+    assert first.headers() == [("a", b"1"), ("a", None), ("ü", b"")]
+    assert (second.key(), second.value(), second.headers()) == (None, None, [("only", b"header")])
+    assert (third.key(), third.value()) == (b"view", b"buffer")
+
+
+def test_log_append_time_is_the_brokers(shared: Producer, make_topic: MakeTopic) -> None:
+    topic = make_topic(1, **{"message.timestamp.type": "LogAppendTime"})
+    metadata = shared.send(topic, b"value", timestamp=5).result(10)
+    assert abs(metadata.timestamp - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: int | str) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=bootstrap_servers, acks=acks) as producer:
+        futures = [producer.send(topic, b"%d" % number) for number in range(300)]
+        offsets = [future.result(10).offset for future in futures]
+    assert offsets == ([-1] * 300 if acks == 0 else list(range(300)))
+    assert stored_values(bootstrap_servers, topic)[0] == [b"%d" % number for number in range(300)]
+
+
+def test_many_threads_share_a_producer(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    with Producer(bootstrap_servers=bootstrap_servers, batch_size=2_000, buffer_memory=20_000) as producer:
+
+        def write(thread: int) -> None:
+            for number in range(1_000):
+                producer.send(topic, b"%d:%d" % (thread, number), partition=thread % 2)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        producer.flush(20)
+    written = stored_values(bootstrap_servers, topic, 2)
+    for thread in range(4):
+        mine = [value for value in written[thread % 2] if value.startswith(b"%d:" % thread)]
+        assert mine == [b"%d:%d" % (thread, number) for number in range(1_000)]
+
+
+def test_asyncio(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+
+    async def main() -> None:
+        async with AsyncProducer({"bootstrap.servers": bootstrap_servers, "batch.size": 1_000}) as producer:
+            future = await producer.send(topic, b"first")
+            with pytest.raises(IllegalUse, match="await the future"):
+                future.result()
+            metadata = await future
+            assert (metadata.offset, future.done(), future.result()) == (0, True, metadata)
+            assert (await producer.send_and_wait(topic, b"second")).offset == 1
+            futures = [await producer.send(topic, b"%d" % number) for number in range(2_000)]
+            await producer.flush(20)
+            assert [each.result().offset for each in futures] == list(range(2, 2_002))
+            assert await producer.partitions_for(topic) == {0}
+            assert producer.metrics()["record-send-total"] == 2_002
+        with pytest.raises(IllegalUse, match="closed"):
+            await producer.send(topic, b"late")
+
+    asyncio.run(main())
+
+
+# Callbacks and interceptors.
+
+
+def test_callbacks_come_in_order_before_those_who_wait(shared: Producer, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    seen: list[Any] = []
+    futures = [
+        shared.send(topic, b"%d" % number, callback=lambda metadata, error: seen.append((metadata.offset, error)))
+        for number in range(200)
+    ]
+    futures[-1].result(10)
+    assert seen == [(number, None) for number in range(200)]
+    later: list[Any] = []
+    futures[3].add_callback(lambda word, metadata: later.append((word, metadata.offset)), "done")
+    futures[4].add_done_callback(lambda future: later.append(future.result().offset))
+    futures[5].add_errback(later.append)
+    assert later == [("done", 3), 4]
+
+
+def test_a_callback_that_raises_or_sends_breaks_nothing(
+    shared: Producer, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+    again: list[Any] = []
+
+    def bad(metadata: RecordMetadata | None, error: Exception | None) -> None:
+        again.append(shared.send(topic, b"from the callback"))
+        with pytest.raises(IllegalUse, match="would wait for itself"):
+            shared.flush()
+        with pytest.raises(IllegalUse, match="would wait for itself"):
+            again[0].result(1)
+        raise ValueError("bad callback")
+
+    assert shared.send(topic, b"first", callback=bad).result(10).offset == 0
+    assert again[0].result(10).offset == 1
+    assert "a callback of a sent record failed" in caplog.text
+
+
+class Watching(ProducerInterceptor):
+    def __init__(self, name: str, seen: list[Any]) -> None:
+        self.name, self.seen = name, seen
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        self.seen.append((self.name, "send", record.value))
+        return dataclasses.replace(record, value=f"{record.value}+{self.name}")
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        self.seen.append((self.name, "acknowledged", None if metadata is None else metadata.offset, type(error)))
+
+    def close(self) -> None:
+        self.seen.append((self.name, "closed"))
+
+
+class Broken(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        raise ValueError("on_send")
+
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        raise ValueError("on_acknowledgement")
+
+    def close(self) -> None:
+        raise ValueError("close")
+
+
+def test_interceptors_see_and_change_records_and_never_break_a_send(
+    bootstrap_servers: str, make_topic: MakeTopic
+) -> None:
+    topic = make_topic()
+    seen: list[Any] = []
+    with Producer(
+        bootstrap_servers=bootstrap_servers,
+        interceptor_classes=[Watching("a", seen), Broken, Watching("b", seen)],
+        value_serializer="string",
+    ) as producer:
+        producer.send(topic, "v", callback=lambda metadata, error: seen.append("callback")).result(10)
+        with pytest.raises(InvalidPartitions):
+            producer.send(topic, "w", partition=7)
+    assert seen == [
+        ("a", "send", "v"),
+        ("b", "send", "v+a"),
+        ("a", "acknowledged", 0, type(None)),
+        ("b", "acknowledged", 0, type(None)),
+        "callback",
+        ("a", "send", "w"),
+        ("b", "send", "w+a"),
+        ("a", "acknowledged", None, InvalidPartitions),
+        ("b", "acknowledged", None, InvalidPartitions),
+        ("a", "closed"),
+        ("b", "closed"),
+    ]
+    assert stored_values(bootstrap_servers, topic)[0] == [b"v+a+b"]
+
+
+# Plugins.
+
+
+def test_serializers_make_bytes(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=bootstrap_servers, key_serializer=str.encode, value_serializer="json") as producer:
+        producer.send(topic, {"b": 1, "a": None}, key="k")
+        producer.send(topic, None, key=None)
+        with pytest.raises(SerializationError, match=f"the value of a record for topic {topic}: .*not JSON serial"):
+            producer.send(topic, object())
+    first, second = stored(bootstrap_servers, topic)[0]
+    assert (first.key(), first.value()) == (b"k", b'{"a":null,"b":1}')
+    assert (second.key(), second.value()) == (None, None)
+
+
+def test_partitioners(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    with Producer(bootstrap_servers=bootstrap_servers, partitioner_class="RoundRobinPartitioner") as producer:
+        turns = [producer.send(topic, b"v", key=b"same").result(10).partition for _ in range(6)]
+    assert turns == [0, 1, 2, 0, 1, 2]
+    with Producer(
+        bootstrap_servers=bootstrap_servers, partitioner_class=lambda topic, key, value, partitions, available: key[0]
+    ) as producer:
+        assert [producer.send(topic, b"v", key=bytes([number])).result(10).partition for number in (2, 0)] == [2, 0]
+        assert producer.send(topic, b"v", key=b"\2", partition=1).result(10).partition == 1
+        with pytest.raises(InvalidPartitions, match=r"the partitioner chose wrongly: .* no partition 9"):
+            producer.send(topic, b"v", key=b"\x09")
+
+
+def test_keys_can_be_ignored_and_records_without_stick_together(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    with Producer(bootstrap_servers=bootstrap_servers, partitioner_ignore_keys=True, linger_ms=50) as producer:
+        futures = [producer.send(topic, b"v", key=b"%d" % number) for number in range(30)]
+        assert len({future.result(10).partition for future in futures}) == 1
+    with Producer(bootstrap_servers=bootstrap_servers, batch_size=500, linger_ms=50) as producer:
+        futures = [producer.send(topic, b"v" * 50) for _ in range(600)]
+        assert {future.result(10).partition for future in futures} == {0, 1, 2}
+
+
+# Flushing and closing.
+
+
+def test_flush_sends_what_lingers(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000) as producer:
+        future = producer.send(topic, b"v")
+        producer.flush(10)
+        assert future.done()
+        producer.flush(10)
+        waiting = producer.send(topic, b"w")
+    assert waiting.result().offset == 1  # leaving the block sends too
+
+
+def test_a_closed_producer_says_so(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    producer = Producer(bootstrap_servers=bootstrap_servers)
+    producer.send(topic, b"v").result(10)
+    producer.close()
+    producer.close()
+    for call in (lambda: producer.send(topic, b"v"), producer.flush, lambda: producer.partitions_for("other")):
+        with pytest.raises(IllegalUse, match="closed: make a new one"):
+            call()
+
+
+def test_close_gives_up_after_its_timeout(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    producer = Producer(bootstrap_servers=bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000)
+    future = producer.send(topic, b"v")
+    with without_leaders(producer):
+        began = time.monotonic()
+        producer.close(timeout=0.2)
+        assert time.monotonic() - began < 5
+    assert isinstance(future.exception(), ProducerClosed)
+
+
+def test_an_exception_in_the_block_waits_for_nothing(nobody: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError), Producer(bootstrap_servers=nobody) as producer:  # noqa: PT012
+        assert not producer.metrics()["record-send-total"]
+        raise ZeroDivisionError
+    assert time.monotonic() - began < 5
+
+
+def test_a_forked_child_has_to_make_its_own(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=bootstrap_servers, linger_ms=20) as producer:
+        producer.send(topic, b"v")
+        child = os.fork()
+        if child == 0:
+            try:
+                producer.send(topic, b"w")
+            except IllegalUse as error:
+                os._exit(0 if "forked" in str(error) else 1)
+            except BaseException:
+                os._exit(2)
+            os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        producer.send(topic, b"x").result(10)
+
+
+# What goes wrong.
+
+
+def test_a_topic_that_is_missing_is_named(own_broker: Any) -> None:
+    broker = own_broker(auto_create_topics_enable="false")
+    with Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=300) as producer:
+        began = time.monotonic()
+        with pytest.raises(MetadataTimeout, match=r"'missing' within 0.3 s .*does not exist.*ottla topics create"):
+            producer.send("missing", b"v")
+        assert time.monotonic() - began < 5
+        with pytest.raises(KafkaError, match="bad/name"):
+            producer.send("bad/name", b"v")
+
+
+def test_a_wrong_address_is_named() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with (
+        Producer(bootstrap_servers=address, max_block_ms=300) as producer,
+        pytest.raises(MetadataTimeout, match=f"'orders'.*nothing listens at {address}: check the address"),
+    ):
+        producer.send("orders", b"v")
+
+
+def test_a_silent_broker_holds_nobody_for_longer_than_max_block_ms(nobody: str) -> None:
+    with Producer(bootstrap_servers=nobody, max_block_ms=200) as producer:
+        began = time.monotonic()
+        with pytest.raises(MetadataTimeout, match=r"'orders' within 0\.2 s"):
+            producer.send("orders", b"v")
+        assert time.monotonic() - began < 3
+
+
+def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with pytest.raises(SerializationError, match=f"value of a record for topic {topic}: bytes are needed, not str"):
+        shared.send(topic, "text")
+    with pytest.raises(SerializationError, match=r"key of a record .*not int"):
+        shared.send(topic, b"v", key=5)
+    with pytest.raises(InvalidPartitions, match=f"topic {topic} has no partition 1: it has 0 to 0"):
+        shared.send(topic, b"v", partition=1)
+    with pytest.raises(TypeError, match="a header is a name"):
+        shared.send(topic, b"v", headers=[(b"name", b"v")])
+    with pytest.raises(ValueError, match="negative"):
+        shared.send(topic, b"v", timestamp=-7)
+    with pytest.raises(TypeError, match="topic must be a name"):
+        shared.send(None, b"v")  # type: ignore[arg-type]
+
+
+def test_records_that_are_too_large(shared: Producer, make_topic: MakeTopic, bootstrap_servers: str) -> None:
+    topic = make_topic(1, **{"max.message.bytes": "2000"})
+    with pytest.raises(MessageTooLarge, match=r"more than max\.request\.size"):
+        shared.send(topic, bytes(1_048_576))
+    future = shared.send(topic, bytes(5_000))
+    with pytest.raises(MessageTooLarge, match=f"larger than topic {topic} accepts"):
+        future.result(10)
+    # A batch of small ones is only split.
+    futures = [shared.send(topic, b"%04d" % number + bytes(96)) for number in range(60)]
+    shared.flush(10)
+    assert [each.result().offset for each in futures] == list(range(60))
+    assert [value[:4] for value in stored_values(bootstrap_servers, topic)[0]] == [b"%04d" % n for n in range(60)]
+
+
+def test_a_full_buffer_makes_send_wait_and_then_fail(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(
+        bootstrap_servers=bootstrap_servers, buffer_memory=4_000, batch_size=1_000, max_block_ms=200
+    ) as producer:
+        producer.send(topic, b"v").result(10)
+        with without_leaders(producer):
+            futures = [producer.send(topic, bytes(900)) for _ in range(4)]
+            began = time.monotonic()
+            with pytest.raises(BufferExhausted, match=rf"topic {topic} within 0.2 s \(max.block.ms\): all 4,000 bytes"):
+                producer.send(topic, bytes(900))
+            assert 0.15 < time.monotonic() - began < 5
+            assert producer.metrics()["waiting-threads"] == 0
+        assert [future.result(10).offset for future in futures] == [1, 2, 3, 4]
+        assert producer.send(topic, bytes(900)).result(10).offset == 5
+        assert producer.metrics()["buffer-available-bytes"] == 4_000
+
+
+def test_waiting_for_a_result_ends_in_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=bootstrap_servers, linger_ms=500) as producer:
+        future = producer.send(topic, b"v")
+        with pytest.raises(TimeoutError, match=r"not acknowledged within 0\.05 s; it may still be"):
+            future.result(0.05)
+        with pytest.raises(TimeoutError):
+            producer.flush(0.0)
+        assert future.result(10).offset == 0
+
+
+def test_expired_batches_fail_their_futures(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    seen: list[Any] = []
+    with Producer(
+        bootstrap_servers=bootstrap_servers, delivery_timeout_ms=300, request_timeout_ms=200, linger_ms=0
+    ) as producer:
+        producer.send(topic, b"v").result(10)
+        with without_leaders(producer):
+            future = producer.send(topic, b"v", callback=lambda metadata, error: seen.append((metadata, type(error))))
+            began = time.monotonic()
+            with pytest.raises(DeliveryTimeout, match=f"1 record.* for {topic}-0 .*delivery.timeout.ms"):
+                future.result(10)
+            assert time.monotonic() - began < 5
+            assert seen == [(None, DeliveryTimeout)]
+
+
+def test_new_partitions_are_noticed(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    with (
+        Producer(bootstrap_servers=bootstrap_servers) as producer,
+        ottla.Admin(bootstrap_servers=bootstrap_servers) as admin,
+    ):
+        producer.send(topic, b"v").result(10)
+        admin.create_partitions({topic: 3})
+        # A partition that is not known yet is asked for.
+        assert producer.send(topic, b"v", partition=2).result(10).partition == 2
+        assert producer.partitions_for(topic) == {0, 1, 2}
