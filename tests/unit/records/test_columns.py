@@ -12,7 +12,7 @@ from batch_material import hostile_records, record_lists, spoil, spoilings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.clients.partitioner import partition_for_key
+from ottla.producing.partitioning import partition_for_key
 from ottla.records import (
     Compression,
     CorruptBatch,
