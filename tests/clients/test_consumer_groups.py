@@ -171,11 +171,13 @@ def test_listeners_hear_in_order_on_the_thread_that_polls(topic: str, make: Make
     first, second = make(group, protocol), make(group, protocol)
     first.subscribe([topic], listener=log)
     poll_until([first], lambda: len(first.assignment()) == 4, "all partitions")
-    assert log.events == [("assigned", [0, 1, 2, 3])]
+    # A broker may give nothing first, while it works out who gets what.
+    assert [event for event in log.events if event[1]] == [("assigned", [0, 1, 2, 3])]
+    log.events.clear()
     second.subscribe([topic])
     with polling(second):
         poll_until([first], lambda: len(first.assignment()) == 2, "half of them")
-        revoked, assigned = log.events[1], log.events[2] if len(log.events) > 2 else ("", [])
+        revoked, assigned = log.events[0], log.events[1] if len(log.events) > 1 else ("", [])
         assert revoked[0] == "revoked"
         if protocol == "classic":
             assert revoked[1] == [0, 1, 2, 3]

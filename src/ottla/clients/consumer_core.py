@@ -81,6 +81,7 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._news: asyncio.Future[None] | None = None
+        self._adding = asyncio.Lock()
         self._refreshing = False
         self._refresh_again = False
         self._refresh_at: Millis = 0
@@ -137,6 +138,7 @@ class Engine:
             wakes.append(step.wake_at)
             if step.metadata is not None:
                 self.refresh()
+        self.buffer.settle()
         self._ask(now)
         fetches, leaderless, wake = self.fetcher.poll(self._leader, now=now)
         for fetch in fetches:
@@ -252,8 +254,9 @@ class Engine:
         else:
             self.fetches += 1
             outcome = self.fetcher.answered(fetch, response, now=monotonic_ms())
-            for completed in outcome.completed:
-                await self._add(completed)
+            async with self._adding:  # in the order of the answers, whatever is decompressed aside
+                for completed in outcome.completed:
+                    await self._add(completed)
             if outcome.stale:
                 self.refresh(later=True)
         self.tick()

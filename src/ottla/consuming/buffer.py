@@ -1,8 +1,8 @@
 """What was fetched and not handed out yet, and the handing out: from bytes to records as they are asked for.
 
 `take` and `take_raw` may run on another thread than everything else of the consumer (the user's, in the blocking
-consumer), without locks: they only pop from the queue, and write `position`, `epoch` and `waiting` of a partition,
-which nobody else writes while its token is the same.
+consumer), without locks: they only pop from the queue, and write `position`, `epoch` and `begun` of a partition, which
+nobody else writes while its token is the same. `settle` does on the loop what they may not do.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ottla.records.consumed import decode_consumed, unpacked
 from ottla.types import TopicPartition
 
 Batches = list[tuple[int, BatchHeader]]
+#: How many fetches of a partition may wait in the buffer.
+AHEAD = 2
 
 
 class RawFetch(NamedTuple):
@@ -59,6 +61,7 @@ class Completed:
     def __init__(
         self,
         state: PartitionState,
+        token: int,
         position: int,
         *,
         data: Bytes = b"",
@@ -68,7 +71,7 @@ class Completed:
         out_of_range: bool = False,
     ) -> None:
         self.state = state
-        self.token = state.token
+        self.token = token
         self.position = position
         self.data = data
         self.batches = batches or []
@@ -79,6 +82,11 @@ class Completed:
         self._decoded: list[ConsumerRecord] = []
         self._index = 0
         self._unpacked: dict[int, Bytes] = {}
+
+    @property
+    def weight(self) -> int:
+        """How much of `AHEAD` it takes: after an error nothing more is fetched until the user has heard of it."""
+        return AHEAD if self.error is not None or self.out_of_range else 1
 
     @property
     def current(self) -> bool:
@@ -149,6 +157,13 @@ class Buffer:
         """Called when a partition can be fetched again."""
         self._queue: deque[Completed] = deque()
         self._using: Completed | None = None
+        self._out_of_range: deque[Completed] = deque()
+
+    def settle(self) -> None:
+        """Reset the positions that turned out to be out of range."""
+        while self._out_of_range:
+            one = self._out_of_range.popleft()
+            self._positions.out_of_range(one.state.partition, one.token)
 
     def add(self, completed: Completed) -> None:
         self._queue.append(completed)
@@ -221,11 +236,11 @@ class Buffer:
             if state is None:
                 continue
             state.position = position
-            one = Completed(state, position, data=raw.data, batches=batches, next_offset=raw.next_offset)
+            one = Completed(state, state.token, position, data=raw.data, batches=batches, next_offset=raw.next_offset)
             if self._using is None:
                 self._using = one
             else:
-                state.waiting = True
+                state.begun -= 1
                 aside.append(one)
         self._queue.extendleft(reversed(aside))
 
@@ -261,15 +276,16 @@ class Buffer:
         return self._begin(found)
 
     def _begin(self, one: Completed) -> Completed | None:
+        one.state.begun += one.weight
+        error = one.error
         if one.out_of_range:
-            error = self._positions.out_of_range(one.state.partition, one.token)
-            self._begun()
-            if error is not None:
-                raise error
-            return self._next(raising=True)
-        one.state.waiting = False
+            error = self._positions.range_error(one.state.partition, one.position)
+            if error is None:
+                self._out_of_range.append(one)
         self._begun()
-        if one.error is not None:
-            raise one.error
+        if error is not None:
+            raise error
+        if one.out_of_range:
+            return self._next(raising=True)
         self._using = one
         return one

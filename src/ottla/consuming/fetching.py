@@ -1,9 +1,8 @@
 """What to fetch next, from whom, and what a response brings.
 
 One Fetch is under way to each broker that leads something fetchable. A partition is fetchable when its position is
-known, it is not paused, and nothing that was fetched of it waits in the buffer: as soon as the user begins to get
-what was fetched last, the next fetch is sent. So records are used and fetched at the same time, and what
-is held is bounded by two fetches a partition.
+known, it is not paused, and less than two fetches of it wait in the buffer to be handed out. So records are used and
+fetched at the same time, and what is held is bounded.
 
 A fetch of partitions that are all at their ends waits on the broker, and holds up others of the same broker that become
 fetchable meanwhile. So while something of the broker is buffered, fetches wait there for a short time only, longer each
@@ -18,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.consuming.batches import Aborted, readable
-from ottla.consuming.buffer import Buffer, Completed
+from ottla.consuming.buffer import AHEAD, Buffer, Completed
 from ottla.consuming.positions import Need, PartitionState, Positions
 from ottla.consuming.sessions import FetchSession, Wanted
 from ottla.errors import (
@@ -102,7 +101,7 @@ class Fetcher:
         for state in self._positions.states():
             if state.need is not Need.NOTHING or state.paused or state.position is None:
                 continue
-            if state.waiting:
+            if state.received - state.begun >= AHEAD:
                 if (leader := leader_of(state.partition)) is not None:
                     busy.add(leader.node)
                 continue
@@ -182,9 +181,9 @@ class Fetcher:
                 asked = fetch.asked.get(TopicPartition(name or "", answer.partition_index))
                 if asked is None or asked[0].token != asked[1]:
                     continue
-                one = self._partition(asked[0], asked[2], answer, now=now)
+                one = self._partition(*asked, answer, now=now)
                 if isinstance(one, Completed):
-                    asked[0].waiting = True
+                    asked[0].received += one.weight
                     completed.append(one)
                 stale = stale or one is True
         self._in_vain[fetch.node] = 0 if completed else self._in_vain.get(fetch.node, 0) + 1
@@ -196,10 +195,12 @@ class Fetcher:
             if state.token == token:
                 state.fetching = False
 
-    def _partition(self, state: PartitionState, offset: int, answer: Struct, *, now: Millis) -> Completed | bool:
+    def _partition(
+        self, state: PartitionState, token: int, offset: int, answer: Struct, *, now: Millis
+    ) -> Completed | bool:
         """What was fetched, or True when metadata is out of date."""
         if answer.error_code:
-            return self._refused(state, offset, error_class(answer.error_code), now=now)
+            return self._refused(state, token, offset, error_class(answer.error_code), now=now)
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
         if answer.log_start_offset >= 0:
@@ -210,10 +211,10 @@ class Fetcher:
         data = answer.records
         if not data:
             return False
-        return self._read(state, offset, data, answer.aborted_transactions)
+        return self._read(state, token, offset, data, answer.aborted_transactions)
 
     def _read(
-        self, state: PartitionState, offset: int, data: memoryview, transactions: list[Struct] | None
+        self, state: PartitionState, token: int, offset: int, data: memoryview, transactions: list[Struct] | None
     ) -> Completed | bool:
         aborted = None
         if self._limits.read_committed:
@@ -225,23 +226,25 @@ class Fetcher:
             error = CorruptMessage(
                 f"partition {state.partition} at offset {offset}: {found.problem}. Seek past it to go on without it"
             )
-            return Completed(state, offset, error=error)
+            return Completed(state, token, offset, error=error)
         next_offset = max(offset, found.next_offset)
         state.fetch_offset = next_offset
         batches = [one for one in found.batches if one[1].next_offset > offset]
-        return Completed(state, offset, data=data, batches=batches, next_offset=next_offset)
+        return Completed(state, token, offset, data=data, batches=batches, next_offset=next_offset)
 
-    def _refused(self, state: PartitionState, offset: int, error: type[KafkaError], *, now: Millis) -> Completed | bool:
+    def _refused(
+        self, state: PartitionState, token: int, offset: int, error: type[KafkaError], *, now: Millis
+    ) -> Completed | bool:
         if error is OffsetOutOfRange and state.read_from(now=now) is not None:
             state.preferred = None  # the follower may be behind: the leader knows
             return False
         if error is OffsetOutOfRange:
-            return Completed(state, offset, out_of_range=True)
+            return Completed(state, token, offset, out_of_range=True)
         if error.retriable and error is not CorruptMessage:
             state.preferred = None
             state.retry_at = now + self._limits.backoff_ms
             return True
-        return Completed(state, offset, error=error(f"partition {state.partition}: {error.default_message}"))
+        return Completed(state, token, offset, error=error(f"partition {state.partition}: {error.default_message}"))
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -18,7 +18,7 @@ from enum import Enum
 
 from ottla.consuming.errors import NoOffsetForPartition, no_offset, out_of_range, truncated
 from ottla.consuming.values import OffsetAndMetadata
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, OffsetOutOfRange
 from ottla.types import BrokerId, Millis, TopicPartition
 
 NONE = "none"
@@ -40,6 +40,7 @@ class PartitionState:
 
     __slots__ = (
         "asking",
+        "begun",
         "epoch",
         "fetch_offset",
         "fetching",
@@ -53,10 +54,10 @@ class PartitionState:
         "position",
         "preferred",
         "preferred_until",
+        "received",
         "reset",
         "retry_at",
         "token",
-        "waiting",
     )
 
     def __init__(self, partition: TopicPartition, need: Need) -> None:
@@ -71,8 +72,9 @@ class PartitionState:
         """That of the leader by which the position was last known to be good."""
         self.paused = False
         self.fetching = False
-        self.waiting = False
-        """Something fetched waits in the buffer: nothing more is fetched until it is begun."""
+        self.received = self.begun = 0
+        """Fetches that came, and those of them that were begun to be handed out: the difference waits in the buffer.
+        Two numbers, since one is written by the event loop and the other by the user's thread."""
         self.asking = False
         self.token = 0
         self.retry_at: Millis = 0
@@ -86,7 +88,8 @@ class PartitionState:
         """What is buffered, asked or under way for this partition is about the past now."""
         self.token += 1
         self.need = need
-        self.asking = self.fetching = self.waiting = False
+        self.asking = self.fetching = False
+        self.received = self.begun = 0
         self.retry_at = 0
 
     def move(self, offset: int, epoch: int | None, need: Need = Need.NOTHING) -> None:
@@ -221,16 +224,15 @@ class Positions:
         if known and state.fetch_offset == state.position:
             state.renew(Need.VALIDATE)
 
-    def out_of_range(self, partition: TopicPartition, token: int) -> KafkaError | None:
+    def range_error(self, partition: TopicPartition, offset: int) -> OffsetOutOfRange | None:
+        """What to raise when the log has no such offset; None when there is a policy for it."""
+        return out_of_range(partition, offset) if self._reset == NONE else None
+
+    def out_of_range(self, partition: TopicPartition, token: int) -> None:
+        """Start anew by the policy."""
         state = self.current(partition, token)
-        if state is None or state.position is None:
-            return None
-        offset = state.position
-        if self._reset == NONE:
-            state.fetch_offset, state.waiting = offset, False
-            return out_of_range(partition, offset)
-        self._reset_by_policy(state)
-        return None
+        if state is not None:
+            self._reset_by_policy(state)
 
     def _reset_by_policy(self, state: PartitionState) -> None:
         state.renew(Need.RESET)

@@ -84,13 +84,12 @@ def test_out_of_range_follows_the_policy() -> None:
     positions.seek(T0, 7)
     state = positions.get(T0)
     assert state is not None
-    assert positions.out_of_range(T0, state.token) is None
+    assert positions.range_error(T0, 7) is None
+    positions.out_of_range(T0, state.token)
     assert set(positions.to_ask(Need.RESET, now=0)) == {T0}
     strict = make("none")
     strict.seek(T0, 7)
-    state = strict.get(T0)
-    assert state is not None
-    error = strict.out_of_range(T0, state.token)
+    error = strict.range_error(T0, 7)
     assert isinstance(error, OffsetOutOfRange)
     assert "t-0 has no offset 7" in str(error)
 
