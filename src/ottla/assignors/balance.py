@@ -92,9 +92,13 @@ def balance(
     subscribed = _existing(partitions_per_topic, topics_of)
     wanted = frozenset().union(*set(subscribed))
     line = Line(partitions_per_topic, [topic for topic in wanted if partitions_per_topic[topic]])
-    owners = settle(line, [claim(line) for claim in claims])
+    is_equal = all(each is subscribed[0] or each == subscribed[0] for each in subscribed)
+    settled = [claim(line) for claim in claims]
+    if is_equal and not any(places for _, places in settled):
+        return _first_shares(line, len(topics_of))
+    owners = settle(line, settled)
     before = owners[:] if keep_moved_back else None
-    if all(each is subscribed[0] or each == subscribed[0] for each in subscribed):
+    if is_equal:
         _balance_equal(owners, len(topics_of))
     else:
         owners = _balance_unequal(line, subscribed, owners)
@@ -192,6 +196,12 @@ def _balance_unequal(line: Line, subscribed: Sequence[frozenset[str]], owners: S
             for each in numbers:
                 after[start + each] = member
     return after
+
+
+def _first_shares(line: Line, members: int) -> list[dict[str, list[int]]]:
+    """Deal out partitions that nobody had: the same as with all other steps, in one."""
+    with _no_collection():
+        return [_share(line, range(member, line.size, members)) for member in range(members)]
 
 
 def _shares(line: Line, owners: Sequence[int], members: int) -> list[dict[str, list[int]]]:
