@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from ottla.clients.connections import Backoff, ConnectionStates, State, idle, least_loaded, next_idle_check_ms
 from ottla.config.client import Address, ClientConfig
-from ottla.errors import OttlaError
 from ottla.net.client import DEFAULT_REQUEST_TIMEOUT_MS, OS_BUFFER, Connection, Disconnected
 from ottla.net.security import Security
 from ottla.types import Millis
@@ -124,7 +123,7 @@ class ConnectionPool:
         except asyncio.CancelledError:
             self.states.closed(address)
             raise
-        except OttlaError:
+        except Exception:
             self.states.lost(address, now=_now(), chance=_chance(), connecting=True)
             raise
         self.states.ready(address)

@@ -14,7 +14,7 @@ from typing import Protocol
 SHARED_BYTES = 64 * 1024
 LARGE_BYTES = SHARED_BYTES // 2
 KEPT_BUFFERS = 4
-KEPT_BYTES = 64 * 1024 * 1024
+KEPT_BYTES = 32 * 1024 * 1024
 
 Frame = bytes | memoryview
 
@@ -64,7 +64,9 @@ class FrameMemory:
         for index in range(len(kept)):
             if size <= len(kept[index]) <= 4 * size + SHARED_BYTES and _references(kept, index) == _ALONE:
                 return memoryview(kept[index])[:size]
-        buffer = bytearray(max(SHARED_BYTES, 1 << (size - 1).bit_length()))
+        # A little more than is needed, so that the next one, of about that size, fits too.
+        step = max(SHARED_BYTES, 1 << max(size.bit_length() - 4, 0))
+        buffer = bytearray(-(-size // step) * step)
         self._keep(buffer)
         return memoryview(buffer)[:size]
 
