@@ -172,6 +172,18 @@ def test_a_leader_moves() -> None:
     played(scene)
 
 
+def test_a_leader_that_cannot_be_reached_is_replaced() -> None:
+    async def scene(cluster: FakeCluster, producer: AsyncProducer) -> None:
+        (key,) = cluster.add_topic("t", [1])
+        cluster._servers[1].close()
+        future = await producer.send("t", b"v")
+        cluster.leaders[key] = 0
+        assert (await future).offset == 0
+        assert cluster.values(key) == [b"v"]
+
+    played(scene)
+
+
 def test_partitions_of_both_brokers_go_at_the_same_time() -> None:
     async def scene(cluster: FakeCluster, producer: AsyncProducer) -> None:
         keys = cluster.add_topic("t", [0, 1])

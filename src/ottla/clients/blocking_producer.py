@@ -11,6 +11,8 @@ thread does the rest. It is a thin face: what happens is written in producer_sen
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
 import os
 import threading
 import time
@@ -31,6 +33,8 @@ from ottla.records.buffers import Buffer
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis, TopicPartition
 
+log = logging.getLogger("ottla.producer")
+
 
 class Producer(FastSend):
     """Writes records to a Kafka cluster.
@@ -46,14 +50,14 @@ class Producer(FastSend):
         self.config = ProducerConfig.given(config, options)
         self._thread = LoopThread("producer")
         try:
-            self._core = ProducerCore(self.config, self.lanes, partial(WaitableBatch, check=self._thread.check))
+            self._core = ProducerCore(self.config, self._lanes, partial(WaitableBatch, check=self._thread.check))
             self._path = SendPath(self.config, self._core)
             self._thread.call(self._bind())
         except BaseException:
             self._thread.stop()
             raise
-        self.hash_keys = not self.config.partitioner_ignore_keys
-        self.fast = self._path.plain
+        self._hash_keys = not self.config.partitioner_ignore_keys
+        self._is_fast = self._path.plain
         self._process = os.getpid()
         _alive.add(self)
 
@@ -69,7 +73,7 @@ class Producer(FastSend):
         # After an exception nobody waits for records to be delivered.
         self.close(timeout=None if kind is None else 0)
 
-    def send_slowly(
+    def _send_slowly(
         self,
         topic: str,
         value: Any,
@@ -167,7 +171,7 @@ class Producer(FastSend):
 
     def close(self, timeout: float | None = None) -> None:
         """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
-        self.fast = False
+        self._is_fast = False
         if self._core.closed or os.getpid() != self._process:
             return
         self._thread.call(self._core.close(timeout, ProducerClosed()))
@@ -191,8 +195,17 @@ _alive: weakref.WeakSet[Producer] = weakref.WeakSet()
 def _after_fork() -> None:
     """The thread of a producer does not live in a child process: its sends go to the slow path, which says so."""
     for producer in list(_alive):
-        producer.fast = False
+        producer._is_fast = False
 
 
+def _at_exit() -> None:
+    """A program that ends without `close` loses what is not sent: at least say so."""
+    for producer in list(_alive):
+        left = producer._core.unfinished if os.getpid() == producer._process else 0
+        if left:
+            log.warning("%d record(s) were not acknowledged when the program ended: call flush() or close()", left)
+
+
+atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -44,9 +44,9 @@ class AsyncProducer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ProducerConfig.given(config, options)
         self._fast = FastSend()
-        self._core = ProducerCore(self.config, self._fast.lanes, partial(WaitableBatch, check=_must_not_block))
+        self._core = ProducerCore(self.config, self._fast._lanes, partial(WaitableBatch, check=_must_not_block))
         self._path = SendPath(self.config, self._core)
-        self._fast.hash_keys = not self.config.partitioner_ignore_keys
+        self._fast._hash_keys = not self.config.partitioner_ignore_keys
         self._started = False
 
     @property
@@ -62,7 +62,7 @@ class AsyncProducer:
         if not self._started:
             self._started = True
             self._core.bind(asyncio.get_running_loop())
-            self._fast.fast = self._path.plain
+            self._fast._is_fast = self._path.plain
 
     async def __aenter__(self) -> Self:
         self._bind()
@@ -89,7 +89,7 @@ class AsyncProducer:
         It waits only while the topic is unknown or the buffer is full, for at most max.block.ms. `callback` is called
         with the metadata and the error, one of them None, in the order of the records of a partition.
         """
-        future = self._fast.attempt_send(topic, value, key, partition, timestamp, headers, callback)
+        future = self._fast._attempt_send(topic, value, key, partition, timestamp, headers, callback)
         if future is not None:
             return future
         self._bind()
@@ -196,9 +196,9 @@ class AsyncProducer:
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
-        self._fast.fast = False
+        self._fast._is_fast = False
         self._bind()
-        self._fast.fast = False
+        self._fast._is_fast = False
         await self._core.close(timeout, ProducerClosed())
         self._path.close()
 

@@ -91,7 +91,9 @@ class ProducerCore:
         )
         self.cluster = Cluster.of(config)
         self.topics = Topics(config, self.cluster, lanes, self._adopt, self.wake)
-        self._links = Links(config, self.cluster, self._codec, self.wake)
+        self._links = Links(
+            config, self.cluster, self._codec, changed=self.wake, unreachable=self.topics.refresh_all_soon
+        )
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop, from its own thread."""
@@ -349,6 +351,11 @@ class ProducerCore:
         """A topic is new, or has more partitions."""
         with self.lock:
             self.accumulator.add_topic(lanes)
+
+    @property
+    def unfinished(self) -> int:
+        """How many records have no outcome yet."""
+        return sum(batch.count for batch in list(self.accumulator.incomplete))
 
     def metrics(self) -> dict[str, float]:
         """What was done so far, under Kafka's names; from any thread."""

@@ -23,13 +23,20 @@ class Links:
     """Which brokers can be written to now. `connect` makes one of them so, and says when it is."""
 
     def __init__(
-        self, config: ProducerConfig, cluster: Cluster, codec: Compression, changed: Callable[[], None]
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        codec: Compression,
+        *,
+        changed: Callable[[], None],
+        unreachable: Callable[[], None],
     ) -> None:
         self._config = config
         self._cluster = cluster
         self._codec = codec
         self._level = config.compression_level
         self._changed = changed
+        self._unreachable = unreachable
         self._open: dict[BrokerId, Connection] = {}
         self._connecting: dict[BrokerId, asyncio.Task[None]] = {}
         self._sending: dict[BrokerId, asyncio.Task[None]] = {}
@@ -59,18 +66,12 @@ class Links:
             self._open[node] = connection
         except OttlaError:
             # The pool waits before it tries again; until then batches stay where they are.
+            # It may have handed its partitions to another broker.
+            self._unreachable()
             await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
-            await self._look_again()
         finally:
             del self._connecting[node]
             self._changed()
-
-    async def _look_again(self) -> None:
-        """A broker that cannot be reached may have handed its partitions to another."""
-        try:
-            await self._cluster.refresh([])
-        except OttlaError:
-            return
 
     def throttled(self, node: BrokerId, wait: Millis) -> None:
         """The broker asks for a pause."""

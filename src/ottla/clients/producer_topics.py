@@ -138,6 +138,9 @@ class Topics:
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh_stale())
 
+    def refresh_all_soon(self) -> None:
+        self.refresh_soon(self._lanes)
+
     async def _refresh_stale(self) -> None:
         try:
             while self._stale:

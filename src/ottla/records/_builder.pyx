@@ -301,14 +301,14 @@ cdef class Lanes:
 
 cdef class FastSend:
     cdef object __weakref__
-    cdef readonly dict lanes
-    cdef public bint fast
-    cdef public bint hash_keys
+    cdef readonly dict _lanes
+    cdef public bint _is_fast
+    cdef public bint _hash_keys
 
     def __init__(self):
-        self.lanes = {}
-        self.fast = False
-        self.hash_keys = True
+        self._lanes = {}
+        self._is_fast = False
+        self._hash_keys = True
 
     cdef RecordFuture attempt(self, topic, value, key, partition, timestamp, headers, callback):
         cdef PyObject *found
@@ -322,11 +322,11 @@ cdef class FastSend:
         cdef int64_t time
         cdef int overflow = 0
         cdef bint sticks = False
-        if not self.fast or not PyUnicode_CheckExact(topic):
+        if not self._is_fast or not PyUnicode_CheckExact(topic):
             return None
         if not (value is None or PyBytes_CheckExact(value)) or not (key is None or PyBytes_CheckExact(key)):
             return None
-        found = PyDict_GetItem(self.lanes, topic)
+        found = PyDict_GetItem(self._lanes, topic)
         if found is NULL:
             return None
         lanes = <Lanes> <object> found
@@ -334,7 +334,7 @@ cdef class FastSend:
             if not PyLong_CheckExact(partition):
                 return None
             chosen = PyLong_AsLongLongAndOverflow(partition, &overflow)
-        elif key is not None and self.hash_keys:
+        elif key is not None and self._hash_keys:
             chosen = (hash_of(key) & 0x7FFFFFFF) % lanes.partitions
         else:
             chosen = lanes.sticky
@@ -379,16 +379,20 @@ cdef class FastSend:
             batch._callbacks.append(entry)
         return future
 
-    def attempt_send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None):
+    def _attempt_send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None):
         return self.attempt(topic, value, key, partition, timestamp, headers, callback)
 
     def send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None):
+        """send(topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None)
+
+        Queue a record and return its future at once.
+        """
         cdef RecordFuture future = self.attempt(topic, value, key, partition, timestamp, headers, callback)
         if future is None:
-            return self.send_slowly(topic, value, key, partition, timestamp, headers, callback)
+            return self._send_slowly(topic, value, key, partition, timestamp, headers, callback)
         return future
 
-    def send_slowly(self, topic, value, key, partition, timestamp, headers, callback):
+    def _send_slowly(self, topic, value, key, partition, timestamp, headers, callback):
         raise NotImplementedError
 
 

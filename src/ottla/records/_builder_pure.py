@@ -273,12 +273,12 @@ class FastSend:
     """`send` in two ways; a subclass has the slow one."""
 
     def __init__(self) -> None:
-        self.lanes: dict[str, Lanes] = {}
-        self.fast = False
+        self._lanes: dict[str, Lanes] = {}
+        self._is_fast = False
         """Whether records may go in as they are: no interceptor, no serializer, no other partitioner, not closed."""
-        self.hash_keys = True
+        self._hash_keys = True
 
-    def attempt_send(
+    def _attempt_send(
         self,
         topic: str,
         value: Any = None,
@@ -302,9 +302,9 @@ class FastSend:
         callback: Callback | None = None,
     ) -> RecordFuture:
         """Queue a record and return its future at once."""
-        return self.send_slowly(topic, value, key, partition, timestamp, headers, callback)
+        return self._send_slowly(topic, value, key, partition, timestamp, headers, callback)
 
-    def send_slowly(
+    def _send_slowly(
         self,
         topic: str,
         value: Any,

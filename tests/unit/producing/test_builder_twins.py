@@ -185,8 +185,8 @@ class TestFastSend:
         for number in range(partitions):
             lanes.open(number, BatchBuilder(bytearray(300)))
         lanes.sticky, lanes.sticky_limit = 1, 1_000
-        sender.lanes["t"] = lanes
-        sender.fast = True
+        sender._lanes["t"] = lanes
+        sender._is_fast = True
         return sender, lanes
 
     def count(self, lanes: Lanes) -> list[int]:
@@ -194,20 +194,20 @@ class TestFastSend:
 
     def test_partitions(self) -> None:
         sender, lanes = self.prepared()
-        assert isinstance(sender.attempt_send("t", b"v"), RecordFuture)
+        assert isinstance(sender._attempt_send("t", b"v"), RecordFuture)
         assert self.count(lanes) == [0, 1, 0]
         assert lanes.sticky_bytes == 8
-        sender.attempt_send("t", b"v", partition=2)
+        sender._attempt_send("t", b"v", partition=2)
         assert self.count(lanes) == [0, 1, 1]
-        sender.attempt_send("t", b"v", key=b"21")  # (-973932308 & 0x7FFFFFFF) % 3
+        sender._attempt_send("t", b"v", key=b"21")  # (-973932308 & 0x7FFFFFFF) % 3
         assert self.count(lanes)[(-973932308 & 0x7FFFFFFF) % 3] >= 1
-        sender.hash_keys = False
-        sender.attempt_send("t", b"v", key=b"21")
+        sender._hash_keys = False
+        sender._attempt_send("t", b"v", key=b"21")
         assert self.count(lanes)[1] >= 2
 
     def test_a_record_is_complete(self) -> None:
         sender, lanes = self.prepared()
-        future = sender.attempt_send("t", None, b"k", 0, 123, [("h", b"x"), ("n", None)], print)
+        future = sender._attempt_send("t", None, b"k", 0, 123, [("h", b"x"), ("n", None)], print)
         assert future is not None
         assert (future.index, future.timestamp, future.key_size, future.value_size) == (0, 123, 1, -1)
         batch = Batch(TopicPartition("t", 0), bytearray(300), memory=0, now=0)
@@ -238,22 +238,22 @@ class TestFastSend:
     )
     def test_whatever_is_unusual_is_left_to_the_slow_path(self, arguments: tuple[Any, ...]) -> None:
         sender, lanes = self.prepared()
-        assert sender.attempt_send(*arguments) is None
+        assert sender._attempt_send(*arguments) is None
         assert self.count(lanes) == [0, 0, 0]
 
     def test_without_an_open_batch_or_when_told_so_nothing_goes_fast(self) -> None:
         sender, lanes = self.prepared()
         lanes.open(1, None)
-        assert sender.attempt_send("t", b"v") is None
+        assert sender._attempt_send("t", b"v") is None
         lanes.sticky = -1
-        assert sender.attempt_send("t", b"v") is None
+        assert sender._attempt_send("t", b"v") is None
         lanes.sticky = 0
-        assert sender.attempt_send("t", b"v") is not None
-        sender.fast = False
-        assert sender.attempt_send("t", b"v") is None
+        assert sender._attempt_send("t", b"v") is not None
+        sender._is_fast = False
+        assert sender._attempt_send("t", b"v") is None
 
     def test_twice_the_limit_ends_the_stickiness(self) -> None:
         sender, lanes = self.prepared()
         lanes.sticky_limit = 10
-        assert sender.attempt_send("t", b"v" * 20) is not None
+        assert sender._attempt_send("t", b"v" * 20) is not None
         assert lanes.sticky == -1
