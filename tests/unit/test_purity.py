@@ -9,7 +9,9 @@ from pathlib import Path
 import ottla
 
 ROOT = Path(ottla.__file__).parent
-PURE = ("protocol", "records", "config", "assignors", "metadata", "coordinator", "producing", "consuming")
+PURE = (
+    "protocol", "records", "config", "assignors", "metadata", "coordinator", "transactions", "producing", "consuming",
+)  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "secrets", "selectors", "socket", "subprocess", "threading", "time", "pathlib"}
 #: Picks the twin by an environment variable, once, when it is imported.
 EXCEPT = {"records/_kernels.py": {"os"}, "config/reference.py": {"pathlib"}}

@@ -10,34 +10,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
 from ottla.assignors import Assignor
-from ottla.broker.partition import Partition
+from ottla.broker.partition import EndOfTransaction, Partition
 from ottla.broker.server_assignors import load_assignors
+from ottla.broker.state_topics import PartitionJournal, read_batches
 from ottla.broker.topics import ensure_internal_topic
 from ottla.config import BrokerConfig
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
-from ottla.coordinator.records import CoordinatorRecord
+from ottla.coordinator.messages import CommitResponse, TransactionalCommitRequest
 from ottla.coordinator.serde import decode, encode_all
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
-from ottla.records import Record, decode_batch, encode_batch, scan
+from ottla.records import BatchHeader, decode_batch
 from ottla.runtime.runner import Runner
-from ottla.storage.verification import SegmentUnverified
-from ottla.types import TopicPartition
+from ottla.storage.contracts import AppendInfo
+from ottla.storage.transactions import read_marker
+from ottla.types import NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
 
 logger = logging.getLogger("ottla.groups")
 Response = TypeVar("Response")
-READ_AT_ONCE = 1 << 20
 #: Where a group belongs is computed letter by letter; it is kept for names that are not just there to fill memory.
 LONGEST_KEPT = 128
 _partition_for = lru_cache(1 << 14)(partition_for)
@@ -50,29 +52,6 @@ def answer_of(outcome: Outcome[Any, Response]) -> Response:
     return outcome.response
 
 
-class PartitionJournal:
-    """A partition of ``__consumer_offsets`` as the runner writes it."""
-
-    def __init__(self, node: Node, partition: Partition) -> None:
-        self._node = node
-        self._partition = partition
-
-    def append(self, records: Sequence[CoordinatorRecord], /) -> int:
-        """Write the records as one batch, all or nothing."""
-        now = self._node.clock.now()
-        pairs = encode_all(records)
-        batch = encode_batch([Record(number, now, key, value) for number, (key, value) in enumerate(pairs)])
-        info = self._partition.append_own(memoryview(bytearray(batch)), now=now)
-        return info.last_offset + 1
-
-    def committed(self, position: int, /) -> Awaitable[None] | None:
-        """With one replica, written is committed; the topic's own flush settings can ask for more."""
-        log = self._partition.log
-        if log.recovery_point >= position or log.config.flush_messages > position - log.recovery_point:
-            return None
-        return self._node.logs.flusher.flushed(log, position)
-
-
 class Shard:
     """The coordinator of one partition."""
 
@@ -81,7 +60,8 @@ class Shard:
         self._partition = partition
         topics = TopicInfos(node)
         self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: topics, assignors=assignors)
-        self.runner = Runner(self.coordinator, PartitionJournal(node, partition), node.clock)
+        self._journal = PartitionJournal(node, partition, encode_all)
+        self.runner = Runner(self.coordinator, self._journal, node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         """Whether its groups can be used: at once where there is nothing to replay."""
 
@@ -93,30 +73,51 @@ class Shard:
         await self.runner.run(self.coordinator.loaded)
 
     async def _replay_partition(self) -> None:
-        count, offset = 0, self._partition.log.log_start_offset
-        while offset < self._partition.high_watermark:
-            data = await self._read(offset)
-            for position, header in scan(data, 0, len(data), check_crc=False).batches:
-                count += self._replay(data, position)
-                offset = header.next_offset
-            await asyncio.sleep(0)
+        count = 0
+        async for data, position, header in read_batches(self._partition):
+            if header.is_control:
+                self._replay_marker(data, position, header)
+            else:
+                count += self._replay(data, position, header)
         logger.info("loaded %d records of %s-%d", count, self._partition.topic, self._partition.index)
 
-    async def _read(self, offset: int) -> bytes:
-        end = self._partition.high_watermark
-        while True:
-            try:
-                slice_ = self._partition.log.read(offset, max_bytes=READ_AT_ONCE, end_offset=end, min_one_batch=True)
-                return slice_.read()
-            except SegmentUnverified as unverified:
-                await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)
-
-    def _replay(self, data: bytes, position: int) -> int:
+    def _replay(self, data: bytes, position: int, header: BatchHeader) -> int:
         records = decode_batch(data, position)
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in records:
             if record.key is not None:
-                self.coordinator.replay(decode(record.key, record.value))
+                self.coordinator.replay(decode(record.key, record.value), producer_id=producer_id)
         return len(records)
+
+    def _replay_marker(self, data: bytes, position: int, header: BatchHeader) -> None:
+        marker = read_marker(data, position, header)
+        if marker is not None:
+            self.coordinator.replay_end_transaction(header.producer_id, committed=not marker.aborted)
+
+    async def commit_in_transaction(self, request: TransactionalCommitRequest) -> CommitResponse:
+        """Commit offsets that count when the transaction of the producer is committed."""
+        outcome = self.coordinator.commit_transactional(request, now=self._node.clock.now())
+        if outcome.records:
+            producer_id = request.producer_id
+            position = self._journal.append_in_transaction(outcome.records, producer_id, request.producer_epoch)
+            for record in outcome.records:
+                self.coordinator.replay(record, producer_id=producer_id)
+            if (pending := self._journal.committed(position)) is not None:
+                await pending
+        # What is left of it are timers and the answer.
+        return await self.runner.run(lambda *, now: replace(outcome, records=()))
+
+    def has_ongoing(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of the producer has offsets here already."""
+        return self._partition.log.producers.has_ongoing(producer_id, producer_epoch)
+
+    def write_marker(self, end: EndOfTransaction) -> AppendInfo:
+        """Write the end of a transaction: its offsets count now, or never."""
+        if not self.is_loaded:
+            raise errors.CoordinatorLoadInProgress(f"{self._partition.log.topic_partition} is being loaded.")
+        info = self._partition.append_marker(end, now=self._node.clock.now())
+        self.coordinator.replay_end_transaction(end.producer_id, committed=end.committed)
+        return info
 
 
 class Groups:
@@ -192,6 +193,22 @@ class Groups:
         except errors.RecordListTooLarge as error:
             # As Kafka does: not the request is too large but the group as a whole.
             raise errors.UnknownServerError(f"The group's records could not be written: {error}") from error
+
+    def index_of(self, group_id: str) -> int:
+        """Return the partition of ``__consumer_offsets`` that a group belongs to."""
+        if not self._shards:
+            raise errors.CoordinatorNotAvailable("No group has a coordinator yet: ask FindCoordinator first.")
+        return _partition_for(group_id, len(self._shards))
+
+    def shard_of(self, group_id: str) -> Shard:
+        """Return the shard of a group, or raise the error that says why there is none now."""
+        return self._shard(group_id)
+
+    def write_marker(self, index: int, end: EndOfTransaction) -> AppendInfo:
+        """Write the end of a transaction to a partition of ``__consumer_offsets``."""
+        if not 0 <= index < len(self._shards):
+            raise errors.UnknownTopicOrPartition(f"The partition {CONSUMER_OFFSETS}-{index} does not exist.")
+        return self._shards[index].write_marker(end)
 
     async def topic_changed(self, name: str, *, created: bool = False, deleted: Sequence[TopicPartition] = ()) -> None:
         """Let groups know that a topic came, went or grew; what was committed for deleted partitions is forgotten."""

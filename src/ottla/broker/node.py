@@ -25,6 +25,7 @@ from ottla.storage.manager import LogManager
 
 if TYPE_CHECKING:
     from ottla.broker.groups import Groups
+    from ottla.broker.transactions import Transactions
 
 
 class Call(NamedTuple):
@@ -58,6 +59,7 @@ class Node:
         self.producer_ids = ProducerIds(runner, metadata)
         self.metrics = Instruments()
         self.groups: Groups
+        self.transactions: Transactions
         self.advertised: Callable[[], Listener]
         self.on_config_change: Callable[[], None] = lambda: None
         # Topics are created, changed and deleted one after the other; clients ask for the same one at the same time.

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ottla import errors
 from ottla.storage.log import AppendInfo, Log
+from ottla.storage.transactions import marker_batch
 from ottla.types import Millis
 
 
 class FetchWaiter:
-    """A fetch that waits until enough bytes have been appended, or its time is over."""
+    """A fetch that waits until enough bytes have become readable, or its time is over."""
 
-    __slots__ = ("_future", "_missing")
+    __slots__ = ("_future", "_missing", "read_committed")
 
-    def __init__(self, missing: int) -> None:
+    def __init__(self, missing: int, *, read_committed: bool = False) -> None:
         self._missing = missing
+        self.read_committed = read_committed
+        """It waits for bytes below the last stable offset: those of open transactions are nothing to it."""
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def appended(self, size: int) -> None:
@@ -42,6 +46,17 @@ class FetchWaiter:
             timer.cancel()
             for partition in partitions:
                 partition.waiters.discard(self)
+
+
+class EndOfTransaction(NamedTuple):
+    """What a marker says."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    version: int
+    """The version of the transaction protocol: the second one has markers of an epoch that was never used before."""
 
 
 class Partition:
@@ -95,9 +110,35 @@ class Partition:
         self._wake(len(records))
         return info
 
+    def append_marker(self, end: EndOfTransaction, *, now: Millis) -> AppendInfo:
+        """Append the marker that ends a transaction here, and wake who waits for it to be decided."""
+        batch = marker_batch(
+            end.producer_id,
+            end.producer_epoch,
+            committed=end.committed,
+            coordinator_epoch=end.coordinator_epoch,
+            timestamp=now,
+        )
+        records, stable = memoryview(batch), self.last_stable_offset
+        info = self.log.append(
+            records, leader_epoch=self.leader_epoch, now=now, from_client=False, transaction_version=end.version
+        )
+        self._wake(len(records))
+        if self.last_stable_offset > stable:
+            self._release_stable()
+        return info
+
     def _wake(self, size: int) -> None:
+        undecided = self.log.producers.has_any_ongoing
         for waiter in tuple(self.waiters):
-            waiter.appended(size)
+            if not (undecided and waiter.read_committed):
+                waiter.appended(size)
+
+    def _release_stable(self) -> None:
+        """How many bytes have been decided nobody counts: whoever waits for them looks again."""
+        for waiter in tuple(self.waiters):
+            if waiter.read_committed:
+                waiter.release()
 
     def release_waiters(self) -> None:
         """Wake every fetch that waits here: the partition goes away, or its epoch has changed."""

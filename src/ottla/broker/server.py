@@ -18,6 +18,7 @@ from ottla.broker.groups import Groups
 from ottla.broker.metrics import MetricsServer
 from ottla.broker.node import Node
 from ottla.broker.topics import open_partitions
+from ottla.broker.transactions import Transactions
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener, parse_address
 from ottla.errors import OttlaError
@@ -105,9 +106,11 @@ class BrokerServer:
         report = self._logs.open()
         node = self._node = self._assemble(self._logs, unclean=not report.clean)
         node.groups = Groups(node)
+        node.transactions = Transactions(node)
         await self._open_topics(node)
         use_dynamic_configs(node)
         node.groups.open()
+        node.transactions.open()
         self._logs.start_background(asyncio.get_running_loop())
         if self.config.ottla_metrics_listener:
             await self._serve_metrics(node, self.config.ottla_metrics_listener)
@@ -198,6 +201,7 @@ class BrokerServer:
         if self._node is not None:
             await self._node.changes.finish()
             self._node.runner.close()
+            self._node.transactions.close()
             self._node.groups.close()
         if self._logs is not None:
             await self._logs.stop_background()

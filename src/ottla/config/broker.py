@@ -309,6 +309,32 @@ class BrokerConfig(ConfigTable):
     offsets_topic_num_partitions: int = int32(50, "How many partitions __consumer_offsets is made with.", at_least(1))
     offsets_topic_segment_bytes: int = int32(104_857_600, "The segment size of __consumer_offsets.", at_least(1))
 
+    # Transactions.
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = int32(
+        10_000, "How often transactions are looked for that are open for longer than their timeout.", at_least(1)
+    )
+    transaction_max_timeout_ms: int = int32(
+        900_000, "The longest timeout that a transactional producer may ask for.", at_least(1)
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True,
+        "Whether a batch is only taken if its transaction is ongoing and has the partition in it. Without it a request"
+        " that was late can leave a transaction open for ever.",
+        dynamic=True,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = int32(
+        3_600_000, "How often transactional ids are looked for that have expired.", at_least(1)
+    )
+    transaction_state_log_num_partitions: int = int32(
+        50, "How many partitions __transaction_state is made with.", at_least(1)
+    )
+    transaction_state_log_segment_bytes: int = int32(
+        104_857_600, "The segment size of __transaction_state.", at_least(1)
+    )
+    transactional_id_expiration_ms: int = int32(
+        604_800_000, "A transactional id that nobody has used for this long is forgotten.", at_least(1)
+    )
+
     # Our own.
     ottla_log_format: str = string("text", "How the broker's own log lines look.", one_of("text", "json"))
     ottla_log_level: str = string(

@@ -61,8 +61,10 @@ _IGNORED = (
     "share.",
     "socket.connection.setup.",
     "telemetry.max.bytes",
-    "transaction.",
-    "transactional.id.expiration.ms",
+    "transaction.state.log.load.buffer.size",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.replication.factor",
+    "transaction.two.phase.commit.enable",
     "unclean.leader.election.interval.ms",
     "unstable.",
 )

@@ -20,7 +20,8 @@ PRODUCER_ID_BLOCK = 1000
 #: As Kafka: more in one request would stop the controller for too long.
 MAX_PARTITIONS_PER_REQUEST = 10_000
 CONSUMER_OFFSETS = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state"})
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 

@@ -135,12 +135,20 @@ class Log:
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, records: memoryview, *, leader_epoch: int, now: Millis, from_client: bool = True) -> AppendInfo:
+    def append(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        now: Millis,
+        from_client: bool = True,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
         """Check batches, give them offsets and write them. A KafkaError means that nothing was written."""
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
         if not from_client:
-            return self._append_own(records, leader_epoch, now)
+            return self._append_own(records, leader_epoch, now, transaction_version)
         rules, base_offset = self._rules, self.log_end_offset
         records, header = checked_batch(records, rules, self.topic_partition, now=now)
         if header.producer_id >= 0:
@@ -160,14 +168,16 @@ class Log:
         self._note(segment, header, None, base_offset, time, position)
         return self._written(base_offset, leader_epoch, now)
 
-    def _append_own(self, records: memoryview, leader_epoch: int, now: Millis) -> AppendInfo:
+    def _append_own(self, records: memoryview, leader_epoch: int, now: Millis, transaction_version: int) -> AppendInfo:
         """An append by the broker: any number of batches, transaction markers among them, without sequence checks."""
         batches = split_batches(records, self.topic_partition)
         markers: list[Marker | None] = []
         for position, header in batches:
             marker = read_marker(records, position, header) if header.attributes & _CONTROL else None
             if marker is not None and header.producer_id >= 0:
-                self.producers.check_marker(header, marker, self.log_end_offset)
+                self.producers.check_marker(header, marker, self.log_end_offset, version=transaction_version)
+            elif header.producer_id >= 0:
+                self.producers.check_own(header, self.log_end_offset)
             markers.append(marker)
         base_offset = offset = self.log_end_offset
         if records.readonly:

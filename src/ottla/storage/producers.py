@@ -134,12 +134,29 @@ class ProducerState:
                 f"one that began at offset {entry.current_txn_start_offset} is open"
             )
 
-    def check_marker(self, header: BatchHeader, marker: Marker, offset: int) -> None:
-        """Refuse a transaction marker from an old epoch of the producer or of its coordinator."""
+    def check_own(self, header: BatchHeader, offset: int) -> None:
+        """Refuse a batch of the broker's own in a transaction, which has no sequence, from an old epoch."""
+        entry = self.entries.get(header.producer_id)
+        if entry is not None:
+            self._check_epoch(entry, header.producer_epoch, offset)
+
+    def check_marker(self, header: BatchHeader, marker: Marker, offset: int, *, version: int = 0) -> None:
+        """Refuse a transaction marker from an old epoch of the producer or of its coordinator.
+
+        In the second version of the protocol a marker has an epoch that no batch of its transaction has: one of the
+        epoch that writes here now is late, and must not end what has begun since. Only where nothing is open may it
+        come again, from a coordinator that did not hear of the first time.
+        """
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return
         self._check_epoch(entry, header.producer_epoch, offset)
+        if version >= 2 and header.producer_epoch == entry.producer_epoch and entry.current_txn_start_offset >= 0:
+            raise InvalidProducerEpoch(
+                f"a marker of epoch {header.producer_epoch} of producer {header.producer_id} came late in "
+                f"{self.topic_partition}: a transaction of that epoch is open from offset "
+                f"{entry.current_txn_start_offset}"
+            )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"a marker for producer {header.producer_id} in {self.topic_partition} is from coordinator epoch "
@@ -183,6 +200,16 @@ class ProducerState:
         completed = CompletedTransaction(header.producer_id, first_offset, offset, marker.aborted)
         self._completed.append(completed)
         return completed
+
+    @property
+    def has_any_ongoing(self) -> bool:
+        """Whether any transaction is open here."""
+        return bool(self._ongoing)
+
+    def has_ongoing(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of this epoch of the producer is open here."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and entry.current_txn_start_offset >= 0 and entry.producer_epoch == producer_epoch
 
     def first_undecided_offset(self) -> int | None:
         """The first offset of the oldest open transaction."""

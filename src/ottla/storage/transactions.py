@@ -13,9 +13,10 @@ import os
 import struct
 from typing import NamedTuple
 
-from ottla.records import BatchHeader, Buffer, CorruptBatch, decode_batch
+from ottla.records import BatchHeader, Buffer, CorruptBatch, Record, decode_batch, encode_batch
 from ottla.storage.files import TXN_INDEX, file_name, remove_files
 from ottla.storage.producers import Marker
+from ottla.types import Millis
 
 _ENTRY = struct.Struct(">hqqqq")
 _CONTROL_KEY = struct.Struct(">hh")
@@ -60,6 +61,18 @@ def replace_aborted(path: str, entries: list[AbortedTransaction]) -> None:
     remove_files([path])
     for entry in entries:
         append_aborted(path, entry)
+
+
+def marker_batch(
+    producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, timestamp: Millis
+) -> bytearray:
+    """The control batch that ends a producer's transaction in a partition."""
+    key = _CONTROL_KEY.pack(0, _COMMIT if committed else _ABORT)
+    record = Record(0, timestamp, key, _MARKER_VALUE.pack(0, coordinator_epoch))
+    batch = encode_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+    return bytearray(batch)
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:

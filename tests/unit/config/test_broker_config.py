@@ -93,6 +93,13 @@ KAFKA = {
     "socket.receive.buffer.bytes": "102400",
     "socket.request.max.bytes": "104857600",
     "socket.send.buffer.bytes": "102400",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
+    "transaction.max.timeout.ms": "900000",
+    "transaction.partition.verification.enable": "true",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "3600000",
+    "transaction.state.log.num.partitions": "50",
+    "transaction.state.log.segment.bytes": "104857600",
+    "transactional.id.expiration.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
 OTHER_DEFAULT = {"node.id", "log.dir"}
@@ -148,6 +155,12 @@ FIXED = {
     "socket.receive.buffer.bytes",
     "socket.request.max.bytes",
     "socket.send.buffer.bytes",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "transaction.max.timeout.ms",
+    "transaction.remove.expired.transaction.cleanup.interval.ms",
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.segment.bytes",
+    "transactional.id.expiration.ms",
 }
 """The names that Kafka cannot alter at run time, and the listeners."""
 

@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ottla.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
     consumer_group_describe,
@@ -28,6 +30,8 @@ from ottla.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -38,6 +42,7 @@ from ottla.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -45,6 +50,8 @@ from ottla.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from ottla.protocol.apis import api
 
@@ -69,11 +76,12 @@ def _handler(module: ModuleType) -> Handler:
 HANDLERS: dict[int, Handler] = {
     int(module.API): _handler(module)
     for module in (
-        alter_configs, api_versions, consumer_group_describe, consumer_group_heartbeat, create_partitions,
-        create_topics, delete_groups, delete_records, delete_topics, describe_cluster, describe_configs,
-        describe_groups, describe_log_dirs, describe_producers, describe_topic_partitions, fetch,
-        find_coordinator, heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group,
-        list_groups, list_offsets, list_partition_reassignments, metadata, offset_commit, offset_delete,
-        offset_fetch, offset_for_leader_epoch, produce, sync_group,
+        add_offsets_to_txn, add_partitions_to_txn, alter_configs, api_versions, consumer_group_describe,
+        consumer_group_heartbeat, create_partitions, create_topics, delete_groups, delete_records,
+        delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
+        describe_producers, describe_topic_partitions, describe_transactions, end_txn, fetch, find_coordinator,
+        heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group, list_groups,
+        list_offsets, list_partition_reassignments, list_transactions, metadata, offset_commit, offset_delete,
+        offset_fetch, offset_for_leader_epoch, produce, sync_group, txn_offset_commit, write_txn_markers,
     )
 }  # fmt: skip

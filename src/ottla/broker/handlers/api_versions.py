@@ -1,6 +1,7 @@
-"""ApiVersions: which APIs and versions are served.
+"""ApiVersions: which APIs and versions are served, and which features.
 
-v0 is also the answer to a version that is too new; v3 brings the client's software; v4 lets features begin at 0.
+v0 is also the answer to a version that is too new; v3 brings the client's software and features; v4 lets features begin
+at 0. Of the features clients look at one: transaction.version 2 lets them use the second version of transactions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.API_VERSIONS
+FROM_ZERO = 4
+#: The versions of each feature that can be had, from 0; the last of each is in use.
+FEATURES = {"group.version": 1, "transaction.version": 2}
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -24,7 +28,20 @@ def handle(node: Node, call: Call, request: Struct | None) -> Message:
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return {"error_code": InvalidRequest.code, "api_keys": []}
         call.connection.client_software = (name, version)
-    return {"api_keys": _served()}
+    return {
+        "api_keys": _served(),
+        "supported_features": _supported(call.api_version),
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            {"name": name, "max_version_level": last, "min_version_level": last} for name, last in FEATURES.items()
+        ],
+    }
+
+
+def _supported(version: int) -> list[Message]:
+    # Older clients take a feature that begins at 0 for broken; Kafka tells them 1.
+    first = 0 if version >= FROM_ZERO else 1
+    return [{"name": name, "min_version": first, "max_version": last} for name, last in FEATURES.items()]
 
 
 def _served() -> list[Message]:

@@ -49,7 +49,8 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
 async def _wait(node: Node, plan: FetchPlan, request: Struct, first: Reading | SegmentUnverified) -> Message:
     """Wait for data, or for a segment to be verified, and read again."""
     if isinstance(first, Reading):
-        waiter = FetchWaiter(max(1, request.min_bytes - first.size))
+        read_committed = request.isolation_level == READ_COMMITTED
+        waiter = FetchWaiter(max(1, request.min_bytes - first.size), read_committed=read_committed)
         await waiter.wait(_existing(node, plan), _longest_wait(node, request) / 1000)
     else:
         await _verified(first)

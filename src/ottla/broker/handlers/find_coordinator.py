@@ -1,6 +1,7 @@
-"""FindCoordinator: where a group's coordinator is. v4 asks for several keys at once; v1 brought the key types.
+"""FindCoordinator: where the coordinator of a group or of a transactional id is. v4 asks for several keys at once; v1
+brought the key types.
 
-With one broker it is here, and the first who asks has `__consumer_offsets` made.
+With one broker it is here, and the first who asks has `__consumer_offsets` or `__transaction_state` made.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.FIND_COORDINATOR
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -23,9 +24,12 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 
 async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:
     try:
-        if key_type != GROUP:
+        if key_type == GROUP:
+            await node.groups.ready()
+        elif key_type == TRANSACTION:
+            await node.transactions.ready()
+        else:
             raise errors.InvalidRequest(f"There are no coordinators of the type {key_type} here.")
-        await node.groups.ready()
     except errors.KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "node_id": -1, "host": "", "port": -1}
     host, port = node.address(call.connection)

@@ -1,23 +1,26 @@
 """Produce: append batches to partitions.
 
-v3 brings record batches of magic 2, the only kind that is taken; v8 explains errors by record; v13 names topics by id.
+v3 brings record batches of magic 2, the only kind that is taken; v8 explains errors by record; v11 knows that a
+transaction can be aborted and go on; v12 adds partitions to the transaction (KIP-890); v13 names topics by id.
 The answer to acks=0 is none, and an error is told by closing the connection, as Kafka does.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable
+import struct
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.broker.verification import ADDED, Producer, added_or_verified
 from ottla.net.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.records import BATCH_OVERHEAD, MAGIC
 from ottla.storage.log import Log
-from ottla.types import Millis
+from ottla.types import Millis, TopicPartition
 
 API = ApiKey.PRODUCE
 #: Versions 0 to 2 are gone, here as in Kafka 4, which says otherwise all the same: librdkafka before 2.8 takes a
@@ -26,12 +29,24 @@ API = ApiKey.PRODUCE
 ADVERTISED_FIRST = 0
 #: Where a batch has the lower byte of its attributes, and the bit in it that says it belongs to a transaction.
 ATTRIBUTES, TRANSACTIONAL, MAGIC_AT = 22, 0x10, 16
+#: Where it has the id and epoch of its producer and its first sequence number.
+_PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
+ABORTABLE_FROM, ADDS_FROM = 11, 12
 logger = logging.getLogger("ottla.broker")
 #: Logs whose new records must be on disk before the answer, and up to which offset.
 Flushes = list[tuple[Log, int]]
+#: Why nothing may be written to some partitions in a transaction.
+Verdicts = Mapping[tuple[str, int], errors.KafkaError | None]
+_NO_VERDICTS: Verdicts = {}
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message | None] | None:
+    if request.transactional_id is not None:
+        return _transactional(node, call, request)
+    return _produce(node, request, _NO_VERDICTS)
+
+
+def _produce(node: Node, request: Struct, verdicts: Verdicts) -> Message | Awaitable[Message | None] | None:
     now = node.clock.now()
     flushes: Flushes = []
     responses = [
@@ -39,7 +54,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
             "name": topic.name,
             "topic_id": topic.topic_id,
             "partition_responses": [
-                _append(node, request, topic, data, flushes, now=now) for data in topic.partition_data
+                _append(node, request, topic, data, flushes, verdicts, now=now) for data in topic.partition_data
             ],
         }
         for topic in request.topic_data
@@ -51,11 +66,15 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
     return _flushed(node, flushes, answer) if flushes else answer
 
 
-def _append(node: Node, request: Struct, topic: Struct, data: Struct, flushes: Flushes, *, now: Millis) -> Message:
+def _append(
+    node: Node, request: Struct, topic: Struct, data: Struct, flushes: Flushes, verdicts: Verdicts, *, now: Millis
+) -> Message:
     try:
         _check(request, data)
         name = topic.name or node.topic_by_id(topic.topic_id).name
         partition = node.partition(name, data.index)
+        if verdicts and (refusal := verdicts.get((name, data.index))) is not None:
+            raise refusal
         info = partition.append(data.records, now=now)
     except errors.KafkaError as error:
         node.metrics.produce_failed(error.name)
@@ -75,13 +94,90 @@ def _append(node: Node, request: Struct, topic: Struct, data: Struct, flushes: F
 def _check(request: Struct, data: Struct) -> None:
     if request.acks not in (-1, 0, 1):
         raise errors.InvalidRequiredAcks(f"acks must be 0, 1 or -1 (all), not {request.acks}.")
-    if request.transactional_id is not None:
-        raise errors.InvalidTxnState(f"The transactional id {request.transactional_id!r} has no transaction here.")
     if data.records is None:
         raise errors.InvalidRecord("The request has no records for the partition.")
-    is_batch = len(data.records) >= BATCH_OVERHEAD and data.records[MAGIC_AT] == MAGIC
-    if is_batch and data.records[ATTRIBUTES] & TRANSACTIONAL:
+    if request.transactional_id is None and _is_transactional(data.records):
         raise errors.TransactionalIdAuthorizationFailed("A transactional batch needs a transactional id.")
+
+
+def _is_transactional(records: memoryview) -> bool:
+    is_batch = len(records) >= BATCH_OVERHEAD and records[MAGIC_AT] == MAGIC
+    return is_batch and bool(records[ATTRIBUTES] & TRANSACTIONAL)
+
+
+async def _transactional(node: Node, call: Call, request: Struct) -> Message | None:
+    verdicts = await _verdicts(node, call, request)
+    answer = _produce(node, request, verdicts)
+    return answer if answer is None or isinstance(answer, dict) else await answer
+
+
+async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
+    """Look at what begins a transaction in a partition; for what goes on with one the partition knows enough."""
+    verdicts: dict[tuple[str, int], errors.KafkaError | None] = {}
+    producers: dict[Producer, set[TopicPartition]] = {}
+    for topic, data in ((each, data) for each in request.topic_data for data in each.partition_data):
+        if data.records is None or not _is_transactional(data.records):
+            continue
+        producer_id, epoch, sequence = _PRODUCER.unpack_from(data.records, _PRODUCER_AT)
+        place, log = _place(node, topic, data.index)
+        if place is None or log is None:
+            continue
+        wanted = producers.setdefault(Producer(request.transactional_id, producer_id, epoch), set())
+        if log.producers.has_ongoing(producer_id, epoch):
+            continue
+        if call.api_version >= ADDS_FROM and sequence and producer_id not in log.producers.entries:
+            verdicts[place.topic, place.partition] = errors.OutOfOrderSequenceNumber(
+                f"The first batch of producer {producer_id} in {place} has sequence {sequence} instead of 0."
+            )
+        else:
+            wanted.add(place)
+    if len({producer.producer_id for producer in producers}) > 1:
+        error = errors.InvalidProducerIdMapping("The batches of the request are from several producers.")
+        return {(each.topic, each.partition): error for places in producers.values() for each in places}
+    for producer, places in producers.items():
+        if places:
+            verdicts |= await _added(node, call, request, producer, places)
+    return verdicts
+
+
+async def _added(
+    node: Node, call: Call, request: Struct, producer: Producer, places: set[TopicPartition]
+) -> dict[tuple[str, int], errors.KafkaError | None]:
+    adds = call.api_version >= ADDS_FROM
+    if adds:
+        _keep_records(request)
+    found = await added_or_verified(node, producer, frozenset(places), adds=adds)
+    return {(place.topic, place.partition): _told(error, call.api_version) for place, error in found.items()}
+
+
+def _keep_records(request: Struct) -> None:
+    """The frame is only ours until the first wait, and adding a partition to a transaction may have to wait."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
+
+
+def _place(node: Node, topic: Struct, index: int) -> tuple[TopicPartition | None, Log | None]:
+    try:
+        name = topic.name or node.topic_by_id(topic.topic_id).name
+        return TopicPartition(name, index), node.partition(name, index).log
+    except errors.KafkaError:
+        return None, None  # The append says so itself.
+
+
+_TRY_AGAIN = (errors.CoordinatorLoadInProgress, errors.CoordinatorNotAvailable, errors.NotCoordinator)
+
+
+def _told(error: errors.KafkaError | None, version: int) -> errors.KafkaError | None:
+    """Tell older clients what they know how to handle: a code that they try again after, or one that ends it."""
+    if error is ADDED:
+        return None
+    if isinstance(error, errors.TransactionAbortable) and version < ABORTABLE_FROM:
+        return errors.InvalidTxnState(str(error))
+    if isinstance(error, _TRY_AGAIN) or (isinstance(error, errors.ConcurrentTransactions) and version < ADDS_FROM):
+        return errors.NotEnoughReplicas(f"It cannot be said yet whether the transaction is ongoing: {error}")
+    return error
 
 
 def _refused(index: int, error: errors.KafkaError) -> Message:

@@ -1,0 +1,59 @@
+"""ListTransactions: v1 filters by how long a transaction has been open, v2 by a pattern of the transactional id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla import errors
+from ottla.broker.groups import answer_of
+from ottla.broker.node import Call, Node
+from ottla.coordinator.consumer_regex import Pattern
+from ottla.coordinator.consumer_regex_syntax import InvalidPattern
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+from ottla.transactions.transitions import State
+
+API = ApiKey.LIST_TRANSACTIONS
+
+
+def handle(node: Node, call: Call, request: Struct) -> Message:
+    known = set(State)
+    unknown = [state for state in request.state_filters if state not in known]
+    try:
+        shards = list(node.transactions.all())
+        matches = _matcher(request.transactional_id_pattern)
+    except errors.KafkaError as error:
+        return {"error_code": error.code, "transaction_states": []}
+    states = [state for state in request.state_filters if state in known]
+    if unknown and not states:
+        return {"unknown_state_filters": unknown, "transaction_states": []}
+    now = node.clock.now()
+    found = [
+        each
+        for shard in shards
+        for each in answer_of(
+            shard.list_transactions(
+                states, request.producer_id_filters, longer_than=request.duration_filter, matches=matches, now=now
+            )
+        )
+    ]
+    return {
+        "unknown_state_filters": unknown,
+        "transaction_states": [
+            {
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "transaction_state": str(each.state),
+            }
+            for each in found
+        ],
+    }
+
+
+def _matcher(pattern: str | None) -> Callable[[str], bool] | None:
+    if not pattern:
+        return None
+    try:
+        return Pattern(pattern).matches
+    except InvalidPattern as error:
+        raise errors.InvalidRegularExpression(str(error)) from error

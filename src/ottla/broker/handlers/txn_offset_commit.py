@@ -1,0 +1,107 @@
+"""TxnOffsetCommit: offsets of a group that count when the transaction is committed.
+
+v2 brings leader epochs; v3 the member, so that one that was replaced is refused; v5 is the second version of the
+protocol: the offsets become part of the transaction without AddOffsetsToTxn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.broker.verification import ADDED, Producer, added_or_verified
+from ottla.coordinator.messages import OffsetToCommit, TransactionalCommitRequest
+from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+from ottla.types import TopicPartition
+
+API = ApiKey.TXN_OFFSET_COMMIT
+ABORTABLE_FROM, ADDS_FROM = 4, 5
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    codes: Iterator[int] = iter(())
+    failed = 0
+    try:
+        codes = iter(await _commit(node, call, request))
+    except errors.KafkaError as error:
+        failed = _told(error, call.api_version)
+    unknown = errors.UnknownTopicOrPartition.code
+    return {
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": failed or (next(codes) if _exists(node, topic, each) else unknown),
+                    }
+                    for each in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+async def _commit(node: Node, call: Call, request: Struct) -> list[int]:
+    if not request.group_id:
+        raise errors.InvalidGroupId("A group id is needed.")
+    await node.groups.ready()
+    shard = node.groups.shard_of(request.group_id)
+    wish = _wish(node, call, request)
+    if not wish.offsets:
+        return []
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    if not shard.has_ongoing(producer.producer_id, producer.producer_epoch):
+        place = TopicPartition(CONSUMER_OFFSETS, node.groups.index_of(request.group_id))
+        verdicts = await added_or_verified(node, producer, frozenset({place}), adds=call.api_version >= ADDS_FROM)
+        if (error := verdicts[place]) is not ADDED:
+            raise error
+    answer = await shard.commit_in_transaction(wish)
+    return [each.error_code for each in answer.partitions]
+
+
+def _told(error: errors.KafkaError, version: int) -> int:
+    """Tell older clients what they know how to handle."""
+    if isinstance(error, errors.TransactionAbortable) and version < ABORTABLE_FROM:
+        return errors.InvalidTxnState.code
+    if isinstance(error, errors.ConcurrentTransactions) and version < ADDS_FROM:
+        return errors.CoordinatorLoadInProgress.code
+    if isinstance(error, errors.KafkaStorageError):
+        return errors.CoordinatorNotAvailable.code
+    return error.code
+
+
+def _wish(node: Node, call: Call, request: Struct) -> TransactionalCommitRequest:
+    return TransactionalCommitRequest(
+        group_id=request.group_id,
+        transactional_id=request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        member_id=request.member_id,
+        generation_id=request.generation_id,
+        group_instance_id=request.group_instance_id,
+        api_version=call.api_version,
+        offsets=tuple(_offsets(node, request)),
+    )
+
+
+def _offsets(node: Node, request: Struct) -> Iterator[OffsetToCommit]:
+    for topic in request.topics:
+        for each in topic.partitions:
+            if _exists(node, topic, each):
+                yield OffsetToCommit(
+                    topic.name,
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata,
+                    node.metadata.topics[topic.name].topic_id,
+                )
+
+
+def _exists(node: Node, topic: Struct, each: Struct) -> bool:
+    return bool(0 <= each.partition_index < len(node.partitions.get(topic.name, ())))

@@ -1,0 +1,75 @@
+"""Topics in which the broker keeps its coordinators: a partition of one, as a runner writes it and a load reads it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ottla.broker.partition import Partition
+from ottla.records import BatchHeader, Record, encode_batch, scan
+from ottla.storage.verification import SegmentUnverified
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
+
+READ_AT_ONCE = 1 << 20
+T = TypeVar("T")
+#: Keys and values of the records of one decision.
+Encode = Callable[[Sequence[T]], list[tuple[bytes, bytes | None]]]
+
+
+class PartitionJournal(Generic[T]):
+    """A partition as the runner of its coordinator writes it."""
+
+    def __init__(self, node: Node, partition: Partition, encode: Encode[T]) -> None:
+        self._node = node
+        self._partition = partition
+        self._encode = encode
+
+    def append(self, records: Sequence[T], /) -> int:
+        """Write the records as one batch, all or nothing."""
+        return self._write(records, -1, -1, transactional=False)
+
+    def append_in_transaction(self, records: Sequence[T], producer_id: int, producer_epoch: int) -> int:
+        """Write the records as one batch of a producer's transaction; they count when that is committed."""
+        return self._write(records, producer_id, producer_epoch, transactional=True)
+
+    def _write(self, records: Sequence[T], producer_id: int, producer_epoch: int, *, transactional: bool) -> int:
+        now = self._node.clock.now()
+        batch = encode_batch(
+            [Record(number, now, key, value) for number, (key, value) in enumerate(self._encode(records))],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transactional,
+        )
+        info = self._partition.append_own(memoryview(bytearray(batch)), now=now)
+        return info.last_offset + 1
+
+    def committed(self, position: int, /) -> Awaitable[None] | None:
+        """With one replica, written is committed; the topic's own flush settings can ask for more."""
+        log = self._partition.log
+        if log.recovery_point >= position or log.config.flush_messages > position - log.recovery_point:
+            return None
+        return self._node.logs.flusher.flushed(log, position)
+
+
+async def read_batches(partition: Partition) -> AsyncIterator[tuple[bytes, int, BatchHeader]]:
+    """Give every batch of a partition, as the bytes that it lies in, its position there and its header."""
+    offset = partition.log.log_start_offset
+    while offset < partition.high_watermark:
+        data = await _read(partition, offset)
+        for position, header in scan(data, 0, len(data), check_crc=False).batches:
+            yield data, position, header
+            offset = header.next_offset
+        await asyncio.sleep(0)
+
+
+async def _read(partition: Partition, offset: int) -> bytes:
+    end = partition.high_watermark
+    while True:
+        try:
+            slice_ = partition.log.read(offset, max_bytes=READ_AT_ONCE, end_offset=end, min_one_batch=True)
+            return slice_.read()
+        except SegmentUnverified as unverified:
+            await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)

@@ -1,0 +1,1 @@
+"""The transaction coordinator: pure, a machine after the contract of ``ottla.machine``."""

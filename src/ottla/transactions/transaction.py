@@ -1,0 +1,125 @@
+"""What is known of one transactional id: a value, and the values that may follow it.
+
+A step gives a new value, which is written to ``__transaction_state`` as a whole and takes the place of the old one
+when it is replayed. Every step keeps to the table of ``transitions``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ottla.transactions.messages import FIRST_VERSION, NO_EPOCH, SECOND_VERSION
+from ottla.transactions.transitions import RESTING, State, check_transition
+from ottla.types import NO_PRODUCER_ID, NO_TIMESTAMP, Millis, TopicPartition
+
+MAX_EPOCH = 2**15 - 1
+#: The last epoch that a producer is given: one more is kept back, so that whoever has this one can be fenced.
+LAST_EPOCH = MAX_EPOCH - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    """The producer of a transactional id and its transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    last_producer_epoch: int = NO_EPOCH
+    """The epoch before, by which a repeated InitProducerId is known. Not in the log: a restart forgets it, as Kafka."""
+    previous_producer_id: int = NO_PRODUCER_ID
+    """The producer id before the last step: another one only after all epochs of it were used."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The producer id that the producer goes on with once this transaction is complete, where epochs are used up."""
+    timeout: Millis
+    state: State = State.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_at: Millis = NO_TIMESTAMP
+    updated_at: Millis = NO_TIMESTAMP
+    version: int = FIRST_VERSION
+    """The version of the protocol that the last step was taken by."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer cannot be given one more epoch."""
+        return self.producer_epoch >= LAST_EPOCH
+
+    def _step(self, state: State, **changes: Any) -> Transaction:
+        check_transition(self.state, state)
+        return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
+
+    def started_again(self, *, timeout: Millis, last_epoch: int, now: Millis) -> Transaction:
+        """The producer has started: the next epoch is its."""
+        return self._initialised(self.producer_id, self.producer_epoch + 1, last_epoch, timeout, now)
+
+    def same_again(self, *, timeout: Millis, now: Millis) -> Transaction:
+        """The same InitProducerId once more: it keeps the epoch that it was given."""
+        return self._initialised(self.producer_id, self.producer_epoch, self.last_producer_epoch, timeout, now)
+
+    def rotated(self, producer_id: int, *, timeout: Millis, last_epoch: int, now: Millis) -> Transaction:
+        """All epochs are used: the producer goes on with another id."""
+        return self._initialised(producer_id, 0, last_epoch, timeout, now)
+
+    def _initialised(self, producer_id: int, epoch: int, last_epoch: int, timeout: Millis, at: Millis) -> Transaction:
+        return self._step(
+            State.EMPTY,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            timeout=timeout,
+            partitions=frozenset(),
+            started_at=NO_TIMESTAMP,
+            updated_at=at,
+        )
+
+    def with_partitions(self, added: frozenset[TopicPartition], *, version: int, now: Millis) -> Transaction:
+        """The transaction reaches to more partitions; the first ones begin it."""
+        return self._step(
+            State.ONGOING,
+            partitions=self.partitions | added,
+            started_at=now if self.state in RESTING else self.started_at,
+            updated_at=now,
+            version=version,
+        )
+
+    def prepared(self, *, committed: bool, version: int, next_producer_id: int, now: Millis) -> Transaction:
+        """It is decided how the transaction ends. The second version raises the epoch, so that nothing can follow."""
+        target = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
+        epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
+        if version >= SECOND_VERSION:
+            epoch, last_epoch = epoch + 1, epoch
+        return self._step(
+            target,
+            producer_epoch=epoch,
+            last_producer_epoch=last_epoch,
+            next_producer_id=next_producer_id,
+            started_at=now if self.state in RESTING else self.started_at,
+            updated_at=now,
+            version=version,
+        )
+
+    def fenced(self, *, now: Millis) -> Transaction:
+        """The transaction is aborted by the broker; whoever has the old epoch writes nothing more."""
+        check_transition(self.state, State.PREPARE_EPOCH_FENCE)
+        return replace(
+            self,
+            state=State.PREPARE_ABORT,
+            previous_producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch + 1,
+            last_producer_epoch=NO_EPOCH,
+            updated_at=now,
+            version=SECOND_VERSION,
+        )
+
+    def completed(self, *, now: Millis) -> Transaction:
+        """Every partition has its marker."""
+        target = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
+        changed = self.next_producer_id != NO_PRODUCER_ID
+        return self._step(
+            target,
+            producer_id=self.next_producer_id if changed else self.producer_id,
+            producer_epoch=0 if changed else self.producer_epoch,
+            next_producer_id=NO_PRODUCER_ID,
+            partitions=frozenset(),
+            updated_at=now,
+        )
