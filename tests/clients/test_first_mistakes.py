@@ -1,0 +1,86 @@
+"""What a newcomer gets wrong in his first hour, and what he is told: what happened, and what to do about it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ottla import Admin, Broker, Consumer, IllegalUse, OttlaError, Producer
+from ottla.errors import ConfigError
+
+WRONG = [
+    ("127.0.0.1:1", r"nothing listens at 127\.0\.0\.1:1: check the address and that the broker is running"),
+    ("no-such-host.invalid:9092", r"'no-such-host\.invalid' cannot be resolved: check how it is spelt"),
+]
+
+
+@pytest.mark.parametrize(("address", "message"), WRONG)
+def test_a_wrong_address(address: str, message: str) -> None:
+    with Producer(bootstrap_servers=address, max_block_ms=500) as producer, pytest.raises(OttlaError, match=message):
+        producer.send("orders", b"x").get(5)
+    with Consumer(bootstrap_servers=address, group_id="g") as consumer:
+        consumer.subscribe(["orders"])
+        with pytest.raises(OttlaError, match=message):
+            consumer.poll(0.5)
+    with Admin(bootstrap_servers=address) as admin, pytest.raises(OttlaError, match=message):
+        admin.list_topics()
+
+
+def test_a_missing_topic(caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(auto_create_topics_enable=False, group_initial_rebalance_delay_ms=0) as broker:
+        address = broker.bootstrap_servers
+        message = r"'ordres'.* does not exist.*`ottla topics create ordres`"
+        with (
+            Producer(bootstrap_servers=address, max_block_ms=500) as producer,
+            pytest.raises(OttlaError, match=message),
+        ):
+            producer.send("ordres", b"x").get(5)
+        with Admin(bootstrap_servers=address) as admin, pytest.raises(OttlaError, match="topic ordres does not exist"):
+            admin.describe_topics("ordres")
+        with Consumer(bootstrap_servers=address, group_id="g") as consumer:
+            consumer.subscribe(["ordres"])
+            # It may be created later: a consumer waits for it, and says so.
+            assert consumer.poll(1) == []
+        assert "topic ordres does not exist" in caplog.text
+
+
+def test_two_threads_on_one_consumer(bootstrap_servers: str) -> None:
+    told: list[str] = []
+    polling = threading.Event()
+
+    def intrude(consumer: Consumer) -> None:
+        polling.wait(20)
+        while not told:
+            try:
+                consumer.poll(0)
+            except IllegalUse as error:
+                told.append(str(error))
+
+    with Consumer(bootstrap_servers=bootstrap_servers, group_id="two-threads") as consumer:
+        consumer.subscribe(["two-threads"])
+        other = threading.Thread(target=intrude, args=(consumer,))
+        other.start()
+        polling.set()
+        while not told:
+            try:
+                consumer.poll(1)
+            except IllegalUse as error:
+                told.append(str(error))
+        other.join(20)
+    assert "in use by another thread" in told[0]
+    assert "Give each thread its own consumer" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("client", "options", "message"),
+    [
+        (Producer, {"bootstrap_server": "a:1"}, r"Did you mean bootstrap\.servers\?"),
+        (Consumer, {"bootstrap_servers": "a:1", "gruop_id": "g"}, r"Did you mean group\.id\?"),
+        (Admin, {"bootstrap_servers": "a"}, "is not an address such as"),
+        (Producer, {}, r"bootstrap\.servers is missing"),
+    ],
+)
+def test_a_misspelt_config(client: type, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        client(**options)
