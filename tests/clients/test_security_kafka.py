@@ -40,7 +40,9 @@ class Secured:
     sasl: str
     tls: str
     sasl_tls: str
+    mutual: str
     authority: Path
+    client: Path
 
 
 @pytest.fixture(scope="module")
@@ -51,23 +53,26 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     directory = tmp_path_factory.mktemp("kafka-security")
     authority = Authority(directory, "authority")
     keystore = authority.sign("broker", "DNS:localhost").path
-    ports = {name: free_port() for name in ("SASL", "TLS", "SASLTLS")}
+    ports = {name: free_port() for name in ("SASL", "TLS", "SASLTLS", "MUTUAL")}
     peer = ApacheKafka(data_dir=directory / "data")
     own = ",".join(f"{name}://localhost:{port}" for name, port in ports.items())
     peer.config = {
         "listeners": f"PLAINTEXT://127.0.0.1:{peer.port},CONTROLLER://127.0.0.1:{peer.controller_port},{own}",
         "listener.security.protocol.map": (
-            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,SASLTLS:SASL_SSL"
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,SASLTLS:SASL_SSL,MUTUAL:SSL"
         ),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(keystore),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.certificate),
+        "listener.name.mutual.ssl.client.auth": "required",
         **{name: value for listener in ("sasl", "sasltls") for name, value in _sasl(listener).items()},
     }
     with peer:
         plain = f"127.0.0.1:{peer.port}"
         _add_user(plain)
         addresses = [f"localhost:{port}" for port in ports.values()]
-        yield Secured(plain, *addresses, authority.certificate)
+        yield Secured(plain, *addresses, authority.certificate, authority.sign("client").path)
 
 
 def _sasl(listener: str) -> dict[str, str]:
@@ -122,6 +127,13 @@ def test_each_mechanism_is_accepted(kafka: Secured, mechanism: str) -> None:
 
 def test_tls_alone(kafka: Secured) -> None:
     assert asked(kafka.tls, security_protocol="SSL", ssl_truststore_location=str(kafka.authority))
+
+
+def test_a_certificate_of_the_client(kafka: Secured) -> None:
+    trusting = {"security_protocol": "SSL", "ssl_cafile": str(kafka.authority)}
+    assert asked(kafka.mutual, ssl_certfile=str(kafka.client), **trusting)
+    with pytest.raises(TlsFailed, match=r"set ssl\.certfile"):
+        asked(kafka.mutual, **trusting)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -197,7 +197,7 @@ class Cluster:
         names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         message = {"topics": names, "allow_auto_topic_creation": auto_create}
         answer = read_metadata(await self._request_metadata(message))
-        kept = Metadata() if topics is None else self.metadata
+        kept = Metadata(version=self.metadata.version) if topics is None else self.metadata
         self.metadata = kept.with_topics(answer)
         return answer
 

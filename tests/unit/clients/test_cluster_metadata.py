@@ -84,6 +84,8 @@ def test_the_bootstrap_servers_are_asked_again_when_all_known_brokers_are_gone()
         old.fail(ApiKey.METADATA, None, HANG_UP)
         await client.refresh(())
         assert [node.port for node in client.metadata.nodes.values()] == [new.bootstrap[0][1]]
+        await client.refresh(None)
+        assert client.metadata.version == 3
         await client.close()
 
     run(test)

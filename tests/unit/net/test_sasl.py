@@ -10,7 +10,9 @@ from tests.unit.net.sasl_server import SaslServer
 from tests.unit.net.test_client import negotiated, read_request, run, serving
 
 from ottla.errors import (
+    AuthenticationError,
     IllegalSaslState,
+    NetworkException,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
 )
@@ -214,3 +216,48 @@ def test_a_renewal_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatc
 
     run(main())
     assert "metadata" not in server.diary
+
+
+# Connections that break.
+
+
+def test_a_connection_that_is_cut_anywhere_is_an_error_and_never_a_wait() -> None:
+    """The server's answers are cut after each number of bytes, from the first to the last."""
+    server = SaslServer(mechanisms=("SCRAM-SHA-256",))
+    sasl = Sasl("SCRAM-SHA-256", USER, PASSWORD)
+
+    class Cut:
+        """A writer that has only so much to say."""
+
+        def __init__(self, writer: asyncio.StreamWriter, left: int) -> None:
+            self._writer, self.left, self.said = writer, left, 0
+
+        def write(self, data: bytes) -> None:
+            self.said += len(data)
+            self._writer.write(data[: max(self.left, 0)])
+            self.left -= len(data)
+            if self.left <= 0:
+                raise ConnectionError
+
+    async def main() -> None:
+        limit, said = 1_000_000, 0
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal said
+            cut = Cut(writer, limit)
+            try:
+                await server(reader, cut)  # type: ignore[arg-type]
+            finally:
+                said = max(said, cut.said)
+
+        async with serving(handle) as port:
+            await (await ask(port, sasl)).close()
+            await asyncio.sleep(0)
+            total = said
+            assert total > 500
+            async with asyncio.timeout(60):
+                while (limit := 1 if limit > total else limit + 7) < total:
+                    with pytest.raises((NetworkException, AuthenticationError)):
+                        await (await ask(port, sasl)).close()
+
+    run(main())
