@@ -1,0 +1,157 @@
+"""A transaction coordinator in virtual time: what the tests of this folder read like.
+
+Every call runs one operation as the broker's runner would: operation, append, replay. What it gives can be compared
+exactly: records, response and timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any, NamedTuple
+
+from ottla.machine import Outcome, Timer
+from ottla.runtime.timers import TimerQueue
+from ottla.transactions import messages as m
+from ottla.transactions.config import TransactionConfig
+from ottla.transactions.coordinator import TransactionCoordinator
+from ottla.transactions.records import TransactionRecord, decode, encode
+from ottla.transactions.transaction import Transaction
+from ottla.types import TopicPartition
+
+START = 1_000_000
+ID = "payments"
+TIMEOUT = 60_000
+FIRST_PRODUCER = 1000
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+OFFSETS = TopicPartition("__consumer_offsets", 31)
+V1, V2 = m.FIRST_VERSION, m.SECOND_VERSION
+
+
+class Call(NamedTuple):
+    """What came out of an operation."""
+
+    response: Any
+    records: tuple[TransactionRecord, ...]
+    timers: tuple[Timer, ...]
+
+    @property
+    def value(self) -> Transaction | None:
+        """What the one record says."""
+        (record,) = self.records
+        return record.value
+
+    @property
+    def code(self) -> int:
+        return int(self.response.error_code)
+
+
+class TransactionContext:
+    """A coordinator, its log, its timers, and a clock moved by hand."""
+
+    def __init__(self, **config: int) -> None:
+        self.config = TransactionConfig(**config)
+        self.now = START
+        self.log: list[tuple[bytes, bytes | None]] = []
+        self.timers = TimerQueue()
+        self._ids = count(FIRST_PRODUCER)
+        self.coordinator = TransactionCoordinator(self.config)
+        self.run(self.coordinator.loaded)
+
+    def run(self, operation: Callable[..., Outcome[TransactionRecord, Any]], *args: Any, **kwargs: Any) -> Call:
+        return self._apply(operation(*args, **kwargs, now=self.now))
+
+    def _apply(self, outcome: Outcome[TransactionRecord, Any]) -> Call:
+        for timer in outcome.timers:
+            if timer.at is None:
+                self.timers.cancel(timer.key)
+            else:
+                self.timers.set(timer.key, timer.at)
+        for record in outcome.records:
+            self.log.append(encode(record))
+            self.coordinator.replay(record)
+        return Call(outcome.response, outcome.records, outcome.timers)
+
+    def sleep(self, milliseconds: int) -> list[Call]:
+        """Let time pass; give what the timers did that were due."""
+        self.now += milliseconds
+        return [self._apply(self.coordinator.fire(key, now=self.now)) for key in self.timers.due(now=self.now)]
+
+    def restart(self) -> None:
+        """Forget everything that is not in the log."""
+        self.timers = TimerQueue()
+        self.coordinator = TransactionCoordinator(self.config)
+        for key, value in self.log:
+            record = decode(key, value)
+            assert record is not None
+            self.coordinator.replay(record)
+        self.run(self.coordinator.loaded)
+
+    def force(self, **changes: Any) -> None:
+        """Let the log say what would take long to bring about."""
+        record = TransactionRecord(ID, replace(self.state, **changes))
+        self.log.append(encode(record))
+        self.coordinator.replay(record)
+
+    # ── what producers ask ────────────────────────────────────────────────────────────────────────────────────────
+
+    def init(self, producer_id: int = -1, producer_epoch: int = -1, *, name: str = ID, timeout: int = TIMEOUT) -> Call:
+        request = m.InitRequest(
+            transactional_id=name,
+            timeout=timeout,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            spare_producer_id=self.spare(name),
+        )
+        return self.run(self.coordinator.init_producer_id, request)
+
+    def spare(self, name: str = ID) -> int:
+        return next(self._ids) if self.coordinator.needs_producer_id(name) else -1
+
+    def add(self, *partitions: TopicPartition, epoch: int = 0, producer_id: int = FIRST_PRODUCER, name: str = ID,
+            version: int = V1) -> Call:  # fmt: skip
+        return self.run(self.coordinator.add_partitions, self._adding(partitions, epoch, producer_id, name, version))
+
+    def verify(self, *partitions: TopicPartition, epoch: int = 0, producer_id: int = FIRST_PRODUCER) -> Call:
+        return self.run(self.coordinator.verify, self._adding(partitions, epoch, producer_id, ID, V2))
+
+    def _adding(
+        self, partitions: tuple[TopicPartition, ...], epoch: int, producer_id: int, name: str, version: int
+    ) -> m.AddPartitionsRequest:
+        return m.AddPartitionsRequest(
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            partitions=frozenset(partitions or (P0,)),
+            version=version,
+        )
+
+    def end(self, committed: bool, *, epoch: int = 0, producer_id: int = FIRST_PRODUCER, name: str = ID,
+            version: int = V1) -> Call:  # fmt: skip
+        request = m.EndRequest(
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=committed,
+            version=version,
+            spare_producer_id=self.spare(name) if version >= V2 else -1,
+        )
+        return self.run(self.coordinator.end, request)
+
+    def commit(self, **changes: Any) -> Call:
+        return self.end(True, **changes)
+
+    def abort(self, **changes: Any) -> Call:
+        return self.end(False, **changes)
+
+    def finish(self) -> list[m.Markers]:
+        """Write all markers that are missing, as the shell does; give what was written."""
+        found = list(self.coordinator.unfinished())
+        for markers in found:
+            assert self.run(self.coordinator.markers_written, markers).response is True
+        return found
+
+    @property
+    def state(self) -> Transaction:
+        return self.coordinator.transactions[ID]
