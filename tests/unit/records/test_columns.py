@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from batch_material import hostile_records, record_lists, spoil, spoilings
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.producing.partitioning import partition_for_key
@@ -32,6 +32,12 @@ except ImportError:
     TWINS: list[Any] = [_columns_pure]
 else:
     TWINS = [_columns_pure, _columns]
+
+
+def relaxed(examples: int) -> settings:
+    """A busy machine is no reason to fail."""
+    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 
 needs_both = pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not built")
 
@@ -118,7 +124,7 @@ def follow(lists: list[list[Record]]) -> list[list[Record]]:
 
 
 @pytest.mark.parametrize("twin", TWINS)
-@settings(max_examples=60)
+@relaxed(60)
 @given(st.lists(record_lists(min_size=1), max_size=4), st.sampled_from(Compression), st.integers(0, 30), st.booleans())
 def test_columns_have_the_records_that_decoding_gives(
     twin: Any, lists: list[list[Record]], codec: Compression, start: int, append_time: bool
@@ -134,7 +140,7 @@ def test_columns_have_the_records_that_decoding_gives(
 
 
 @needs_both
-@settings(max_examples=100)
+@relaxed(100)
 @given(
     st.lists(record_lists(min_size=1), min_size=1, max_size=3),
     st.lists(spoilings, max_size=3),
@@ -151,7 +157,7 @@ def test_spoiled_batches_are_refused_alike(
 
 
 @needs_both
-@settings(max_examples=100)
+@relaxed(100)
 @given(record_lists(min_size=1), st.lists(hostile_records(), max_size=3), st.integers(0, 5), st.booleans())
 def test_hostile_records_are_refused_alike_and_nothing_of_their_batch_is_kept(
     good: list[Record], pieces: list[bytes], count: int, compressed: bool
@@ -171,7 +177,7 @@ def test_hostile_records_are_refused_alike_and_nothing_of_their_batch_is_kept(
 
 
 @needs_both
-@settings(max_examples=50)
+@relaxed(50)
 @given(st.binary(max_size=200))
 def test_noise_is_refused_alike(noise: bytes) -> None:
     one, other = (read(twin.ColumnSink(), noise) for twin in TWINS)
@@ -287,7 +293,7 @@ def payloads(of: Any, order: bytes | None, rows: int, limit: int) -> list[Any]:
     return made
 
 
-@settings(max_examples=60)
+@relaxed(60)
 @given(rows_given, st.integers(0, 9), st.booleans(), st.sampled_from([0, 100, 300, 10_000]), st.randoms())
 def test_payloads_have_the_rows_in_order_and_keep_the_limit(
     rows: list[Row], first: int, wide: bool, limit: int, chance: Any
@@ -315,7 +321,7 @@ def test_payloads_have_the_rows_in_order_and_keep_the_limit(
 
 
 @pytest.mark.parametrize("twin", TWINS)
-@settings(max_examples=60)
+@relaxed(60)
 @given(rows_given, st.integers(1, 5), st.integers(0, 40), st.booleans())
 def test_rows_go_to_their_partition_or_that_of_their_key_or_in_runs(
     twin: Any, rows: list[Row], count: int, run_bytes: int, hash_keys: bool
