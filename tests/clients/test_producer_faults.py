@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from benchmarks.ottla_broker import OttlaBroker
 
 from compat.brokers import RunningBroker, start_broker
 from ottla.clients.blocking_producer import Producer
@@ -143,6 +144,22 @@ def test_a_broker_restarts_in_the_middle(own_broker: Callable[..., RunningBroker
         assert [future.result(20).offset for future in futures] == list(range(600))
     written = stored_values(broker.bootstrap_servers, topic)[0]
     assert [value[:4] for value in written] == [b"%04d" % number for number in range(600)]
+
+
+@pytest.mark.crash
+def test_a_broker_is_killed_and_started_again(topic: str) -> None:
+    with (
+        OttlaBroker() as broker,
+        Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=500, linger_ms=1, **QUICK) as producer,
+    ):
+        futures = [producer.send(topic, b"%05d" % number + bytes(20)) for number in range(500)]
+        futures[100].result(10)
+        broker.kill()
+        futures += [producer.send(topic, b"%05d" % number + bytes(20)) for number in range(500, 1_000)]
+        broker.start()
+        assert [future.result(20).offset for future in futures] == list(range(1_000))
+        written = stored_values(broker.bootstrap_servers, topic)[0]
+    assert [value[:5] for value in written] == [b"%05d" % number for number in range(1_000)]
 
 
 # Several brokers, played by `FakeCluster`: it knows no producer ids.
