@@ -7,6 +7,7 @@ the user's is never called here: `advance` gives it out as a `Chore`, and goes o
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -139,7 +140,7 @@ class Calls:
         engine = self.engine
         if self.leftover or (self.ahead and length_hint(self.iterator)):
             return self._rest(limit)
-        if engine.attention or self._woken or not engine.buffer:
+        if engine.attention or self._woken or self._revoking is not None or not engine.buffer:
             return None
         now = monotonic_ms()
         if engine.auto_commit is not None and engine.auto_commit.is_due(now=now):
@@ -205,7 +206,8 @@ class Calls:
             if chore is not None:
                 return chore
             self._commit_automatically()
-            if engine.buffer.is_ready:
+            # What is handed out now would not be in the commit before the rebalance.
+            if self._revoking is None and engine.buffer.is_ready:
                 return True
             left = deadline - time.monotonic()
             if left <= 0:
@@ -236,7 +238,7 @@ class Calls:
         group = self.engine.group
         if group is None or not group.subscribed:
             return None
-        if self._revoking is not None and not self._revoking.done():
+        if self._revoking is not None:
             return None
         duty = group.member.due()
         if duty is None:
@@ -263,6 +265,7 @@ class Calls:
                 await group.commit(self.consumed())
         except (KafkaError, TimeoutError) as error:
             log.warning("the automatic commit before a rebalance failed: %s", error)
+        self._revoking = None
         self.engine.attend()
 
     def _chore_of(self, duty: Duty) -> Chore | None:
@@ -288,6 +291,8 @@ class Calls:
         engine = self.engine
         if engine.auto_commit is None or not engine.auto_commit.due(now=monotonic_ms()):
             return
+        if engine.subscription.by_group and (engine.group is None or not engine.group.member.can_commit):
+            return  # a rebalance is under way, and commits before it ends
         offsets = self.consumed()
         if offsets and offsets != self._auto_committed:
             self._auto_committed = offsets
@@ -416,7 +421,7 @@ class Calls:
     ) -> None:
         error = await self._group().commit_once(offsets)
         if error is not None and automatic:
-            log.warning("an automatic commit failed: %s", error)
+            log.log(logging.INFO if error.retriable else logging.WARNING, "an automatic commit failed: %s", error)
             self._auto_committed = {}
             if error.retriable and self.engine.auto_commit is not None:
                 self.engine.auto_commit.again_after(self.config.retry_backoff_ms, now=monotonic_ms())

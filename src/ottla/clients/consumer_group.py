@@ -16,10 +16,18 @@ from ottla.clients.coordinators import find_coordinators
 from ottla.clients.metadata import Node
 from ottla.clients.pool import ConnectionPool
 from ottla.consuming.commits import LAST_COMMIT_BY_NAME, Offsets, Verdict, commit_message, read_commit, verdict
-from ottla.consuming.errors import CommitFailed, RetriableCommitFailed, commit_failed
+from ottla.consuming.errors import CommitFailed, RebalanceUnderWay, RetriableCommitFailed, commit_failed
 from ottla.consuming.membership import COORDINATOR_MOVED, Identity, Member, Request
 from ottla.consuming.values import OffsetAndMetadata
-from ottla.errors import KafkaError, NetworkException, StaleMemberEpoch, error_class
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    FencedMemberEpoch,
+    KafkaError,
+    NetworkException,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    error_class,
+)
 from ottla.net.client import Connection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -138,30 +146,37 @@ class Group:
 
     async def commit(self, offsets: Offsets) -> None:
         """Commit, and try again while that can help; in the order of the calls."""
+        who = self._who
         async with self._committing:
             while True:
-                error = await self._commit_once(offsets)
+                error = await self._commit_once(offsets, who)
                 if error is None:
                     return
                 kind = verdict(error)
                 if kind not in (Verdict.RETRY, Verdict.RENEW):
                     raise error
                 await asyncio.sleep(self._retry_backoff)
+                # What this member still has, it may commit in the next generation too; else others may have gone on.
+                if not self.subscribed or self.member.owned.issuperset(offsets):
+                    who = self._who
 
     async def commit_once(self, offsets: Offsets) -> KafkaError | None:
         """Commit without trying again: what came later may be committed already."""
+        who = self._who
         async with self._committing:
-            error = await self._commit_once(offsets)
+            error = await self._commit_once(offsets, who)
         if error is not None and verdict(error) in (Verdict.RETRY, Verdict.RENEW):
             return RetriableCommitFailed(f"the offsets were not committed, and are not tried again: {error}")
         return error
 
-    async def _commit_once(self, offsets: Offsets) -> KafkaError | None:
+    async def _commit_once(self, offsets: Offsets, who: Identity) -> KafkaError | None:
         if not offsets:
             return None
         if self.subscribed and not self.member.is_member:
             return self._too_late("this consumer is not in the group now")
-        message = commit_message(self.group_id, self._who, offsets)
+        if self.subscribed and not self.member.can_commit:
+            return RebalanceUnderWay(RebalanceUnderWay.__doc__ or "")
+        message = commit_message(self.group_id, who, offsets)
         try:
             response = await self.coordinator.request(ApiKey.OFFSET_COMMIT, message, at_most=LAST_COMMIT_BY_NAME)
         except KafkaError as error:
@@ -169,9 +184,9 @@ class Group:
         self.commits += 1
         refusal = read_commit(response)
         self.coordinator.heard(refusal)
-        return None if refusal is None else self._refused(refusal)
+        return None if refusal is None else self._refused(refusal, who)
 
-    def _refused(self, error: KafkaError) -> KafkaError:
+    def _refused(self, error: KafkaError, who: Identity) -> KafkaError:
         kind = verdict(error)
         if kind is Verdict.RETRY:
             return error
@@ -180,7 +195,9 @@ class Group:
                 f"the commit was refused ({error.name}): group {self.group_id} has members that subscribe, and this "
                 "consumer chose its partitions itself. Give it a group.id of its own"
             )
-        self.member.commit_refused(error)
+        if kind is Verdict.TOO_LATE and who != self._who and self.member.is_member:
+            return RebalanceUnderWay(f"{RebalanceUnderWay.__doc__} ({error.name})")
+        self.member.commit_refused(error, who)
         self._changed()
         return self._too_late(error.name) if kind is Verdict.TOO_LATE else error
 
@@ -206,7 +223,7 @@ class Group:
         for topic in answer.topics:
             for one in topic.partitions:
                 if one.error_code:
-                    raise self._heard(error_class(one.error_code)())
+                    raise self._heard(error_class(one.error_code)(), self._who)
                 if one.committed_offset != NO_OFFSET:
                     epoch = one.committed_leader_epoch
                     value = OffsetAndMetadata(one.committed_offset, one.metadata or "", epoch if epoch >= 0 else None)
@@ -226,12 +243,14 @@ class Group:
         response = await self.coordinator.request(ApiKey.OFFSET_FETCH, message, at_most=LAST_FETCH_BY_NAME)
         answer = response if version < FIRST_BATCHED else response.groups[0]
         if answer.error_code:
-            raise self._heard(error_class(answer.error_code)())
+            raise self._heard(error_class(answer.error_code)(), who)
         return answer
 
-    def _heard(self, error: KafkaError) -> KafkaError:
+    def _heard(self, error: KafkaError, who: Identity) -> KafkaError:
+        """What to raise; an old epoch is renewed by a heartbeat, and the question asked again."""
         self.coordinator.heard(error)
-        if isinstance(error, StaleMemberEpoch):
-            self.member.commit_refused(error)
+        if isinstance(error, StaleMemberEpoch | FencedMemberEpoch | UnknownMemberId):
+            self.member.commit_refused(error, who)
             self._changed()
+            return CoordinatorLoadInProgress(f"the member's epoch is not up to date: {error}")
         return error

@@ -109,6 +109,10 @@ class ClassicMember:
         return self.state is not State.STABLE or self.reason is not None
 
     @property
+    def can_commit(self) -> bool:
+        return self.state in (State.COMPLETING, State.STABLE)
+
+    @property
     def watched(self) -> frozenset[str]:
         """The topics whose change concerns the group: of all members for the leader, else one's own."""
         return self._topics if self._members is None else self._topics | topics_of(self._members)
@@ -136,8 +140,9 @@ class ClassicMember:
         elif self._members is not None and self._assigned_for is not None and self._assigned_for != self._snapshot():
             self.rejoin("the partitions of a subscribed topic changed")
 
-    def commit_refused(self, error: KafkaError) -> None:
-        """A commit may be the first to hear that the generation is over."""
+    def commit_refused(self, error: KafkaError, who: Identity) -> None:
+        if who != self.identity or not self.can_commit:
+            return
         if isinstance(error, RebalanceInProgress):
             self.rejoin("a rebalance is under way")
         elif isinstance(error, _GONE):

@@ -103,6 +103,10 @@ class ConsumerMember:
     def is_rebalancing(self) -> bool:
         return self.state is not State.STABLE or not self._assigned
 
+    @property
+    def can_commit(self) -> bool:
+        return self.is_member
+
     # ── what happens to it ────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
@@ -124,9 +128,10 @@ class ConsumerMember:
     def learned(self, topics: Topics) -> None:
         self._names.update({topic_id: name for name, topic_id in topics.ids.items()})
 
-    def commit_refused(self, error: KafkaError) -> None:
+    def commit_refused(self, error: KafkaError, who: Identity) -> None:
         if isinstance(error, _FENCED):
-            self._fence()
+            if who == self.identity:
+                self._fence()
         else:
             self._next_at = 0  # an epoch that is too old is renewed by a heartbeat
 

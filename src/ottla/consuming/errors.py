@@ -18,6 +18,10 @@ class RetriableCommitFailed(KafkaError):
     retriable = True
 
 
+class RebalanceUnderWay(RetriableCommitFailed):
+    """Nothing can be committed while the group rebalances. Poll until it is over, and commit then."""
+
+
 class NoOffsetForPartition(OffsetOutOfRange):
     """There is no committed offset, and auto.offset.reset=none does not say where to start."""
 

@@ -115,6 +115,10 @@ class Member(Protocol):
     @property
     def is_rebalancing(self) -> bool: ...
 
+    @property
+    def can_commit(self) -> bool:
+        """Whether the coordinator takes commits of this generation now; they wait while a join is under way."""
+
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None: ...
 
     def polled(self, *, now: Millis) -> None: ...
@@ -133,7 +137,8 @@ class Member(Protocol):
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None: ...
 
-    def commit_refused(self, error: KafkaError) -> None: ...
+    def commit_refused(self, error: KafkaError, who: Identity) -> None:
+        """A commit may be the first to hear that the generation is over; one of an earlier one proves nothing."""
 
     def leave(self, reason: str) -> Request | None: ...
 

@@ -192,13 +192,15 @@ def test_a_member_that_is_gone_loses_what_it_had_and_joins_again(error: type[err
 def test_a_commit_may_be_the_first_to_hear_of_it() -> None:
     scene = Scene()
     scene.stable()
-    scene.member.commit_refused(errors.IllegalGeneration())
+    scene.member.commit_refused(errors.IllegalGeneration(), Identity(0, "me", None))
+    assert scene.member.due() is None, "of an earlier generation"
+    scene.member.commit_refused(errors.IllegalGeneration(), scene.member.identity)
     duty = scene.member.due()
     assert duty is not None
     assert duty.kind is DutyKind.LOSE
     other = Scene()
     other.stable()
-    other.member.commit_refused(errors.RebalanceInProgress())
+    other.member.commit_refused(errors.RebalanceInProgress(), other.member.identity)
     duty = other.member.due()
     assert duty is not None
     assert duty.kind is DutyKind.REVOKE

@@ -136,10 +136,12 @@ def test_a_fenced_member_loses_what_it_had_and_joins_again(error: type[errors.Ka
 def test_a_commit_may_be_the_first_to_hear_of_it() -> None:
     scene = Scene()
     scene.stable()
-    scene.member.commit_refused(errors.StaleMemberEpoch())
+    scene.member.commit_refused(errors.StaleMemberEpoch(), scene.member.identity)
     scene.answer(scene.one(), 7)
     assert scene.member.identity.generation == 7
-    scene.member.commit_refused(errors.FencedMemberEpoch())
+    scene.member.commit_refused(errors.FencedMemberEpoch(), Identity(1, "me", None))
+    assert scene.member.is_member, "an earlier epoch"
+    scene.member.commit_refused(errors.FencedMemberEpoch(), scene.member.identity)
     assert scene.do().kind is DutyKind.LOSE
 
 
