@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -38,6 +39,7 @@ from ottla.errors import (
     TopicAlreadyExists,
     UnknownMemberId,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
 )
 from ottla.net.client import CannotConnect
 from ottla.types import TopicPartition
@@ -206,6 +208,17 @@ def test_the_cluster_and_its_directories(admin: Admin, bootstrap_servers: str, m
     assert admin.list_partition_reassignments() == {}
     with pytest.raises(BrokerNotAvailable):
         admin.describe_log_dirs([99])
+
+
+def test_elections_and_moves_where_the_broker_serves_them(admin: Admin, make_topic: MakeTopic) -> None:
+    key = TopicPartition(make_topic(), 0)
+    (node, *_) = admin.describe_cluster().nodes
+    if os.environ.get("OTTLA_COMPAT_BROKER", "ottla") == "ottla":
+        with pytest.raises(UnsupportedVersion, match="does not serve ElectLeaders"):
+            admin.elect_leaders("preferred", [key])
+    else:
+        assert list(admin.elect_leaders("preferred", [key])) == [key]
+        assert list(admin.alter_partition_reassignments({key: [node.id]})) == [key]
 
 
 # Groups.

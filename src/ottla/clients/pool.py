@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ottla.clients.connections import Backoff, ConnectionStates, State, idle, least_loaded, next_idle_check_ms
 from ottla.config.client import Address, ClientConfig
-from ottla.net.client import DEFAULT_REQUEST_TIMEOUT_MS, OS_BUFFER, Connection, Disconnected
+from ottla.net.client import DEFAULT_REQUEST_TIMEOUT_MS, Connection, Disconnected
+from ottla.net.client_transport import OS_BUFFER
 from ottla.net.security import Security
 from ottla.types import Millis
 
+log = logging.getLogger(__name__)
 _RECONNECT = Backoff(50, 1_000)
 _SETUP = Backoff(10_000, 30_000)
 
@@ -72,7 +75,13 @@ class ConnectionPool:
         if task is None:
             task = self._opening[address] = asyncio.create_task(self._connect(address))
             task.add_done_callback(_retrieve)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # Only `close` cancels an attempt.
+            if task.cancelled():
+                raise Disconnected("the client was closed meanwhile") from None
+            raise
 
     def choose(self, candidates: Iterable[Address]) -> Address | None:
         """The least loaded of some addresses; None if all of them are backing off."""
@@ -123,9 +132,11 @@ class ConnectionPool:
         except asyncio.CancelledError:
             self.states.closed(address)
             raise
-        except Exception:
+        except Exception as error:
             self.states.lost(address, now=_now(), chance=_chance(), connecting=True)
+            log.info("%s; the next attempt waits %s ms", error, self.states.wait_ms(address, now=_now()))
             raise
+        log.debug("connected to %s", connection.address)
         self.states.ready(address)
         self._open[address] = connection
         self._watch_idle()
@@ -137,6 +148,7 @@ class ConnectionPool:
         if connection is not None and connection.closed:
             del self._open[address]
             self.states.lost(address, now=_now(), chance=_chance())
+            log.info("the connection to %s was lost", connection.address)
 
     # Idle connections.
 

@@ -5,15 +5,14 @@
 
 Requests are pipelined: many may be in flight, each waits for the response with its correlation id. A
 request that is not answered in time closes the connection, because everything sent after it would wait for
-it as well. What to ask, whom, and what to do with an error code is decided above, in `ottla.clients`. The framing is
-in client_frames.py, the layers are in security.py, tls.py and sasl.py.
+it as well. What to ask, whom, and what to do with an error code is decided above, in `ottla.clients`. Sockets are
+opened in client_transport.py, the framing is in client_frames.py, the layers in security.py, tls.py and sasl.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,9 +29,9 @@ from ottla.net.client_errors import (
     who_speaks,
     why_closed_at_once,
     why_no_answer,
-    why_not_connected,
 )
 from ottla.net.client_frames import Frame, Frames
+from ottla.net.client_transport import OS_BUFFER, address_of, open_transport
 from ottla.net.sasl import authenticate
 from ottla.net.security import PLAINTEXT, Security
 from ottla.net.tls import tls_failure
@@ -46,9 +45,6 @@ DEFAULT_CONNECT_TIMEOUT_MS: Millis = 10_000
 DEFAULT_REQUEST_TIMEOUT_MS: Millis = 30_000
 CLOSE_TIMEOUT_MS: Millis = 5_000
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
-OS_BUFFER = -1
-#: How much may wait in the transport before writers wait: some produce requests, so that the socket never runs dry.
-WRITE_AHEAD_BYTES = 4 * 1024 * 1024
 #: The part of a session's lifetime after which it is renewed, as Kafka's clients do: early, and not all at once.
 RENEW_AFTER = (0.85, 0.95)
 _UNSUPPORTED_VERSION = 35
@@ -134,7 +130,14 @@ class Connection:
         )
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
-                await connection._connect(max_response_bytes, send_buffer_bytes, receive_buffer_bytes)
+                connection._transport = await open_transport(
+                    host,
+                    port,
+                    lambda: Frames(connection, max_response_bytes),
+                    tls=security.tls,
+                    send_buffer_bytes=send_buffer_bytes,
+                    receive_buffer_bytes=receive_buffer_bytes,
+                )
         except TimeoutError:
             raise CannotConnect(
                 f"{connection.address} did not accept a connection within {connect_timeout_ms / 1000:g} s: "
@@ -151,7 +154,7 @@ class Connection:
 
     @property
     def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_of(self.host, self.port)
 
     @property
     def closed(self) -> bool:
@@ -228,46 +231,6 @@ class Connection:
             await self._lost
 
     # Making the connection.
-
-    async def _connect(self, max_response_bytes: int, send_buffer: int, receive_buffer: int) -> None:
-        problem: OSError | None = None
-        for family, kind, protocol, _, address in await self._resolve():
-            sock = socket.socket(family, kind, protocol)
-            try:
-                _prepare(sock, send_buffer, receive_buffer)
-                await self._loop.sock_connect(sock, address)
-            except OSError as error:
-                sock.close()
-                problem = error
-            except BaseException:
-                sock.close()
-                raise
-            else:
-                self._transport = await self._layered(sock, max_response_bytes)
-                self._transport.set_write_buffer_limits(high=WRITE_AHEAD_BYTES)
-                return
-        raise CannotConnect(why_not_connected(self.address, problem))
-
-    async def _layered(self, sock: socket.socket, max_response_bytes: int) -> asyncio.Transport:
-        """The transport over a connected socket; a failed TLS handshake says why."""
-        tls = self.security.tls
-        host = self.host if tls is not None else None
-        try:
-            transport, _ = await self._loop.create_connection(
-                lambda: Frames(self, max_response_bytes), sock=sock, ssl=tls, server_hostname=host
-            )
-        except (ssl.SSLError, ssl.CertificateError, OSError) as error:
-            sock.close()
-            if tls is None:
-                raise CannotConnect(f"cannot connect to {self.address}: {error}") from None
-            raise tls_failure(self.address, self.host, error) from None
-        return transport
-
-    async def _resolve(self) -> list[tuple[Any, ...]]:
-        try:
-            return list(await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM))
-        except (socket.gaierror, UnicodeError):
-            raise CannotConnect(f"the host name {self.host!r} cannot be resolved: check how it is spelt") from None
 
     async def _negotiate(self, timeout_ms: Millis) -> None:
         message = {"client_software_name": "ottla", "client_software_version": __version__}
@@ -418,17 +381,6 @@ class Connection:
             self._transport.abort()
         if self._on_closed is not None:
             self._on_closed()
-
-
-def _prepare(sock: socket.socket, send_buffer: int, receive_buffer: int) -> None:
-    """Options that count from the first packet on."""
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if send_buffer >= 0:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    if receive_buffer >= 0:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
 
 
 def _parts(frame: codec.Buffer) -> list[Any]:

@@ -169,6 +169,20 @@ def test_one_who_gives_up_does_not_end_the_attempt_of_the_others() -> None:
     run(test)
 
 
+def test_who_waits_for_a_connection_is_told_when_the_client_is_closed() -> None:
+    async def main() -> None:
+        client = Cluster([("127.0.0.1", 1)], settings=ConnectionSettings(reconnect=Backoff(60_000, 60_000)))
+        with pytest.raises(CannotConnect):
+            await client.pool.get(("127.0.0.1", 1))
+        waiting = asyncio.create_task(client.pool.get(("127.0.0.1", 1)))
+        await asyncio.sleep(0)
+        await client.close()
+        with pytest.raises(Disconnected, match="closed meanwhile"):
+            await waiting
+
+    asyncio.run(main())
+
+
 def test_a_cluster_is_made_of_a_configuration() -> None:
     options: dict[str, Any] = {
         "bootstrap_servers": "a:1,b:2",

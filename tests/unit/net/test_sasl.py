@@ -9,8 +9,10 @@ import pytest
 from tests.unit.net.sasl_server import SaslServer
 from tests.unit.net.test_client import negotiated, read_request, run, serving
 
+from ottla.config.client import ClientConfig
 from ottla.errors import (
     AuthenticationError,
+    ConfigError,
     IllegalSaslState,
     NetworkException,
     SaslAuthenticationFailed,
@@ -91,6 +93,17 @@ def test_a_token_that_is_none_is_not_sent() -> None:
 def test_what_kafkas_tools_write_for_java_is_understood() -> None:
     line = r"""org.apache.kafka.X required  username='me' password="a\"b\\";"""
     assert read_jaas(line) == {"username": "me", "password": 'a"b\\'}
+
+
+def test_credentials_come_from_the_configuration() -> None:
+    jaas = 'x.PlainLoginModule required username="me" password="secret";'
+    base = {"bootstrap.servers": "a:1", "security.protocol": "SASL_PLAINTEXT"}
+    assert Sasl.of(ClientConfig.given(base, {"sasl_jaas_config": jaas})) == Sasl("PLAIN", "me", "secret")
+    own = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "you", "sasl_password": "s"}
+    assert Sasl.of(ClientConfig.given(base, own)) == Sasl("SCRAM-SHA-512", "you", "s")
+    assert Sasl.of(ClientConfig.given({"bootstrap.servers": "a:1"}, own)) is None
+    with pytest.raises(ConfigError, match=r"sasl\.password is missing"):
+        ClientConfig.given(base, {"sasl_username": "you"})
 
 
 # With a broker.
