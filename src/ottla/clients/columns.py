@@ -236,7 +236,7 @@ class Incoming:
         problem: CorruptMessage | None = None
         unread: list[tuple[RawFetch, Batches, int]] = []
         for raw in fetched:
-            reader = BatchReader(raw.data, raw.batches, raw.position)
+            reader = BatchReader(raw.data, raw.batches, raw.position, raw.unpacked)
             while left and problem is None and not reader.done:
                 sink = ColumnSink(len(raw.data))
                 try:

@@ -8,7 +8,7 @@ nobody else writes while its token is the same. `settle` does on the loop what t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ottla.consuming.positions import PartitionState, Positions
@@ -38,6 +38,8 @@ class RawFetch(NamedTuple):
     position: int
     next_offset: int
     high_watermark: int | None
+    unpacked: Mapping[int, Bytes] = {}
+    """By their places, the records of batches that were decompressed already."""
 
 
 class Completed:
@@ -223,8 +225,18 @@ class Buffer:
             if batches:
                 epoch = batches[-1][1].partition_leader_epoch
                 one.state.epoch = epoch if epoch >= 0 else None
-                key = one.state.partition
-                taken.append(RawFetch(key, one.data, batches, start, one.next_offset, one.state.high_watermark))
+                state = one.state
+                taken.append(
+                    RawFetch(
+                        state.partition,
+                        one.data,
+                        batches,
+                        start,
+                        one.next_offset,
+                        state.high_watermark,
+                        one._unpacked,
+                    )
+                )
                 records += sum(header.record_count for _, header in batches)
         return taken
 
@@ -237,6 +249,7 @@ class Buffer:
                 continue
             state.position = position
             one = Completed(state, state.token, position, data=raw.data, batches=batches, next_offset=raw.next_offset)
+            one._unpacked = dict(raw.unpacked)
             if self._using is None:
                 self._using = one
             else:

@@ -6,7 +6,7 @@ Nothing here knows pyarrow: that is `arrow.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.records._kernels import KERNELS
@@ -55,8 +55,16 @@ class BatchReader:
     possible shape, and without control batches. `next_offset` is the next one to read.
     """
 
-    def __init__(self, data: Buffer, batches: Sequence[tuple[int, BatchHeader]], next_offset: int) -> None:
+    def __init__(
+        self,
+        data: Buffer,
+        batches: Sequence[tuple[int, BatchHeader]],
+        next_offset: int,
+        payloads: Mapping[int, Buffer] | None = None,
+    ) -> None:
+        """`payloads` has the uncompressed records of some batches, by their places."""
         self.next_offset = next_offset
+        self._payloads = payloads or {}
         self._data = data
         self._batches = batches
         self._index = 0
@@ -110,7 +118,8 @@ class BatchReader:
     def _read_one(self, sink: ColumnSink, max_rows: int) -> bool:
         place, header = self._batches[self._index]
         if self._unpacked is None or self._unpacked[0] != place:
-            self._unpacked = (place, unpacked(self._data, place, header))
+            payload = self._payloads.get(place)
+            self._unpacked = (place, unpacked(self._data, place, header) if payload is None else payload)
         reached = sink.add(self._unpacked[1], header, place, self.next_offset, max_rows)
         if reached < 0:
             return False
