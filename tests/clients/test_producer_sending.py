@@ -335,6 +335,10 @@ def test_a_topic_that_is_missing_is_named(own_broker: Any) -> None:
         assert time.monotonic() - began < 5
         with pytest.raises(KafkaError, match="bad/name"):
             producer.send("bad/name", b"v")
+        # Once it is there, the next send finds it.
+        with ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topics([ottla.NewTopic("missing", 1, 1)])
+        assert producer.send("missing", b"v").result(10).offset == 0
 
 
 def test_a_wrong_address_is_named() -> None:

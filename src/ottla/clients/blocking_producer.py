@@ -171,9 +171,10 @@ class Producer(FastSend):
 
     def close(self, timeout: float | None = None) -> None:
         """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
-        self._is_fast = False
         if self._core.closed or os.getpid() != self._process:
             return
+        self._thread.check()
+        self._is_fast = False
         self._thread.call(self._core.close(timeout, ProducerClosed()))
         self._thread.stop()
         self._path.close()

@@ -32,6 +32,7 @@ log = logging.getLogger("ottla.producer")
 
 Callback = Callable[[RecordMetadata | None, Exception | None], object]
 Choose = Callable[..., int]
+_YEAR = 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class SendPath:
             raise
 
     def _steps(self, record: ProducerRecord, callback: Callback | None, owner: Callable[[], Owner]) -> Waits:
-        deadline = time.monotonic() + self._config.max_block_ms / 1000
+        deadline = self._deadline()
         lanes = self._core.topics.lanes_of(record.topic)
         if lanes is None or (record.partition is not None and record.partition >= lanes.partitions):
             yield WaitForTopic(record.topic, deadline)
@@ -161,7 +162,7 @@ class SendPath:
         owner: Callable[[], Owner],
     ) -> Waits:
         """Send a batch of encoded records; the future is that of its first record."""
-        deadline = time.monotonic() + self._config.max_block_ms / 1000
+        deadline = self._deadline()
         ticket: Ticket | None = None
         while True:
             self._check_open()
@@ -198,6 +199,10 @@ class SendPath:
                 error = future.exception()
                 each(None if error is not None else future.result(), error)
         return future
+
+    def _deadline(self) -> float:
+        """No wait is longer than a year: clocks and locks of Python do not know larger numbers."""
+        return time.monotonic() + min(self._config.max_block_ms / 1000, _YEAR)
 
     def memory_ran_out(self, wait: WaitForMemory, topic: str) -> BufferExhausted:
         """Leave the line, and say so."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 from uuid import UUID
 
 from ottla.clients.cluster import Cluster
@@ -38,14 +39,15 @@ class Topics:
         self._lanes = lanes
         self._adopt = adopt
         self._changed = changed
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._asking: dict[str, asyncio.Task[bool]] = {}
+        self._problem: Exception | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._stale: set[str] = set()
         self._aging: asyncio.Task[None] | None = None
         self._used: dict[str, float] = {}
 
     @property
-    def tasks(self) -> list[asyncio.Task[None]]:
+    def tasks(self) -> list[asyncio.Task[Any]]:
         others = [task for task in (self._refreshing, self._aging) if task is not None]
         return [*self._asking.values(), *others]
 
@@ -60,19 +62,25 @@ class Topics:
 
     async def wait_for(self, topic: str, timeout: float) -> None:
         """Come back when the topic is known; MetadataTimeout after so many seconds."""
-        task = self._asking.get(topic)
-        if task is None:
-            task = self._asking[topic] = asyncio.create_task(self._ask(topic))
-            task.add_done_callback(_retrieve)
         try:
             async with asyncio.timeout(max(timeout, 0)):
-                await asyncio.shield(task)
+                # An attempt is shared by all who wait; who came late may need another one.
+                while not await asyncio.shield(self._attempt(topic)):
+                    pass
         except TimeoutError:
             raise MetadataTimeout(self._why_unknown(topic)) from None
         if self._aging is None:
             self._aging = asyncio.create_task(self._keep_fresh())
 
-    async def _ask(self, topic: str) -> None:
+    def _attempt(self, topic: str) -> asyncio.Task[bool]:
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = asyncio.create_task(self._ask(topic))
+            task.add_done_callback(_retrieve)
+        return task
+
+    async def _ask(self, topic: str) -> bool:
+        """Ask again and again for as long as a send may wait; whether the topic is known then."""
         attempts = self._cluster.attempts(max(self._config.max_block_ms, 1))
         self._problem = None
         try:
@@ -84,19 +92,17 @@ class Topics:
                     if not (isinstance(error, KafkaError) and error.retriable):
                         raise
                 if topic in self._lanes:
-                    return
+                    return True
                 info = self._cluster.metadata.topics.get(topic)
                 if info is not None and info.error is not None:
                     self._problem = info.error
                     if not info.error.retriable:
                         raise type(info.error)(f"topic {topic}: {info.error}")
                 if not await attempts.pause():
-                    # Whoever waits says in his own words that it took too long.
-                    await asyncio.sleep(3600)
+                    await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+                    return False
         finally:
             self._asking.pop(topic, None)
-
-    _problem: Exception | None = None
 
     def _why_unknown(self, topic: str) -> str:
         since = f"nothing was learned of topic {topic!r} within {self._config.max_block_ms / 1000:g} s (max.block.ms)"
@@ -125,7 +131,7 @@ class Topics:
         if info.topic_id is not None:
             self.names[info.topic_id] = info.name
         known = self._lanes.get(info.name)
-        if info.partitions and (known is None or known.partitions < len(info.partitions)):
+        if info.partitions and (known is None or known.partitions != max(info.partitions) + 1):
             lanes = Lanes(info.name, max(info.partitions) + 1)
             self._adopt(lanes)
             self._lanes[info.name] = lanes
@@ -168,6 +174,6 @@ class Topics:
                 self.refresh_soon(in_use)
 
 
-def _retrieve(task: asyncio.Task[None]) -> None:
+def _retrieve(task: asyncio.Task[bool]) -> None:
     if not task.cancelled():
         task.exception()
