@@ -1,10 +1,12 @@
 """Consuming with our client beside confluent-kafka, kafka-python and aiokafka, on one broker, in one run; as ratios.
 
-    python -m benchmarks.consumer [--seconds-of-data …] [--kafka]
+    python -m benchmarks.consumer [--rounds 5] [--scale 2] [--servers host:port]
 
 Every client reads the same topic from its beginning by assignment, in a process of its own, one after the other, and
 touches the value of each record. Rounds go through all clients in turn, so that a busy machine is busy for all of
-them; the table has the medians. A new client is a function in READERS.
+them; the table has the medians. The processor time is that of the client's whole process, threads of its library
+included: it says what consuming costs when the machine or the broker, and not the client, sets the pace. A new client is a
+function in READERS.
 """
 
 from __future__ import annotations
@@ -26,17 +28,25 @@ PARTITIONS = 4
 SIZES = {100: 600_000, 1_000: 150_000}
 FASTEST_PEER = "confluent-kafka consume()"
 
+Start = tuple[float, float]
+Result = tuple[float, float]
+"""Records a second, and seconds of processor time for a million of them."""
+
+
+def clocks() -> Start:
+    return time.perf_counter(), time.process_time()
+
 
 # ── the clients, each in a process of its own ─────────────────────────────────────────────────────────────────────
 
 
-def ottla_poll(job: dict[str, Any]) -> float:
+def ottla_poll(job: dict[str, Any]) -> Result:
     from ottla.clients.blocking_consumer import Consumer
     from ottla.types import TopicPartition
 
     with Consumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", **job["ottla"]) as consumer:
         consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
-        seen, size, started = 0, 0, time.perf_counter()
+        seen, size, started = 0, 0, clocks()
         while seen < job["records"]:
             records = consumer.poll(10.0)
             for record in records:
@@ -45,13 +55,13 @@ def ottla_poll(job: dict[str, Any]) -> float:
         return checked(job, seen, size, started)
 
 
-def ottla_iteration(job: dict[str, Any]) -> float:
+def ottla_iteration(job: dict[str, Any]) -> Result:
     from ottla.clients.blocking_consumer import Consumer
     from ottla.types import TopicPartition
 
     with Consumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", **job["ottla"]) as consumer:
         consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
-        seen, size, started = 0, 0, time.perf_counter()
+        seen, size, started = 0, 0, clocks()
         for record in consumer:
             size += len(record.value)
             seen += 1
@@ -60,15 +70,15 @@ def ottla_iteration(job: dict[str, Any]) -> float:
         return checked(job, seen, size, started)
 
 
-def ottla_asyncio(job: dict[str, Any]) -> float:
+def ottla_asyncio(job: dict[str, Any]) -> Result:
     from ottla.clients.consumer import AsyncConsumer
     from ottla.runtime.loops import new_event_loop
     from ottla.types import TopicPartition
 
-    async def read() -> float:
+    async def read() -> Result:
         async with AsyncConsumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest") as consumer:
             await consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
-            seen, size, started = 0, 0, time.perf_counter()
+            seen, size, started = 0, 0, clocks()
             async for record in consumer:
                 size += len(record.value)
                 seen += 1
@@ -88,9 +98,9 @@ def _confluent(job: dict[str, Any]) -> Any:
     return consumer
 
 
-def confluent_consume(job: dict[str, Any]) -> float:
+def confluent_consume(job: dict[str, Any]) -> Result:
     consumer = _confluent(job)
-    seen, size, started = 0, 0, time.perf_counter()
+    seen, size, started = 0, 0, clocks()
     while seen < job["records"]:
         messages = consumer.consume(500, 1.0)
         for message in messages:
@@ -99,9 +109,9 @@ def confluent_consume(job: dict[str, Any]) -> float:
     return checked(job, seen, size, started)
 
 
-def confluent_poll(job: dict[str, Any]) -> float:
+def confluent_poll(job: dict[str, Any]) -> Result:
     consumer = _confluent(job)
-    seen, size, started = 0, 0, time.perf_counter()
+    seen, size, started = 0, 0, clocks()
     while seen < job["records"]:
         message = consumer.poll(10.0)
         if message is not None:
@@ -110,12 +120,12 @@ def confluent_poll(job: dict[str, Any]) -> float:
     return checked(job, seen, size, started)
 
 
-def kafka_python(job: dict[str, Any]) -> float:
+def kafka_python(job: dict[str, Any]) -> Result:
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", enable_auto_commit=False)
     consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
-    seen, size, started = 0, 0, time.perf_counter()
+    seen, size, started = 0, 0, clocks()
     while seen < job["records"]:
         for records in consumer.poll(timeout_ms=10_000).values():
             for record in records:
@@ -124,16 +134,16 @@ def kafka_python(job: dict[str, Any]) -> float:
     return checked(job, seen, size, started)
 
 
-def aiokafka_getmany(job: dict[str, Any]) -> float:
+def aiokafka_getmany(job: dict[str, Any]) -> Result:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    async def read() -> float:
+    async def read() -> Result:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=job["servers"], auto_offset_reset="earliest", enable_auto_commit=False
         )
         await consumer.start()
         consumer.assign([TopicPartition(job["topic"], number) for number in range(PARTITIONS)])
-        seen, size, started = 0, 0, time.perf_counter()
+        seen, size, started = 0, 0, clocks()
         while seen < job["records"]:
             for records in (await consumer.getmany(timeout_ms=10_000, max_records=500)).values():
                 for record in records:
@@ -146,7 +156,7 @@ def aiokafka_getmany(job: dict[str, Any]) -> float:
     return asyncio.run(read())
 
 
-READERS: dict[str, Callable[[dict[str, Any]], float]] = {
+READERS: dict[str, Callable[[dict[str, Any]], Result]] = {
     "ottla poll()": ottla_poll,
     "ottla iteration": ottla_iteration,
     "ottla asyncio iteration": ottla_asyncio,
@@ -159,12 +169,12 @@ SLOW = {"kafka-python poll()": 4, "aiokafka getmany()": 4}
 """They read only this part of the topic."""
 
 
-def checked(job: dict[str, Any], seen: int, size: int, started: float) -> float:
-    """Records a second; what was read must be what was written."""
-    seconds = time.perf_counter() - started
+def checked(job: dict[str, Any], seen: int, size: int, started: Start) -> Result:
+    """What was measured; what was read must be what was written."""
+    seconds, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
     if size != seen * job["size"]:
         raise SystemExit(f"{seen} records have {size} bytes, not {seen * job['size']}")
-    return seen / seconds
+    return seen / seconds, cpu / seen * 1e6
 
 
 # ── the run ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +196,7 @@ def fill(servers: str, topic: str, size: int, records: int) -> None:
         raise SystemExit("not everything was written")
 
 
-def run_one(name: str, job: dict[str, Any]) -> float:
+def run_one(name: str, job: dict[str, Any]) -> Result:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.consumer", "--client", name, "--job", json.dumps(job)],
         capture_output=True,
@@ -196,19 +206,23 @@ def run_one(name: str, job: dict[str, Any]) -> float:
     )
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    return float(done.stdout.split()[-1])
+    rate, cpu = done.stdout.split()[-2:]
+    return float(rate), float(cpu)
 
 
-def measure(servers: str, size: int, records: int, rounds: int, only: list[str]) -> dict[str, float]:
+def measure(servers: str, size: int, records: int, rounds: int, only: list[str]) -> dict[str, Result]:
     topic = f"bench-{size}"
     fill(servers, topic, size, records)
-    rates: dict[str, list[float]] = {}
+    results: dict[str, list[Result]] = {}
     for _ in range(rounds):
         for name in only:
             count = records // SLOW.get(name, 1)
             job = {"servers": servers, "topic": topic, "records": count, "size": size, "ottla": {}}
-            rates.setdefault(name, []).append(run_one(name, job))
-    return {name: statistics.median(found) for name, found in rates.items()}
+            results.setdefault(name, []).append(run_one(name, job))
+    return {
+        name: (statistics.median(rate for rate, _ in found), statistics.median(cpu for _, cpu in found))
+        for name, found in results.items()
+    }
 
 
 def main() -> None:
@@ -221,7 +235,7 @@ def main() -> None:
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.client:
-        print(READERS[args.client](args.job))
+        print(*READERS[args.client](args.job))
         return
     if args.servers:
         report(args, args.servers)
@@ -235,10 +249,10 @@ def report(args: argparse.Namespace, servers: str) -> None:
     for size, records in SIZES.items():
         found = measure(servers, size, int(records * args.scale), args.rounds, only)
         peer = found.get(FASTEST_PEER)
-        print(f"\n{size} B records{'':24}records/s     MB/s" + ("   beside " + FASTEST_PEER if peer else ""))
-        for name, rate in found.items():
-            ratio = f"{rate / peer:8.2f}" if peer else ""
-            print(f"{name:32}{rate:12,.0f}{rate * size / 1e6:9.1f}{ratio}", flush=True)
+        print(f"\n{size:4} B records                   records/s     MB/s  CPU s a million    beside {FASTEST_PEER}")
+        for name, (rate, cpu) in found.items():
+            ratio = f"{rate / peer[0]:12.2f} × its rate, {cpu / peer[1]:5.2f} × its CPU" if peer else ""
+            print(f"{name:28}{rate:12,.0f}{rate * size / 1e6:9.1f}{cpu:17.2f}{ratio}", flush=True)
 
 
 if __name__ == "__main__":

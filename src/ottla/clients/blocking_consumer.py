@@ -82,7 +82,7 @@ class _OneThread:
 class Consumer:
     """Reads topics, alone or as a member of a group. For one thread at a time."""
 
-    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ConsumerConfig.given(config, options)
         self._calls = Calls(self.config, unpacks_aside=False)
         self._thread = LoopThread("Consumer")
@@ -179,6 +179,10 @@ class Consumer:
             yield from calls.iterator
             if records := self.poll(ITERATION_SECONDS):
                 calls.iterate(records)
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record, however long it takes; ``for record in consumer`` is faster."""
+        return next(iter(self))
 
     def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
         if self._incoming is None:

@@ -81,7 +81,7 @@ class AsyncConsumer:
     methods take are in seconds. Nothing is sent before the first call.
     """
 
-    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
+    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ConsumerConfig.given(config, options)
         self._calls = Calls(self.config, unpacks_aside=True)
         self._use = _OneTask(self._calls)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from base64 import urlsafe_b64encode
 from collections import deque
@@ -17,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from ottla.clients.blocking import IllegalUse
 from ottla.clients.calls import LAST_FETCH_BY_NAME, FoundOffset, with_partition
 from ottla.clients.cluster import Cluster
 from ottla.clients.consumer_assignors import load_assignors
@@ -72,6 +74,7 @@ class Engine:
         self.attention = True
         """Something happened that poll has to look at before it hands out records."""
         self.closed = False
+        self._process = os.getpid()
         self.errors: deque[OttlaError] = deque()
         self.chores: deque[Chore] = deque()
         self.unreachable: KafkaError | None = None
@@ -122,9 +125,17 @@ class Engine:
     # ── the tick ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Bind to the running loop at the first call."""
+        """Bind to the running loop at the first call; IllegalUse from elsewhere."""
+        running = asyncio.get_running_loop()
         if self.loop is None:
-            self.loop = asyncio.get_running_loop()
+            self.loop = running
+        elif self.loop is not running:
+            raise IllegalUse("this consumer belongs to another event loop: make a new one in this one")
+        if os.getpid() != self._process:
+            raise IllegalUse(
+                "this consumer was made before the process forked, and its connections belong to the parent: make a "
+                "new one in the child"
+            )
 
     def tick(self) -> None:
         if self.closed or self.loop is None:
@@ -146,7 +157,7 @@ class Engine:
         wakes.append(wake)
         if leaderless:
             self.refresh(later=True)
-        if self._wanted_topics() != frozenset():
+        if self.subscription.mode is not Mode.NONE:
             if now >= self._refresh_at:
                 self.refresh()
             wakes.append(self._refresh_at)

@@ -112,6 +112,8 @@ class Positions:
         self._reset = reset
         self._in_group = in_group
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._settled = False
+        """Nothing has to be asked: in a steady state nobody looks through thousands of partitions for nothing."""
 
     # ── which partitions ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -138,6 +140,7 @@ class Positions:
         self.add(wanted)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
+        self._settled = False
         for partition in partitions:
             if partition not in self._states:
                 state = self._states[partition] = PartitionState(partition, Need.COMMITTED)
@@ -152,11 +155,13 @@ class Positions:
     # ── what the user says ────────────────────────────────────────────────────────────────────────────────────────
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int | None = None) -> None:
+        self._settled = False
         if offset < 0:
             raise ValueError(f"an offset is at least 0, not {offset}")
         self._states[partition].move(offset, epoch, Need.NOTHING if epoch is None else Need.VALIDATE)
 
     def seek_to(self, partition: TopicPartition, where: str) -> None:
+        self._settled = False
         state = self._states[partition]
         state.renew(Need.RESET)
         state.position, state.reset = None, where
@@ -165,11 +170,16 @@ class Positions:
 
     def to_ask(self, need: Need, *, now: Millis) -> dict[TopicPartition, int]:
         """The partitions to ask this for now, with their tokens; they count as asked."""
+        if self._settled:
+            return {}
         found = {}
+        self._settled = True
         for partition, state in self._states.items():
-            if state.need is need and not state.asking and now >= state.retry_at:
-                state.asking = True
-                found[partition] = state.token
+            if state.need is not Need.NOTHING:
+                self._settled = False
+                if state.need is need and not state.asking and now >= state.retry_at:
+                    state.asking = True
+                    found[partition] = state.token
         return found
 
     def current(self, partition: TopicPartition, token: int) -> PartitionState | None:
@@ -179,6 +189,7 @@ class Positions:
 
     def try_again(self, tokens: Mapping[TopicPartition, int], at: Millis) -> None:
         """The question failed: ask again, but not before."""
+        self._settled = False
         for partition, token in tokens.items():
             if state := self.current(partition, token):
                 state.asking = False
@@ -186,6 +197,7 @@ class Positions:
 
     def committed(self, partition: TopicPartition, token: int, found: OffsetAndMetadata | None) -> None:
         """The answer of the group."""
+        self._settled = False
         state = self.current(partition, token)
         if state is None:
             return
@@ -214,6 +226,7 @@ class Positions:
 
     def new_leader(self, partition: TopicPartition, epoch: int) -> None:
         """The metadata names the leader's epoch: a newer one than before has to confirm the position."""
+        self._settled = False
         state = self._states.get(partition)
         if state is None or epoch <= state.leader_epoch:
             return
@@ -230,6 +243,7 @@ class Positions:
 
     def out_of_range(self, partition: TopicPartition, token: int) -> None:
         """Start anew by the policy."""
+        self._settled = False
         state = self.current(partition, token)
         if state is not None:
             self._reset_by_policy(state)
