@@ -22,6 +22,7 @@ from ottla.types import Millis, TopicPartition
 
 CACHED_BATCHES = 5
 MAX_SEQUENCE = 2**31 - 1
+MOST_PUT_OFF = 1000
 
 
 class BatchRecord(NamedTuple):
@@ -101,7 +102,7 @@ class ProducerEntry:
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_completed", "_ongoing", "entries", "topic_partition")
+    __slots__ = ("_completed", "_expected", "_ongoing", "entries", "topic_partition")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
@@ -110,9 +111,22 @@ class ProducerState:
         """First offset of each undecided transaction, by producer id."""
         self._completed: list[CompletedTransaction] = []
         """Decided transactions whose markers may still lie above the high watermark."""
+        self._expected: dict[int, tuple[int, int]] = {}
+        """Epoch and lowest sequence of batches that were put off: what comes after them must not be written first."""
+
+    def put_off(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """A batch that may begin a transaction is to come again: those that follow it have to wait for it."""
+        epoch, lowest = self._expected.get(producer_id, (producer_epoch, base_sequence))
+        if len(self._expected) >= MOST_PUT_OFF:
+            self._expected.clear()  # Somebody makes them up.
+        if producer_epoch >= epoch:
+            lowest = min(lowest, base_sequence) if producer_epoch == epoch else base_sequence
+            self._expected[producer_id] = (producer_epoch, lowest)
 
     def check(self, header: BatchHeader, offset: int) -> None:
         """Refuse a client's data batch that is out of order or from an old epoch; nothing is changed."""
+        if self._expected:
+            self._check_put_off(header)
         entry = self.entries.get(header.producer_id)
         if entry is None or entry.producer_epoch == -1:
             return
@@ -132,6 +146,14 @@ class ProducerState:
             raise InvalidTxnState(
                 f"producer {header.producer_id} wrote outside of a transaction to {self.topic_partition} while the "
                 f"one that began at offset {entry.current_txn_start_offset} is open"
+            )
+
+    def _check_put_off(self, header: BatchHeader) -> None:
+        epoch, lowest = self._expected.get(header.producer_id, (-1, 0))
+        if epoch == header.producer_epoch and header.base_sequence > lowest:
+            raise OutOfOrderSequenceNumber(
+                f"the batch of producer {header.producer_id} has sequence {header.base_sequence} in "
+                f"{self.topic_partition}, but {lowest} was put off and has not come again"
             )
 
     def check_own(self, header: BatchHeader, offset: int) -> None:
@@ -172,6 +194,8 @@ class ProducerState:
 
     def update(self, header: BatchHeader, first_offset: int, last_offset: int, timestamp: Millis) -> None:
         """A data batch of a producer was written."""
+        if self._expected:
+            self._expected.pop(header.producer_id, None)
         entry = self.entries.get(header.producer_id)
         if entry is None:
             entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)

@@ -106,7 +106,7 @@ class Described:
     error_code: int = 0
     state: str = ""
     timeout: Millis = 0
-    started_at: Millis = -1
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_EPOCH
+    started_at: Millis = 0
+    producer_id: int = 0
+    producer_epoch: int = 0
     partitions: tuple[TopicPartition, ...] = ()

@@ -28,7 +28,7 @@ class Transaction:
     last_producer_epoch: int = NO_EPOCH
     """The epoch before, by which a repeated InitProducerId is known. Not in the log: a restart forgets it, as Kafka."""
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the last step: another one only after all epochs of it were used."""
+    """The producer id before this one, of which all epochs were used; by it a repeated request is known."""
     next_producer_id: int = NO_PRODUCER_ID
     """The producer id that the producer goes on with once this transaction is complete, where epochs are used up."""
     timeout: Millis
@@ -46,7 +46,7 @@ class Transaction:
 
     def _step(self, state: State, **changes: Any) -> Transaction:
         check_transition(self.state, state)
-        return replace(self, state=state, previous_producer_id=self.producer_id, **changes)
+        return replace(self, state=state, **changes)
 
     def started_again(self, *, timeout: Millis, last_epoch: int, now: Millis) -> Transaction:
         """The producer has started: the next epoch is its."""
@@ -64,6 +64,7 @@ class Transaction:
         return self._step(
             State.EMPTY,
             producer_id=producer_id,
+            previous_producer_id=self.previous_producer_id if producer_id == self.producer_id else self.producer_id,
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
             timeout=timeout,
@@ -104,9 +105,8 @@ class Transaction:
         return replace(
             self,
             state=State.PREPARE_ABORT,
-            previous_producer_id=self.producer_id,
             producer_epoch=self.producer_epoch + 1,
-            last_producer_epoch=NO_EPOCH,
+            last_producer_epoch=self.producer_epoch,
             updated_at=now,
             version=SECOND_VERSION,
         )
@@ -118,6 +118,7 @@ class Transaction:
         return self._step(
             target,
             producer_id=self.next_producer_id if changed else self.producer_id,
+            previous_producer_id=self.producer_id if changed else self.previous_producer_id,
             producer_epoch=0 if changed else self.producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
             partitions=frozenset(),

@@ -20,7 +20,6 @@ EMPTY = Transaction(
     transactional_id=ID,
     producer_id=FIRST_PRODUCER,
     producer_epoch=0,
-    previous_producer_id=FIRST_PRODUCER,
     timeout=TIMEOUT,
     updated_at=START,
 )
@@ -75,7 +74,7 @@ def test_an_ongoing_transaction_is_aborted_first_and_its_producer_is_fenced(cont
         transactional_id=ID,
         producer_id=FIRST_PRODUCER,
         producer_epoch=1,
-        previous_producer_id=FIRST_PRODUCER,
+        last_producer_epoch=0,
         timeout=TIMEOUT,
         state=State.PREPARE_ABORT,
         partitions=frozenset({P0}),
@@ -160,7 +159,6 @@ def test_the_first_partition_begins_a_transaction(context: TransactionContext) -
         transactional_id=ID,
         producer_id=FIRST_PRODUCER,
         producer_epoch=0,
-        previous_producer_id=FIRST_PRODUCER,
         timeout=TIMEOUT,
         state=State.ONGOING,
         partitions=frozenset({P0}),
@@ -234,7 +232,6 @@ def test_a_transaction_is_decided_then_marked_then_complete(
         transactional_id=ID,
         producer_id=FIRST_PRODUCER,
         producer_epoch=0,
-        previous_producer_id=FIRST_PRODUCER,
         timeout=TIMEOUT,
         state=prepared,
         partitions=frozenset({P0}),
@@ -385,6 +382,13 @@ def test_a_transaction_that_takes_too_long_is_aborted(context: TransactionContex
     assert context.commit().code == FENCED
     assert context.commit(version=V2).code == WRONG_STATE
     assert context.abort(version=V2).response == m.EndResponse(FIRST_PRODUCER, 1), "it may go on with the epoch after"
+
+
+def test_a_producer_of_a_transaction_that_took_too_long_may_go_on(context: TransactionContext) -> None:
+    ongoing(context)
+    context.sleep(TIMEOUT + 10_000)
+    context.finish()
+    assert context.init(FIRST_PRODUCER, 0).response == m.InitResponse(FIRST_PRODUCER, 1)
 
 
 def test_a_transaction_that_has_ended_does_not_time_out(context: TransactionContext) -> None:

@@ -39,9 +39,9 @@ def handle(node: Node, call: Call, request: Struct | None) -> Message:
 
 
 def _supported(version: int) -> list[Message]:
-    # Older clients take a feature that begins at 0 for broken; Kafka tells them 1.
-    first = 0 if version >= FROM_ZERO else 1
-    return [{"name": name, "min_version": first, "max_version": last} for name, last in FEATURES.items()]
+    if version < FROM_ZERO:
+        return []  # Older clients cannot read a feature that begins at 0.
+    return [{"name": name, "min_version": 0, "max_version": last} for name, last in FEATURES.items()]
 
 
 def _served() -> list[Message]:

@@ -1,7 +1,7 @@
 """InitProducerId: an id for an idempotent producer, or the id and the next epoch of a transactional one.
 
-v3 lets a producer tell the id and epoch that it has (KIP-360); v4 tells a fenced producer by its own error; v6 brings
-two-phase commits by others, which are not offered here.
+v3 lets a producer tell the id and epoch that it has (KIP-360); v4 tells a fenced producer by its own error. v6, which
+lets others prepare transactions, is not offered, as Kafka 4.2 does not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ottla.protocol.codec import Message, Struct
 from ottla.transactions.messages import InitRequest, InitResponse
 
 API = ApiKey.INIT_PRODUCER_ID
+LAST = 5
 FENCED_FROM = 4
 
 
@@ -51,7 +52,3 @@ def _check(request: Struct) -> None:
         raise errors.InvalidRequest("A producer id and an epoch are given together, or neither of them.")
     if request.transactional_id == "":
         raise errors.InvalidRequest("A transactional id cannot be empty.")
-    if request.enable2_pc:
-        raise errors.TransactionalIdAuthorizationFailed("Two-phase commits by others are not allowed here.")
-    if request.keep_prepared_txn:
-        raise errors.UnsupportedVersion("Prepared transactions cannot be kept.")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ottla import errors
@@ -114,7 +115,7 @@ async def _transactional(node: Node, call: Call, request: Struct) -> Message | N
 async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
     """Look at what begins a transaction in a partition; for what goes on with one the partition knows enough."""
     verdicts: dict[tuple[str, int], errors.KafkaError | None] = {}
-    producers: dict[Producer, set[TopicPartition]] = {}
+    producers: dict[Producer, dict[TopicPartition, Callable[[], None]]] = {}
     for topic, data in ((each, data) for each in request.topic_data for data in each.partition_data):
         if data.records is None or not _is_transactional(data.records):
             continue
@@ -122,7 +123,8 @@ async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
         place, log = _place(node, topic, data.index)
         if place is None or log is None:
             continue
-        wanted = producers.setdefault(Producer(request.transactional_id, producer_id, epoch), set())
+        producer = Producer(request.transactional_id, producer_id, epoch)
+        wanted = producers.setdefault(producer, {})
         if log.producers.has_ongoing(producer_id, epoch):
             continue
         if call.api_version >= ADDS_FROM and sequence and producer_id not in log.producers.entries:
@@ -130,7 +132,7 @@ async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
                 f"The first batch of producer {producer_id} in {place} has sequence {sequence} instead of 0."
             )
         else:
-            wanted.add(place)
+            wanted[place] = partial(log.producers.put_off, producer_id, epoch, sequence)
     if len({producer.producer_id for producer in producers}) > 1:
         error = errors.InvalidProducerIdMapping("The batches of the request are from several producers.")
         return {(each.topic, each.partition): error for places in producers.values() for each in places}
@@ -141,12 +143,15 @@ async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
 
 
 async def _added(
-    node: Node, call: Call, request: Struct, producer: Producer, places: set[TopicPartition]
+    node: Node, call: Call, request: Struct, producer: Producer, places: Mapping[TopicPartition, Callable[[], None]]
 ) -> dict[tuple[str, int], errors.KafkaError | None]:
     adds = call.api_version >= ADDS_FROM
     if adds:
         _keep_records(request)
     found = await added_or_verified(node, producer, frozenset(places), adds=adds)
+    for place, error in found.items():
+        if error is not ADDED and error.retriable:
+            places[place]()
     return {(place.topic, place.partition): _told(error, call.api_version) for place, error in found.items()}
 
 
