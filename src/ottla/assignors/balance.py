@@ -189,13 +189,7 @@ def _balance_unequal(line: Line, subscribed: Sequence[frozenset[str]], owners: S
     number = {topic: position for position, topic in enumerate(line.topics)}
     wanted = [sorted(number[topic] for topic in each if topic in number) for each in subscribed]
     given = balance_unequal(wanted, [owned_by for _, owned_by in line.cut(owners)])
-    after = [NOBODY] * line.size
-    for member, share in enumerate(given):
-        for topic, numbers in share.items():
-            start = line.starts[topic]
-            for each in numbers:
-                after[start + each] = member
-    return after
+    return list(chain.from_iterable(given))
 
 
 def _first_shares(line: Line, members: int) -> list[dict[str, list[int]]]:

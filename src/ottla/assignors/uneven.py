@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from heapq import heapify, heapreplace
 
 #: Step 3 stops after looking at so many edges: some seconds, which only groups of thousands of members can need.
 EFFORT = 40_000_000
 
 
-def balance_unequal(topics_of: Sequence[Sequence[int]], owners: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
-    """Return each member's partitions, from the topics of each member and the owners of each topic's partitions."""
+def balance_unequal(topics_of: Sequence[Sequence[int]], owners: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the new owners of each topic's partitions, from the topics of each member and the owners until now."""
     shares = _Shares(topics_of, owners)
     shares.fill_free_partitions([len(owned_by) for owned_by in owners])
     shares.move_from_most_to_least()
@@ -84,16 +83,22 @@ class _Shares:
                 self._fill(topic, free[topic])
 
     def _fill(self, topic: int, count: int) -> None:
-        size = len(self.loads)
-        heap = [self.loads[member] * size + member for member in self.subscribers[topic]]
-        heapify(heap)
-        gets: Counter[int] = Counter()
-        for _ in range(count):
-            least = heap[0]
-            gets[least % size] += 1
-            heapreplace(heap, least + size)
-        for member, more in gets.items():
-            self.add(topic, member, more)
+        """Give so many, one by one, to the subscriber with the fewest, then the first: told from where that ends."""
+        loads = self.loads
+        line = sorted(self.subscribers[topic], key=loads.__getitem__)
+        total, low = count, 0
+        # The first `low` of the line end up level, at most one apart.
+        while low < len(line) and (low == 0 or loads[line[low]] * low < total):
+            total += loads[line[low]]
+            low += 1
+        level, more = divmod(total, low)
+        for position, member in enumerate(sorted(line[:low])):
+            gets = level - loads[member] + (position < more)
+            if gets:
+                held = self.held[member]
+                held[topic] = held.get(topic, 0) + gets
+                loads[member] += gets
+                self.gained[member].add(topic)
 
     # ── step 2 ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,19 +302,27 @@ class _Cycles:
         return way
 
 
-def _hand_out(shares: _Shares, owners: Sequence[Sequence[int]]) -> list[dict[int, list[int]]]:
+def _hand_out(shares: _Shares, owners: Sequence[Sequence[int]]) -> list[list[int]]:
     """Turn counts into partitions: each keeps its first ones, and the others go round in order of number."""
-    given: list[dict[int, list[int]]] = [{} for _ in shares.loads]
-    for topic, owned_by in enumerate(owners):
-        free: list[int] = []
+    return [_hand_out_topic(shares, topic, owned_by) for topic, owned_by in enumerate(owners)]
+
+
+def _hand_out_topic(shares: _Shares, topic: int, owned_by: Sequence[int]) -> list[int]:
+    given = list(owned_by)
+    strangers = {owner for owner in set(owned_by) if owner < 0 or topic not in shares.topic_sets[owner]}
+    free = [number for number, owner in enumerate(owned_by) if owner in strangers] if strangers else []
+    if missed := shares.missed[topic]:
+        room = {member: shares.held[member].get(topic, 0) for member in missed}
         for number, owner in enumerate(owned_by):
-            keeps = given[owner].setdefault(topic, []) if owner >= 0 and topic in shares.held[owner] else None
-            if keeps is not None and len(keeps) < shares.held[owner][topic]:
-                keeps.append(number)
-            else:
-                free.append(number)
-        rest = iter(free)
+            if owner in room:
+                room[owner] -= 1
+                if room[owner] < 0:
+                    free.append(number)
+        free.sort()
+    rest = iter(free)
+    if free:
         for member in shares.subscribers[topic]:
-            for _ in range(shares.held[member].get(topic, 0) - len(given[member].get(topic, ()))):
-                given[member].setdefault(topic, []).append(next(rest))
+            if topic in shares.gained[member]:
+                for _ in range(shares.held[member][topic] - shares.had[member].get(topic, 0)):
+                    given[next(rest)] = member
     return given
