@@ -133,7 +133,6 @@ def kafka_python(job: Job) -> float:
         batch_size=job["batch_size"],
         linger_ms=job["linger_ms"],
         compression_type=None if job["compression"] == "none" else job["compression"],
-        buffer_memory=BUFFER_BYTES,
     )
     producer.send(topic, payloads[0]).get(30)
     began = time.perf_counter()

@@ -162,13 +162,11 @@ class ProducerCore:
         return self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
 
     def _queue_lengths(self, lanes: Lanes) -> list[tuple[int, int]]:
-        leaders = self.topics.view.leaders
-        partitions = []
-        for partition in range(lanes.partitions):
-            leader = leaders.get(TopicPartition(lanes.topic, partition))
-            if leader is not None and not self.sender.stuck(leader, now=now_ms()):
-                partitions.append(partition)
-        return self.accumulator.queue_lengths(lanes.topic, partitions)
+        led = self.topics.view.led.get(lanes.topic, {})
+        if self.config.partitioner_availability_timeout_ms:
+            now = now_ms()
+            led = {partition: leader for partition, leader in led.items() if not self.sender.stuck(leader, now=now)}
+        return self.accumulator.queue_lengths(lanes.topic, led)
 
     def append_batch(
         self,

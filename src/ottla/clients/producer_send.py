@@ -270,8 +270,7 @@ class SendPath:
             return _checked(record.partition, lanes, "")
         if self._choose is not None:
             partitions = range(lanes.partitions)
-            leaders = self._core.topics.view.leaders
-            available = [each for each in partitions if TopicPartition(lanes.topic, each) in leaders]
+            available = [*self._core.topics.view.led.get(lanes.topic, ())]
             return _checked(
                 self._choose(record.topic, key, value, partitions, available), lanes, "the partitioner chose wrongly: "
             )

@@ -116,15 +116,22 @@ class Topics:
         self._changed()
 
     def _see(self, metadata: Metadata) -> None:
-        leaders = {}
+        led = {}
         for name, info in metadata.topics.items():
             if info.error is not None:
                 continue
             self._see_topic(info)
-            for number, partition in info.partitions.items():
-                if partition.leader != NO_LEADER and partition.leader in metadata.nodes:
-                    leaders[TopicPartition(name, number)] = partition.leader
-        self.view = View(leaders)
+            led[name] = {
+                number: partition.leader
+                for number, partition in info.partitions.items()
+                if partition.leader != NO_LEADER and partition.leader in metadata.nodes
+            }
+        leaders = {
+            TopicPartition(name, number): leader
+            for name, partitions in led.items()
+            for number, leader in partitions.items()
+        }
+        self.view = View(leaders, led)
 
     def _see_topic(self, info: TopicInfo) -> None:
         self.names[info.name] = info.name

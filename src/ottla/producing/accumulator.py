@@ -89,6 +89,7 @@ class Accumulator:
         self._make_batch = make_batch
         self._lanes: dict[str, Lanes] = {}
         self._queues: dict[TopicPartition, Queue] = {}
+        self._of_topic: dict[str, dict[int, Queue]] = {}
         self._waiting: dict[TopicPartition, Queue] = {}
         self._by_node: dict[BrokerId, list[Queue]] = {}
         self._by_node_of: tuple[View | None, int] = (None, 0)
@@ -186,6 +187,7 @@ class Accumulator:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = Queue(key, self._lanes.get(key.topic))
+            self._of_topic.setdefault(key.topic, {})[key.partition] = queue
         return queue
 
     def _enqueue(self, queue: Queue, batch: Batch) -> None:
@@ -366,11 +368,8 @@ class Accumulator:
     # What partitioners want to know.
 
     def queue_lengths(self, topic: str, partitions: Iterable[int]) -> list[tuple[int, int]]:
-        lengths = []
-        for partition in partitions:
-            queue = self._queues.get(TopicPartition(topic, partition))
-            lengths.append((partition, len(queue.batches) if queue is not None else 0))
-        return lengths
+        queues = self._of_topic.get(topic, {})
+        return [(each, len(queues[each].batches) if each in queues else 0) for each in partitions]
 
     @property
     def queued_batches(self) -> int:

@@ -9,6 +9,10 @@ Memory, order and retries are decided elsewhere: a batch only remembers.
 
 from __future__ import annotations
 
+from typing import Any
+
+from crc32c import crc32c
+
 from ottla.producing.values import NO_OFFSET, RecordMetadata
 from ottla.records.buffers import Buffer
 from ottla.records.builder import BatchBuilder, RecordFuture
@@ -18,12 +22,11 @@ from ottla.records.header import (
     BATCH_OVERHEAD,
     CRC,
     CRC_AT,
+    CRC_START,
     HEADER,
     LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL,
-    BatchHeader,
-    crc_of,
 )
 from ottla.records.values import Record
 from ottla.types import NO_PRODUCER_ID, Millis, TopicPartition
@@ -61,6 +64,8 @@ class Batch(BatchBuilder):
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_EPOCH
         self.base_sequence = NO_SEQUENCE
+        self.numbers: Any = None
+        """What `Idempotence` knows of the partition, once the batch is numbered."""
         self.ordinal = 0
         """Its place among the batches of the partition that were numbered."""
         self.sequence_reset = False
@@ -102,8 +107,10 @@ class Batch(BatchBuilder):
                 self._payload = compress(codec, memoryview(output)[BATCH_OVERHEAD:size], level)
             output = bytearray(BATCH_OVERHEAD) + self._payload
             size = len(output)
-        header = BatchHeader(
+        HEADER.pack_into(
+            output,
             0,
+            0,  # the broker sets the base offset and the leader epoch
             size - LOG_OVERHEAD,
             -1,
             MAGIC,
@@ -117,9 +124,9 @@ class Batch(BatchBuilder):
             self.base_sequence,
             self.count,
         )
-        HEADER.pack_into(output, 0, *header)
-        CRC.pack_into(output, CRC_AT, crc_of(output, 0, size))
-        return memoryview(output)[:size]
+        sealed = memoryview(output)[:size]
+        CRC.pack_into(output, CRC_AT, crc32c(sealed[CRC_START:]))
+        return sealed
 
     def records(self) -> list[Record]:
         """The records again, numbered from 0."""

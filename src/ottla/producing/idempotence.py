@@ -84,7 +84,7 @@ class Idempotence:
         """Number a batch that goes out for the first time."""
         if batch.has_sequence:
             return
-        entry = self._entry(batch.topic_partition)
+        entry = batch.numbers = self._entry(batch.topic_partition)
         if (entry.producer_id, entry.producer_epoch) != (self.producer_id, self.producer_epoch):
             self._begin(entry)
         batch.number(entry.producer_id, entry.producer_epoch, entry.next_sequence)
@@ -103,19 +103,18 @@ class Idempotence:
     # After a batch was sent.
 
     def completed(self, batch: Batch, last_offset: int) -> None:
-        entry = self._entries.get(batch.topic_partition)
+        entry = batch.numbers
+        self._forget(batch)
         if entry is None or not self._is_of(batch, entry):
-            self._forget(batch)
             return
         acked = entry.last_acked_sequence
         if acked == _NOTHING_ACKED or is_before(acked, batch.last_sequence):
             entry.last_acked_sequence = batch.last_sequence
         entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
-        self._forget(batch)
 
     def failed(self, batch: Batch, error: Exception, *, fate_known: bool) -> None:
         """A batch was given up. When it was surely not written, its numbers leave a gap: begin again with an epoch."""
-        entry = self._entries.get(batch.topic_partition)
+        entry = batch.numbers
         self._forget(batch)
         if entry is None or not batch.has_sequence or not self._is_of(batch, entry):
             return
@@ -132,7 +131,7 @@ class Idempotence:
             return
         sequence = batch.base_sequence
         for part in parts:
-            part.ordinal = batch.ordinal
+            part.ordinal, part.numbers = batch.ordinal, batch.numbers
             part.number(batch.producer_id, batch.producer_epoch, sequence)
             sequence = (sequence + part.count) & MAX_SEQUENCE
         in_flight = self._entry(batch.topic_partition).in_flight
@@ -183,7 +182,7 @@ class Idempotence:
         return (batch.producer_id, batch.producer_epoch) == (entry.producer_id, entry.producer_epoch)
 
     def _forget(self, batch: Batch) -> None:
-        entry = self._entries.get(batch.topic_partition)
+        entry = batch.numbers
         if entry is not None and batch in entry.in_flight:
             entry.in_flight.remove(batch)
 

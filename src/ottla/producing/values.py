@@ -56,6 +56,8 @@ class View:
     """What the sender knows of the cluster: who leads which partition. A new picture is a new object."""
 
     leaders: Mapping[TopicPartition, BrokerId] = field(default_factory=dict)
+    led: Mapping[str, Mapping[int, BrokerId]] = field(default_factory=dict)
+    """The same by topic and partition."""
 
 
 class PartitionResult(NamedTuple):
