@@ -5,8 +5,8 @@
 Every client reads the same topic from its beginning by assignment, in a process of its own, one after the other, and
 touches the value of each record. Rounds go through all clients in turn, so that a busy machine is busy for all of
 them; the table has the medians. The processor time is that of the client's whole process, threads of its library
-included: it says what consuming costs when the machine or the broker, and not the client, sets the pace. A new client is a
-function in READERS.
+included: it says what consuming costs where the machine or the broker, and not the client, sets the pace. A new client
+is a function in READERS.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def report(args: argparse.Namespace, servers: str) -> None:
         peer = found.get(FASTEST_PEER)
         print(f"\n{size:4} B records                   records/s     MB/s  CPU s a million    beside {FASTEST_PEER}")
         for name, (rate, cpu) in found.items():
-            ratio = f"{rate / peer[0]:12.2f} × its rate, {cpu / peer[1]:5.2f} × its CPU" if peer else ""
+            ratio = f"{rate / peer[0]:12.2f} of its rate, {cpu / peer[1]:5.2f} of its CPU" if peer else ""
             print(f"{name:28}{rate:12,.0f}{rate * size / 1e6:9.1f}{cpu:17.2f}{ratio}", flush=True)
 
 
