@@ -26,10 +26,7 @@ from ottla.records.header import BatchHeader
 if TYPE_CHECKING or KERNELS == "pure":
     from ottla.records._columns_pure import ColumnSink, ColumnSource
 else:
-    try:
-        from ottla.records._columns import ColumnSink, ColumnSource
-    except ImportError:
-        from ottla.records._columns_pure import ColumnSink, ColumnSource
+    from ottla.records._columns import ColumnSink, ColumnSource
 
 __all__ = [
     "NO_LIMIT",
