@@ -82,7 +82,6 @@ class Topics:
     async def _ask(self, topic: str) -> bool:
         """Ask again and again for as long as a send may wait; whether the topic is known then."""
         attempts = self._cluster.attempts(max(self._config.max_block_ms, 1))
-        self._problem = None
         try:
             while True:
                 try:
@@ -92,6 +91,7 @@ class Topics:
                     if not (isinstance(error, KafkaError) and error.retriable):
                         raise
                 if topic in self._lanes:
+                    self._problem = None
                     return True
                 info = self._cluster.metadata.topics.get(topic)
                 if info is not None and info.error is not None:
