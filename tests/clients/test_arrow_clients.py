@@ -116,6 +116,16 @@ def test_rows_without_a_key_are_spread_in_runs(
     assert read(bootstrap_servers, topic, 6_000, 3).num_rows == 6_000
 
 
+def test_batches_that_are_too_large_for_the_topic_are_split(
+    bootstrap_servers: str, producer: Producer, make_topic: MakeTopic
+) -> None:
+    topic = make_topic(max_message_bytes="20000")
+    values = [b"%05d" % number * 20 for number in range(2_000)]
+    sent = producer.send_arrow(topic, {"value": values}).result(SECONDS)
+    assert sent.partitions == {0: SentPartition(2_000, 0, 1_999)}
+    assert read(bootstrap_servers, topic, 2_000)["value"].to_pylist() == values
+
+
 def test_frames_of_pandas_and_polars(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
     columns = {"key": ["a", "b"], "value": ["1", "2"]}
