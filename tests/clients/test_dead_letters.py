@@ -120,10 +120,10 @@ def test_a_long_wait_does_not_lose_the_membership(bootstrap_servers: str, make_t
     fill(bootstrap_servers, topic, [b"a", b"b"])
     times = 0
     with (
-        reader(bootstrap_servers, topic, group, max_poll_interval_ms=1_500) as consumer,
+        reader(bootstrap_servers, topic, group, max_poll_interval_ms=3_000) as consumer,
         Producer(bootstrap_servers=bootstrap_servers) as producer,
     ):
-        helper = DeadLetters(consumer, producer, attempts=2, backoff_ms=2_000)
+        helper = DeadLetters(consumer, producer, attempts=2, backoff_ms=4_000)
 
         def handle(record: ConsumerRecord) -> None:
             nonlocal times

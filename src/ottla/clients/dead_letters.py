@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 #: A longer wait is spent polling, so that the group knows that this member lives.
 LONGEST_SLEEP_MS: Millis = 1_000
 POLL_SECONDS = 1.0
+JOIN_SECONDS = 60.0
 
 Handler = Callable[[ConsumerRecord], Any]
 
@@ -227,8 +228,12 @@ class DeadLetters(_Helper):
         The consumer reads dead-letter topics, as a group of its own; those that `select` does not choose are passed
         over. It ends when no more have come for `timeout` seconds, and commits what it has sent.
         """
-        count = 0
-        while records := consumer.poll(timeout):
+        count, patience = 0, _Patience()
+        while True:
+            patience.see(consumer.assignment())
+            records = consumer.poll(timeout)
+            if not records and patience.ends:
+                return count
             chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
             futures = [
                 producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
@@ -236,9 +241,9 @@ class DeadLetters(_Helper):
             ]
             for future in futures:
                 future.result()
-            consumer.commit()
+            if records:
+                consumer.commit()
             count += len(chosen)
-        return count
 
 
 class AsyncDeadLetters(_Helper):
@@ -342,17 +347,36 @@ class AsyncDeadLetters(_Helper):
         timeout: float = 5.0,
     ) -> int:
         """See `DeadLetters.replay`."""
-        count = 0
-        while records := await consumer.poll(timeout):
+        count, patience = 0, _Patience()
+        while True:
+            patience.see(consumer.assignment())
+            records = await consumer.poll(timeout)
+            if not records and patience.ends:
+                return count
             chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
             futures = [
                 await producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
                 for letter in chosen
             ]
             await asyncio.gather(*futures)
-            await consumer.commit()
+            if records:
+                await consumer.commit()
             count += len(chosen)
-        return count
+
+
+class _Patience:
+    """When an empty poll means that there is no more: not while the group still has to give us partitions."""
+
+    def __init__(self) -> None:
+        self._deadline = time.monotonic() + JOIN_SECONDS
+        self._assigned = False
+
+    def see(self, assignment: set[TopicPartition]) -> None:
+        self._assigned = bool(assignment)
+
+    @property
+    def ends(self) -> bool:
+        return self._assigned or time.monotonic() > self._deadline
 
 
 def _outcome(handler: Handler, record: ConsumerRecord) -> Any:

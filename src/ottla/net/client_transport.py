@@ -60,6 +60,11 @@ async def open_transport(
 
 async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
     try:
+        # A number needs no name service, and no thread to wait for it in.
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+    except (socket.gaierror, UnicodeError):
+        pass
+    try:
         return list(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (socket.gaierror, UnicodeError):
         raise CannotConnect(f"the host name {host!r} cannot be resolved: check how it is spelt") from None
