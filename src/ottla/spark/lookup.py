@@ -1,0 +1,182 @@
+"""What a query asks the cluster: which partitions there are, their first and last offsets, offsets of a time and of a
+group. One `Lookup` a query, with one connection that is kept for the query's life.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping
+
+from ottla.clients.blocking_admin import Admin
+from ottla.errors import KafkaError, OttlaError, UnknownTopicOrPartition
+from ottla.spark.options import (
+    COMMITTED,
+    EARLIEST,
+    EARLIEST_NUMBER,
+    LATEST,
+    LATEST_NUMBER,
+    Bound,
+    Offsets,
+    OptionError,
+    ReadOptions,
+)
+from ottla.types import Millis, TopicPartition
+
+log = logging.getLogger("ottla.spark")
+#: New topics and partitions are looked for this often: an idle query asks for offsets every few milliseconds.
+REFRESH_SECONDS = 1.0
+
+
+class DataLoss(OttlaError):
+    """Records that the query should have read are gone, and failOnDataLoss is true."""
+
+
+def report_loss(message: str, options: ReadOptions) -> None:
+    """Data is gone: an error, or a warning if the query was told to go on."""
+    if options.fail_on_data_loss:
+        raise DataLoss(
+            f"{message}. The query stops because failOnDataLoss is true: set it to false to go on with what is left"
+        )
+    log.warning("%s; the query goes on, because failOnDataLoss is false", message)
+
+
+class Lookup:
+    """Questions of one query to the cluster. Nothing is sent before the first one."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._admin = Admin(options.admin_config())
+        self._partitions: list[TopicPartition] = []
+        self._asked: float | None = None
+
+    def close(self) -> None:
+        self._admin.close()
+
+    # ── Partitions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def partitions(self, *, fresh: bool = True) -> list[TopicPartition]:
+        """The partitions that the options name and that exist now; `fresh` asks for them in any case."""
+        now = time.monotonic()
+        if fresh or self._asked is None or now - self._asked > REFRESH_SECONDS:
+            self._partitions = self._find()
+            self._asked = now
+        return self._partitions
+
+    def _find(self) -> list[TopicPartition]:
+        topics = self._options.topics
+        if topics.pattern is not None:
+            pattern = re.compile(topics.pattern)
+            names = [name for name in self._admin.list_topics() if pattern.fullmatch(name)]
+        elif topics.partitions is not None:
+            names = sorted({key.topic for key in topics.partitions})
+        else:
+            names = list(topics.names or ())
+        found = self._admin.describe_topics(names, raise_errors=False)
+        for error in found.errors.values():
+            if not isinstance(error, UnknownTopicOrPartition):
+                raise error
+        keys = [TopicPartition(one.name, part.partition) for one in found.values() for part in one.partitions]
+        if topics.partitions is not None:
+            keys = [key for key in keys if key in set(topics.partitions)]
+        return sorted(keys)
+
+    def existing(self) -> list[TopicPartition]:
+        """The same at the start of a query, where a topic that does not exist is a mistake."""
+        keys = self.partitions()
+        topics = self._options.topics
+        there = {key.topic for key in keys}
+        missing = sorted(set(topics.names or ()) - there)
+        if missing:
+            raise OptionError(
+                f"there is no topic {missing[0]}: create it first, or see whether subscribe is spelled right"
+            )
+        unknown = sorted(set(topics.partitions or ()) - set(keys))
+        if unknown:
+            raise OptionError(f"there is no partition {unknown[0]}, which assign names")
+        return keys
+
+    # ── Offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def earliest(self, keys: Iterable[TopicPartition]) -> Offsets:
+        return self._offsets(dict.fromkeys(keys, EARLIEST))
+
+    def latest(self, keys: Iterable[TopicPartition]) -> Offsets:
+        """The end of what can be read, with read_committed before the first open transaction."""
+        return self._offsets(dict.fromkeys(keys, LATEST))
+
+    def _offsets(self, wanted: Mapping[TopicPartition, str | int]) -> Offsets:
+        """Offsets of partitions; those that were deleted a moment ago are left out."""
+        if not wanted:
+            return {}
+        found = self._admin.list_offsets(wanted, isolation_level=self._options.isolation_level, raise_errors=False)
+        for error in found.errors.values():
+            if not isinstance(error, UnknownTopicOrPartition):
+                raise error
+        return {key: one.offset for key, one in found.items()}
+
+    def start(self, keys: list[TopicPartition]) -> Offsets:
+        """Where a new query begins."""
+        bound = self._options.start
+        if bound.word == COMMITTED:
+            return self._committed(keys)
+        return self._bound("starting", bound, keys)
+
+    def end(self, keys: list[TopicPartition]) -> Offsets:
+        """Where a batch query ends."""
+        return self._bound("ending", self._options.end, keys)
+
+    def _bound(self, which: str, bound: Bound, keys: list[TopicPartition]) -> Offsets:
+        if bound.timestamp is not None:
+            return self._at_times(which, dict.fromkeys(keys, bound.timestamp))
+        if bound.timestamps is not None:
+            self._check_all_named(f"{which}OffsetsByTimestamp", bound.timestamps, keys)
+            return self._at_times(which, bound.timestamps)
+        if bound.offsets is not None:
+            self._check_all_named(f"{which}Offsets", bound.offsets, keys)
+            words = {EARLIEST_NUMBER: EARLIEST, LATEST_NUMBER: LATEST}
+            asked = self._offsets({key: words[one] for key, one in bound.offsets.items() if one in words})
+            return {**bound.offsets, **asked}
+        return self.earliest(keys) if bound.word == EARLIEST else self.latest(keys)
+
+    def _check_all_named(self, option: str, named: Mapping[TopicPartition, int], keys: list[TopicPartition]) -> None:
+        missing, unknown = sorted(set(keys) - set(named)), sorted(set(named) - set(keys))
+        if missing:
+            raise OptionError(
+                f"option {option} says nothing of partition {missing[0]}: it has to name all that are read"
+            )
+        if unknown:
+            raise OptionError(f"option {option} names partition {unknown[0]}, which is not read or does not exist")
+
+    def _at_times(self, which: str, times: Mapping[TopicPartition, Millis]) -> Offsets:
+        found = self._offsets(dict(times))
+        too_young = [key for key, offset in found.items() if offset < 0]
+        if too_young and which == "starting" and not self._options.latest_when_too_young:
+            raise OptionError(
+                f"partition {too_young[0]} has no record at or after {times[too_young[0]]}: take an earlier time, or set "
+                "startingOffsetsByTimestampStrategy to latest"
+            )
+        return {**found, **self.latest(too_young)}
+
+    # ── The group ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _committed(self, keys: list[TopicPartition]) -> Offsets:
+        """What the group has committed; where it has nothing, from the first record, so that nothing is missed."""
+        group_id = self._options.group_id or ""
+        found = self._admin.list_group_offsets(group_id, keys)
+        committed = {key: one.offset for key, one in found.items() if one.offset >= 0}
+        return {**self.earliest([key for key in keys if key not in committed]), **committed}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Commit finished offsets to the group; whether it worked. A query does not fail because of it."""
+        try:
+            outcome = self._admin.alter_group_offsets(self._options.group_id or "", offsets, raise_errors=False)
+        except KafkaError as error:
+            log.warning("the offsets were not committed to group %s: %s", self._options.group_id, error)
+            return False
+        for key, error in outcome.errors.items():
+            if not isinstance(error, UnknownTopicOrPartition):
+                log.warning("the offset of %s was not committed to group %s: %s", key, self._options.group_id, error)
+                return False
+        return True

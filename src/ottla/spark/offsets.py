@@ -1,0 +1,137 @@
+"""Offsets of a query as values: as Spark writes them into its checkpoint, how much of them is read next, and in what
+pieces. Pure: nothing here asks anybody.
+
+In a checkpoint an offset is ``{"orders": {"0": 23, "1": 50}}``, the form of Spark's own Kafka source: the next offset to
+read of each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ottla.spark.options import Offsets
+from ottla.types import TopicPartition
+
+Json = dict[str, dict[str, int]]
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
+    """In order, since Spark compares offsets as text.
+
+    >>> to_json({TopicPartition("b", 10): 1, TopicPartition("b", 9): 2})
+    {'b': {'9': 2, '10': 1}}
+    """
+    found: Json = {}
+    for key in sorted(offsets):
+        found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
+    return found
+
+
+def from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in found.items()
+        for partition, offset in partitions.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one partition to read, `start` included and `end` not."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def first_of(key: TopicPartition, start: Mapping[TopicPartition, int], end: int) -> int:
+    """Where reading up to `end` begins: a partition that is new, or whose offsets went back, from its first record.
+
+    Offsets go back when a topic is deleted and made again. Whatever the rule, it must give the same for the same
+    offsets: Spark plans a batch again after a failure.
+    """
+    begin = start.get(key, 0)
+    return begin if begin <= end else 0
+
+
+def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[Range]:
+    """What lies between two offsets of a query, partitions without records left out."""
+    found = [
+        Range(key.topic, key.partition, first_of(key, start, end[key]), end[key])
+        for key in sorted(end)
+        if start.get(key, 0) != end[key]
+    ]
+    return [one for one in found if one.size > 0]
+
+
+def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int) -> Offsets:
+    """An end that is at most `limit` records away, which the partitions share by how much they have.
+
+    >>> a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    >>> limited({a: 0, b: 0}, {a: 30, b: 10}, 8) == {a: 6, b: 2}
+    True
+    """
+    ranges = {one.key: one for one in ranges_between(start, end)}
+    total = sum(one.size for one in ranges.values())
+    if total <= limit:
+        return dict(end)
+    shares = {key: limit * one.size // total for key, one in ranges.items()}
+    left = limit - sum(shares.values())
+    for key in sorted(ranges, key=lambda key: (-(limit * ranges[key].size % total), key))[:left]:
+        shares[key] += 1
+    found = dict(end)
+    for key, one in ranges.items():
+        if shares[key]:
+            found[key] = one.start + shares[key]
+        elif key in start:
+            found[key] = start[key]
+        else:
+            del found[key]
+    return found
+
+
+def count_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
+    return sum(one.size for one in ranges_between(start, end))
+
+
+def split(ranges: Sequence[Range], *, min_partitions: int | None, max_records: int | None) -> list[Range]:
+    """The same offsets in more pieces: none larger than `max_records`, and at least `min_partitions` of them.
+
+    >>> [(one.start, one.end) for one in split([Range("t", 0, 0, 10)], min_partitions=3, max_records=None)]
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    pieces = list(ranges)
+    if max_records is not None:
+        pieces = [cut for one in pieces for cut in _cut(one, -(-one.size // max_records))]
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    counts = _shares([one.size for one in pieces], min_partitions)
+    return [cut for one, count in zip(pieces, counts, strict=True) for cut in _cut(one, count)]
+
+
+def _shares(sizes: Sequence[int], wanted: int) -> list[int]:
+    """How many pieces to make of each: at least one, and the next always of those that are largest now."""
+    counts = [1] * len(sizes)
+    for _ in range(wanted - len(sizes)):
+        largest = max(range(len(sizes)), key=lambda index: sizes[index] / counts[index], default=None)
+        if largest is None or sizes[largest] <= counts[largest]:
+            break
+        counts[largest] += 1
+    return counts
+
+
+def _cut(one: Range, count: int) -> Iterable[Range]:
+    edges = [one.start + one.size * index // count for index in range(count + 1)]
+    for start, end in zip(edges, edges[1:], strict=False):
+        if start < end:
+            yield Range(one.topic, one.partition, start, end)

@@ -1,0 +1,379 @@
+"""The options of `format("ottla")`: the names of Spark's own Kafka source and sink, checked before anything runs.
+
+`ReadOptions.of` and `WriteOptions.of` make typed values of what the user gave, or raise `OptionError` with a sentence
+that says what to change. Nothing here knows Spark: options arrive as text, and their names in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.config.admin import AdminConfig
+from ottla.config.consumer import ConsumerConfig
+from ottla.config.producer import ProducerConfig
+from ottla.config.table import ConfigTable, did_you_mean
+from ottla.errors import ConfigError, OttlaError
+from ottla.types import Millis, TopicPartition
+
+EARLIEST = "earliest"
+LATEST = "latest"
+COMMITTED = "committed"
+#: What stands for them in JSON.
+EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
+
+AT_LEAST_ONCE = "at-least-once"
+EXACTLY_ONCE = "exactly-once"
+
+_KAFKA = "kafka."
+_WHAT = ("subscribe", "subscribePattern", "assign")
+_READ_NAMES = (
+    *_WHAT,
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "includeHeaders",
+    "group.id",
+    "kafkaConsumer.pollTimeoutMs",
+)
+_WRITE_NAMES = ("topic", "deliver", "checkpointLocation", "includeHeaders")
+#: Options of Spark's source and sink that have no meaning here: code that sets them goes on to work.
+_IGNORED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "useDeprecatedOffsetFetching")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OURS = {
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.enable.auto.commit": "use group.id, to which finished offsets are committed",
+    "kafka.key.deserializer": "keys are bytes: cast the column instead",
+    "kafka.value.deserializer": "values are bytes: cast the column instead",
+    "kafka.key.serializer": "keys are bytes or text: cast the column instead",
+    "kafka.value.serializer": "values are bytes or text: cast the column instead",
+    "kafka.interceptor.classes": "records are read and written as columns, so there is nothing to intercept",
+    "kafka.partitioner.class": "give the rows a column named partition",
+    "kafka.transactional.id": "transactions belong to deliver=exactly-once, which is not there yet",
+}
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+Offsets = dict[TopicPartition, int]
+
+
+class OptionError(OttlaError):
+    """An option of the data source cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading begins or ends: a word, offsets by partition, or a time (global or by partition)."""
+
+    word: str | None = None
+    offsets: Offsets | None = None
+    timestamp: Millis | None = None
+    timestamps: dict[TopicPartition, Millis] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is read: one of the three."""
+
+    names: tuple[str, ...] | None = None
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The options of `read` and `readStream`."""
+
+    topics: Topics
+    start: Bound
+    end: Bound
+    kafka: dict[str, str]
+    group_id: str | None = None
+    latest_when_too_young: bool = False
+    """startingOffsetsByTimestampStrategy=latest: a time after the last record means the end, not an error."""
+    fail_on_data_loss: bool = True
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: Millis = 15 * 60_000
+    min_partitions: int | None = None
+    max_records: int | None = None
+    include_headers: bool = False
+    poll_timeout_ms: Millis = 120_000
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+        """The options of a batch or a streaming query."""
+        options = _Given(given, _READ_NAMES)
+        options.refuse(_BATCH_ONLY if streaming else (), "cannot be used with readStream: a stream has no end")
+        options.refuse(_STREAM_ONLY if not streaming else (), "needs readStream: a batch query reads everything")
+        kafka = options.kafka(ConsumerConfig, AdminConfig)
+        read = cls(
+            topics=_topics(options),
+            start=_bound(options, "starting", default=LATEST if streaming else EARLIEST),
+            end=_bound(options, "ending", default=LATEST),
+            kafka=kafka,
+            group_id=_group_id(options, kafka),
+            latest_when_too_young=options.choice("startingOffsetsByTimestampStrategy", "error", "latest") == "latest",
+            fail_on_data_loss=options.boolean("failOnDataLoss", True),
+            max_offsets=options.positive("maxOffsetsPerTrigger"),
+            min_offsets=options.positive("minOffsetsPerTrigger"),
+            max_delay_ms=options.duration("maxTriggerDelay", 15 * 60_000),
+            min_partitions=options.positive("minPartitions"),
+            max_records=options.positive("maxRecordsPerPartition"),
+            include_headers=options.boolean("includeHeaders", False),
+            poll_timeout_ms=options.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+        )
+        return read._checked()
+
+    def _checked(self) -> ReadOptions:
+        if self.start.word == COMMITTED and self.group_id is None:
+            raise OptionError("startingOffsets=committed needs group.id: name the group whose offsets are meant")
+        if self.min_offsets and self.max_offsets and self.min_offsets > self.max_offsets:
+            raise OptionError(
+                f"minOffsetsPerTrigger ({self.min_offsets}) is more than maxOffsetsPerTrigger ({self.max_offsets})"
+            )
+        ConsumerConfig.given(self.consumer_config(), {})
+        return self
+
+    def consumer_config(self) -> dict[str, str]:
+        """The configuration of a consumer that reads a range of offsets, without a group.
+
+        What is read is known to be there, so that no fetch has to wait; batches of columns should be large.
+        """
+        known = ConsumerConfig.rows()
+        given = {name: value for name, value in self.kafka.items() if name in known and not name.startswith("group.")}
+        defaults = {
+            "fetch.max.wait.ms": "20",
+            "max.partition.fetch.bytes": str(8 * 1024 * 1024),
+            "client.id": "ottla-spark",
+        }
+        fixed = {"auto.offset.reset": "none", "allow.auto.create.topics": "false"}
+        return {**defaults, **given, **fixed}
+
+    def admin_config(self) -> dict[str, str]:
+        known = AdminConfig.rows()
+        return {"client.id": "ottla-spark", **{name: text for name, text in self.kafka.items() if name in known}}
+
+    @property
+    def isolation_level(self) -> str:
+        return self.kafka.get("isolation.level", "read_uncommitted")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The options of `write` and `writeStream`."""
+
+    kafka: dict[str, str]
+    topic: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> WriteOptions:
+        options = _Given(given, _WRITE_NAMES)
+        if options.choice("deliver", AT_LEAST_ONCE, EXACTLY_ONCE) == EXACTLY_ONCE:
+            raise OptionError(
+                "deliver=exactly-once is not there yet: leave it out for at-least-once, and remove repeated records by "
+                "a key where they are read (dropDuplicatesWithinWatermark)"
+            )
+        kafka = options.kafka(ProducerConfig)
+        topic = options.text("topic")
+        if topic == "":
+            raise OptionError("topic is empty: name the topic, or leave it out and give the rows a topic column")
+        write = cls(kafka=kafka, topic=topic)
+        ProducerConfig.given(write.producer_config(), {})
+        return write
+
+    def producer_config(self) -> dict[str, str]:
+        return {"client.id": "ottla-spark", **self.kafka}
+
+
+# ── Reading the text ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Given:
+    """Options as they were given, by names in any case."""
+
+    def __init__(self, given: Mapping[str, str], names: Iterable[str]) -> None:
+        self._values = {name.lower(): value for name, value in given.items()}
+        known = [*names, *_IGNORED]
+        lower = {name.lower() for name in known}
+        for name in self._values:
+            if name in _OURS:
+                raise OptionError(f"option {name} cannot be set: {_OURS[name]}")
+            if name == "path":
+                raise OptionError("load and save take no path: name topics with subscribe or topic")
+            if name not in lower and not name.startswith(_KAFKA):
+                raise OptionError(f"no option is called {name}.{_nearest(name, known)}")
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return None if value is None else value.strip()
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        for name in names:
+            if name.lower() in self._values:
+                raise OptionError(f"option {name} {why}")
+
+    def choice(self, name: str, *allowed: str) -> str:
+        value = (self.text(name) or allowed[0]).lower()
+        if value not in allowed:
+            raise OptionError(f"option {name} is one of {', '.join(allowed)}, not {value!r}")
+        return value
+
+    def boolean(self, name: str, default: bool) -> bool:
+        value = (self.text(name) or str(default)).lower()
+        if value not in ("true", "false"):
+            raise OptionError(f"option {name} is true or false, not {value!r}")
+        return value == "true"
+
+    def number(self, name: str) -> int | None:
+        value = self.text(name)
+        try:
+            return None if value is None else int(value)
+        except ValueError:
+            raise OptionError(f"option {name} is a whole number, not {value!r}") from None
+
+    def positive(self, name: str) -> int | None:
+        value = self.number(name)
+        if value is not None and value < 1:
+            raise OptionError(f"option {name} is at least 1, not {value}")
+        return value
+
+    def duration(self, name: str, default: Millis) -> Millis:
+        value = self.text(name)
+        if value is None:
+            return default
+        found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
+        if found is None or (found[2] or "ms") not in _UNITS:
+            raise OptionError(f"option {name} is a time such as 500ms, 30s or 15m, not {value!r}")
+        return int(found[1]) * _UNITS[found[2] or "ms"]
+
+    def json(self, name: str) -> Any:
+        try:
+            return json.loads(self.text(name) or "")
+        except ValueError:
+            raise OptionError(f"option {name} is no JSON: {self.text(name)!r}. {_EXAMPLES[name]}") from None
+
+    def kafka(self, *tables: type[ConfigTable]) -> dict[str, str]:
+        """What is passed through to the clients, without the prefix."""
+        named = {name[len(_KAFKA) :]: value.strip() for name, value in self._values.items() if name.startswith(_KAFKA)}
+        known = [name for table in tables for name in table.rows()]
+        for name, value in named.items():
+            table = next((table for table in tables if name in table.rows()), None)
+            if table is None:
+                raise OptionError(f"Kafka has no such client configuration: kafka.{name}.{_nearest(name, known)}")
+            try:
+                table.key(name).parse(value)
+            except ConfigError as error:
+                raise OptionError(f"option kafka.{name}: {error}") from None
+        if not named.get("bootstrap.servers"):
+            raise OptionError('option kafka.bootstrap.servers is missing: name a broker, such as "localhost:9092"')
+        return named
+
+
+_EXAMPLES = {
+    "assign": 'It is as {"orders": [0, 1]}',
+    "startingOffsets": 'It is earliest, latest, committed, or as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)',
+    "endingOffsets": 'It is latest, or as {"orders": {"0": 50, "1": -1}} (-1 is latest)',
+    "startingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',
+    "endingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',
+}
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    spelled = {one.lower(): one for one in known}
+    near = did_you_mean(name, spelled)
+    return re.sub(r"mean (\S+)\?", lambda found: f"mean {spelled.get(found[1], found[1])}?", near)
+
+
+def _topics(options: _Given) -> Topics:
+    given = [name for name in _WHAT if options.text(name) is not None]
+    if len(given) != 1:
+        found = f"{' and '.join(given)} are given" if given else "none is given"
+        raise OptionError(f"one of subscribe, subscribePattern and assign says what to read: {found}")
+    text = options.text(given[0]) or ""
+    if given[0] == "assign":
+        return Topics(partitions=_assigned(options.json("assign")))
+    if given[0] == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"option subscribePattern is no regular expression: {text!r} ({error})") from None
+        if not text:
+            raise OptionError("option subscribePattern is empty: give a regular expression, such as orders-.*")
+        return Topics(pattern=text)
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise OptionError("option subscribe is empty: name topics, separated by commas")
+    return Topics(names=names)
+
+
+def _assigned(found: Any) -> tuple[TopicPartition, ...]:
+    if not isinstance(found, dict) or not found:
+        raise OptionError(f"option assign names no partitions. {_EXAMPLES['assign']}")
+    partitions = []
+    for topic, numbers in found.items():
+        if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+            raise OptionError(f"option assign has no list of partitions for topic {topic}. {_EXAMPLES['assign']}")
+        partitions += [TopicPartition(topic, number) for number in numbers]
+    return tuple(sorted(set(partitions)))
+
+
+def _bound(options: _Given, which: str, *, default: str) -> Bound:
+    """A time for everything goes before times by partition, and these before offsets, as in Spark's source."""
+    timestamp = options.number(f"{which}Timestamp")
+    if timestamp is not None:
+        if timestamp < 0:
+            raise OptionError(f"option {which}Timestamp counts milliseconds from 1970, and is not negative")
+        return Bound(timestamp=timestamp)
+    name = f"{which}OffsetsByTimestamp"
+    if options.text(name) is not None:
+        return Bound(timestamps=_by_partition(name, options.json(name), lowest=0))
+    name = f"{which}Offsets"
+    text = options.text(name)
+    words = (EARLIEST, LATEST, COMMITTED) if which == "starting" else (LATEST,)
+    if text is None or text.lower() in words:
+        return Bound(word=default if text is None else text.lower())
+    if text.lower() == EARLIEST:
+        raise OptionError("option endingOffsets cannot be earliest: there would be nothing to read")
+    lowest = EARLIEST_NUMBER if which == "starting" else LATEST_NUMBER
+    return Bound(offsets=_by_partition(name, options.json(name), lowest=lowest))
+
+
+def _by_partition(name: str, found: Any, *, lowest: int) -> dict[TopicPartition, int]:
+    if not isinstance(found, dict) or not found:
+        raise OptionError(f"option {name} names no partitions. {_EXAMPLES[name]}")
+    numbers: dict[TopicPartition, int] = {}
+    for topic, values in found.items():
+        if not isinstance(values, dict):
+            raise OptionError(f"option {name} has no partitions for topic {topic}. {_EXAMPLES[name]}")
+        for partition, value in values.items():
+            if not partition.isdecimal() or type(value) is not int or value < lowest:
+                raise OptionError(
+                    f"option {name} has an impossible value for topic {topic}: {partition!r}: {value!r}. "
+                    f"{_EXAMPLES[name]}"
+                )
+            numbers[TopicPartition(topic, int(partition))] = value
+    return numbers
+
+
+def _group_id(options: _Given, kafka: Mapping[str, str]) -> str | None:
+    ours, theirs = options.text("group.id"), kafka.get("group.id")
+    if ours is not None and theirs is not None and ours != theirs:
+        raise OptionError(f"group.id ({ours}) and kafka.group.id ({theirs}) are the same option: give one of them")
+    group_id = ours if ours is not None else theirs
+    if group_id == "":
+        raise OptionError("group.id is empty: name the group, or leave it out")
+    return group_id

@@ -1,0 +1,158 @@
+"""What a task does: read a range of offsets of one partition, as Arrow batches in Spark's layout.
+
+Consumers are kept for the life of the Python worker process, which Spark uses again for later tasks and micro-batches:
+a task finds its connections open. They belong to no group; where to read is Spark's business.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ottla.clients.blocking_consumer import Consumer
+from ottla.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
+from ottla.spark.lookup import report_loss
+from ottla.spark.offsets import Range
+from ottla.spark.options import ReadOptions
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: One poll waits this long. It is short since markers of transactions and compacted records give no rows: whether the end
+#: of the range is reached is seen by the position.
+POLL_SECONDS = 0.05
+#: After this time without progress the cluster is asked whether the records are still there.
+DOUBT_SECONDS = 2.0
+#: A range of fewer records is read with smaller fetches: what is fetched beyond its end is thrown away.
+SMALL_RANGE = 10_000
+SMALL_FETCH = str(1024 * 1024)
+
+_idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}
+
+
+@contextmanager
+def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
+    """A consumer of this process that nobody uses now; one that went through an error is not used again."""
+    kept = _idle.setdefault(tuple(sorted(config.items())), [])
+    consumer = kept.pop() if kept else Consumer(config)
+    try:
+        yield consumer
+        consumer.assign([])
+    except GeneratorExit:  # Spark has enough rows, as with LIMIT
+        consumer.assign([])
+        kept.append(consumer)
+        raise
+    except BaseException:
+        consumer.close(0)
+        raise
+    kept.append(consumer)
+
+
+def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of a range that are still there, in order. Offsets without records are passed over."""
+    config = options.consumer_config()
+    if wanted.size < SMALL_RANGE and "max.partition.fetch.bytes" not in options.kafka:
+        config["max.partition.fetch.bytes"] = SMALL_FETCH
+    with _borrowed(config) as consumer:
+        yield from _Task(options, wanted, consumer, schema).batches()
+
+
+class _Task:
+    def __init__(self, options: ReadOptions, wanted: Range, consumer: Consumer, schema: pa.Schema) -> None:
+        self._options = options
+        self._range = wanted
+        self._consumer = consumer
+        self._schema = schema
+        self._position = wanted.start
+        self._progress = self._doubt = time.monotonic()
+
+    @property
+    def _key(self) -> TopicPartition:
+        return self._range.key
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        self._consumer.assign([self._key])
+        self._consumer.seek(self._key, self._position)
+        while self._position < self._range.end:
+            try:
+                table = self._consumer.poll_arrow(POLL_SECONDS)
+            except OffsetOutOfRange:
+                self._look()
+                continue
+            for batch in table.to_batches():
+                if (mine := self._before_end(batch)).num_rows:
+                    yield in_layout(mine, self._schema)
+            self._advance(self._consumer.position(self._key))
+
+    def _before_end(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        offsets = batch.column("offset")
+        rows = batch.num_rows
+        if not rows or offsets[rows - 1].as_py() < self._range.end:
+            return batch
+        low, high = 0, rows
+        while low < high:
+            middle = (low + high) // 2
+            if offsets[middle].as_py() < self._range.end:
+                low = middle + 1
+            else:
+                high = middle
+        return batch.slice(0, low)
+
+    def _advance(self, reached: int) -> None:
+        now = time.monotonic()
+        if reached > self._position:
+            self._position = reached
+            self._progress = self._doubt = now
+        elif now - self._progress > self._options.poll_timeout_ms / 1000:
+            raise RequestTimedOut(
+                f"no record of {self._key} from offset {self._position} on came within "
+                f"{self._options.poll_timeout_ms / 1000:g} s (kafkaConsumer.pollTimeoutMs): is its broker well?"
+            )
+        elif now - self._doubt > DOUBT_SECONDS:
+            self._doubt = now
+            self._look()
+
+    def _look(self) -> None:
+        """See what is left of the range, and go on there."""
+        key, end = self._key, self._range.end
+        try:
+            if not any(one.partition == key.partition for one in self._consumer.partitions_for(key.topic, timeout=10)):
+                raise UnknownTopicOrPartition
+            first = self._consumer.beginning_offsets([key])[key]
+            last = self._consumer.end_offsets([key])[key]
+        except UnknownTopicOrPartition:
+            report_loss(
+                f"offsets {self._position} to {end} of {key} are gone: the partition was deleted", self._options
+            )
+            self._position = end
+            return
+        if self._position < first:
+            gone = min(first, end)
+            report_loss(
+                f"offsets {self._position} to {gone} of {key} are gone: its log begins at {first}", self._options
+            )
+            self._position = gone
+        elif last < end:
+            report_loss(
+                f"offsets {max(self._position, last)} to {end} of {key} are gone: its log ends at {last}", self._options
+            )
+            if self._position >= last:
+                self._position = end
+            else:
+                self._range = Range(key.topic, key.partition, self._range.start, last)
+        if self._position < self._range.end:
+            self._consumer.seek(key, self._position)
+
+
+def in_layout(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a schema in the types that Spark wants; most are so already, and are not copied."""
+    import pyarrow as pa
+
+    columns: list[Any] = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,121 @@
+"""A Spark session that starts without preparation: Java is found or comes from PyPI, and the terminal stays quiet.
+
+    from ottla.spark import session
+
+    spark = session()
+    spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
+
+Any other session can use `format("ottla")` too; nothing here is needed for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.spark.java import cache, java_home, write_whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOGGING = """\
+rootLogger.level = {level}
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
+"""
+_LEVELS = ("off", "fatal", "error", "warn", "info", "debug")
+#: For tests and quick looks: a JVM that starts fast, and checkpoints without care for crashes of the machine.
+_FAST = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.numRecentProgressUpdates": "1000",
+}
+_FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+_LINKED = ("jars", "bin", "sbin")
+
+
+def session(
+    app_name: str = "ottla",
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    log_level: str = "error",
+    fast: bool = False,
+) -> SparkSession:
+    """A session that can use `format("ottla")`; the one that runs already, if there is one.
+
+    `log_level` is what Spark's own log tells on the terminal. `fast` chooses settings for tests: a quick start, and
+    checkpoints that a crash of the machine may damage.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ImportError("Spark needs pyspark: install it with  pip install 'ottla[spark]'") from None
+    if SparkSession.getActiveSession() is None:
+        prepare(master)
+    if log_level not in _LEVELS:
+        raise ValueError(f"log_level is one of {', '.join(_LEVELS)}, not {log_level!r}")
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in {**_settings(master, log_level, fast), **(conf or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def prepare(master: str = "local[*]") -> None:
+    """Set the environment that Spark starts in: Java, Python, and on one machine a home in which workers start faster."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if master.startswith("local") and "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(_light_home())
+
+
+def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
+    java = f"-Dlog4j2.configurationFile={_logging(log_level).as_uri()}"
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.driver.extraJavaOptions": f"{java} {_FAST_JAVA}" if fast else java,
+    }
+    if master.startswith("local"):
+        # Nothing leaves the machine, and the name of the host need not be known.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return {**settings, **_FAST} if fast else settings
+
+
+def _logging(level: str) -> Path:
+    path = cache("logging") / f"{level}.properties"
+    if not path.exists() or path.read_text() != _LOGGING.format(level=level):
+        write_whole(path, _LOGGING.format(level=level))
+    return path
+
+
+def _light_home() -> Path:
+    """Spark's home without its Python archive: workers then import the installed, compiled pyspark."""
+    import pyspark
+
+    real = Path(pyspark.__file__).parent
+    home = cache(f"spark-{pyspark.__version__}-{hashlib.sha256(str(real).encode()).hexdigest()[:12]}")
+    for name in _LINKED:
+        if not (home / name).exists() and (real / name).exists():
+            (home / name).unlink(missing_ok=True)
+            try:
+                (home / name).symlink_to(real / name)
+            except FileExistsError:  # another process was faster
+                pass
+    return home

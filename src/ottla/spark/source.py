@@ -1,0 +1,274 @@
+"""`format("ottla")`: the data source that Spark finds, and its two readers. The writers are in `sink.py`.
+
+    spark.readStream.format("ottla").option("kafka.bootstrap.servers", "…").option("subscribe", "orders").load()
+
+Spark makes these objects in processes of its own: one for planning a batch query, one that lives as long as a streaming
+query (which asks for offsets and plans), and the workers that run `read`. What is needed in all of them
+are the options; connections are made where they are first used, and never travel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ottla.spark.lookup import Lookup, report_loss
+from ottla.spark.offsets import Json, Range, count_between, from_json, limited, ranges_between, split, to_json
+from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
+from ottla.spark.reading import read_range
+from ottla.spark.sink import BatchWriter, StreamWriter, check_columns
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS = StructField("headers", ArrayType(_HEADER))
+
+
+class OttlaSource(DataSource):
+    """Topics of ottla or Apache Kafka as tables and streams, with the options of Spark's own Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla"
+
+    def schema(self) -> StructType:
+        headers = str(self.options.get("includeHeaders", "")).strip().lower() == "true"
+        return StructType([*COLUMNS.fields, HEADERS]) if headers else COLUMNS
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(ReadOptions.of(self.options, streaming=False), self._own(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(ReadOptions.of(self.options, streaming=True), self._own(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise OptionError('records of a topic cannot be overwritten: use mode("append")')
+        options = WriteOptions.of(self.options)
+        return BatchWriter(options, check_columns(schema, options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        if overwrite:
+            raise OptionError('records of a topic cannot be overwritten: use outputMode("append") or "update"')
+        options = WriteOptions.of(self.options)
+        return StreamWriter(options, check_columns(schema, options))
+
+    def _own(self, schema: StructType) -> StructType:
+        own = self.schema()
+        if schema.fieldNames() != own.fieldNames():
+            raise OptionError(f"the columns of a topic are fixed, leave schema(…) out: {', '.join(own.fieldNames())}")
+        return own
+
+
+class RangePartition(InputPartition):
+    """One task's share."""
+
+    def __init__(self, wanted: Range) -> None:
+        super().__init__(wanted)
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition.value, Range):  # what Spark makes of a plan without partitions
+        return iter(())
+    return read_range(options, partition.value, _arrow_schema(schema))
+
+
+def _planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[RangePartition]:
+    ranges = split(ranges_between(start, end), min_partitions=options.min_partitions, max_records=options.max_records)
+    return [RangePartition(one) for one in ranges]
+
+
+class BatchReader(DataSourceReader):
+    """Reads what lies between two bounds at the time of planning."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[RangePartition]:
+        lookup = Lookup(self._options)
+        try:
+            keys = lookup.existing()
+            start, end = lookup.start(keys), lookup.end(keys)
+            earliest, latest = lookup.earliest(keys), lookup.latest(keys)
+        finally:
+            lookup.close()
+        for key in keys:
+            start[key], end[key] = self._checked(key, start[key], end[key], earliest[key], latest[key])
+        return _planned(self._options, start, end)
+
+    def _checked(self, key: TopicPartition, start: int, end: int, earliest: int, latest: int) -> tuple[int, int]:
+        if start > end:
+            raise OptionError(
+                f"partition {key} would be read from offset {start} to {end}: the start lies after the end"
+            )
+        if start < earliest and start < end:
+            report_loss(f"offsets {start} to {earliest} of {key} are gone: its log begins at {earliest}", self._options)
+        if end > latest:
+            report_loss(f"offsets {latest} to {end} of {key} are not there: its log ends at {latest}", self._options)
+        end = min(end, latest)
+        return min(max(start, earliest), end), end
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._schema, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The offsets of a streaming query.
+
+    One instance lives as long as the query; others are made in workers, where only `read` is called.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lookup: Lookup | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._first: Offsets | None = None
+        self._committed: Offsets | None = None
+        self._triggered: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_schema": self._schema}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    @property
+    def _cluster(self) -> Lookup:
+        if self._lookup is None:
+            self._lookup = Lookup(self._options)
+        return self._lookup
+
+    # ── What Spark asks ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def initialOffset(self) -> Json:
+        self._first = self._cluster.start(self._cluster.existing())
+        return to_json(self._first)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._cluster.latest(self._cluster.partitions())
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """The end of the next batch; `start` itself when there is to be none now."""
+        begin = from_json(start)
+        self._finished(begin)
+        self._latest = self._cluster.latest(self._cluster.partitions(fresh=False))
+        end = self._available(begin, self._latest)
+        if isinstance(limit, ReadAllAvailable):
+            return to_json(end)
+        if self._is_too_little(begin, end):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            end = limited(begin, end, limit.max_rows)
+        return to_json(end)
+
+    def reportLatestOffset(self) -> Json | None:
+        return None if self._latest is None else to_json(self._latest)
+
+    def partitions(self, start: Json, end: Json) -> list[RangePartition]:
+        return _planned(self._options, from_json(start), from_json(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._schema, partition)
+
+    def commit(self, end: Json) -> None:
+        self._finished(from_json(end))
+
+    def stop(self) -> None:
+        if self._lookup is not None:
+            self._lookup.close()
+            self._lookup = None
+
+    # ── How ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finished(self, offsets: Offsets) -> None:
+        """Everything before these offsets was processed: tell the group, unless nothing was read yet."""
+        if self._options.group_id is None or not offsets or offsets in (self._committed, self._first):
+            return
+        if self._cluster.commit(offsets):
+            self._committed, self._first = offsets, None
+
+    def _available(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """The offsets that can be read up to, after what was lost was reported."""
+        gone = sorted(begin.keys() - latest.keys())
+        if gone:
+            names = ", ".join(map(str, gone))
+            report_loss(f"partitions were deleted while the query read them: {names}", self._options)
+        end = dict(latest)
+        if self._target is not None:
+            end = {key: min(offset, self._target[key]) for key, offset in latest.items() if key in self._target}
+            # A target from before a restart of the log must not send a partition back.
+            end = {key: begin[key] if latest[key] >= begin.get(key, 0) > one else one for key, one in end.items()}
+        for key in sorted(begin.keys() & latest.keys()):
+            if latest[key] < begin[key]:
+                report_loss(
+                    f"partition {key} ends at offset {latest[key]} and was read up to {begin[key]}: it was truncated, or "
+                    "its topic was deleted and made again",
+                    self._options,
+                )
+            end.setdefault(key, begin[key])
+        return end
+
+    def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
+        """minOffsetsPerTrigger: wait for more, unless that took too long. With availableNow nobody waits."""
+        if self._options.min_offsets is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        waited = None if self._triggered is None else (now - self._triggered) * 1000
+        ready = count_between(begin, end) >= self._options.min_offsets
+        if ready or waited is None or waited >= self._options.max_delay_ms:
+            self._triggered = now
+            return False
+        return True
