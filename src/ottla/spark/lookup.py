@@ -154,8 +154,8 @@ class Lookup:
         too_young = [key for key, offset in found.items() if offset < 0]
         if too_young and which == "starting" and not self._options.latest_when_too_young:
             raise OptionError(
-                f"partition {too_young[0]} has no record at or after {times[too_young[0]]}: take an earlier time, or set "
-                "startingOffsetsByTimestampStrategy to latest"
+                f"partition {too_young[0]} has no record at or after {times[too_young[0]]}: take an earlier time, "
+                "or set startingOffsetsByTimestampStrategy to latest"
             )
         return {**found, **self.latest(too_young)}
 
@@ -175,8 +175,8 @@ class Lookup:
         except KafkaError as error:
             log.warning("the offsets were not committed to group %s: %s", self._options.group_id, error)
             return False
-        for key, error in outcome.errors.items():
-            if not isinstance(error, UnknownTopicOrPartition):
-                log.warning("the offset of %s was not committed to group %s: %s", key, self._options.group_id, error)
+        for key, problem in outcome.errors.items():
+            if not isinstance(problem, UnknownTopicOrPartition):
+                log.warning("the offset of %s was not committed to group %s: %s", key, self._options.group_id, problem)
                 return False
         return True

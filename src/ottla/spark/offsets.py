@@ -1,14 +1,15 @@
 """Offsets of a query as values: as Spark writes them into its checkpoint, how much of them is read next, and in what
 pieces. Pure: nothing here asks anybody.
 
-In a checkpoint an offset is ``{"orders": {"0": 23, "1": 50}}``, the form of Spark's own Kafka source: the next offset to
-read of each partition.
+In a checkpoint an offset is ``{"orders": {"0": 23, "1": 50}}``, the form of Spark's own Kafka source: the next
+offset to read of each partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ottla.spark.options import Offsets
 from ottla.types import TopicPartition
@@ -132,6 +133,6 @@ def _shares(sizes: Sequence[int], wanted: int) -> list[int]:
 
 def _cut(one: Range, count: int) -> Iterable[Range]:
     edges = [one.start + one.size * index // count for index in range(count + 1)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         if start < end:
             yield Range(one.topic, one.partition, start, end)

@@ -285,7 +285,7 @@ class _Given:
 
 _EXAMPLES = {
     "assign": 'It is as {"orders": [0, 1]}',
-    "startingOffsets": 'It is earliest, latest, committed, or as {"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)',
+    "startingOffsets": 'It is earliest, latest, committed or as {"orders": {"0": 23, "1": -2}} (-2 is earliest)',
     "endingOffsets": 'It is latest, or as {"orders": {"0": 50, "1": -1}} (-1 is latest)',
     "startingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',
     "endingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',

@@ -21,8 +21,8 @@ from ottla.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: One poll waits this long. It is short since markers of transactions and compacted records give no rows: whether the end
-#: of the range is reached is seen by the position.
+#: One poll waits this long. It is short since markers of transactions and compacted records give no rows: whether the
+#: end of the range is reached is seen by the position.
 POLL_SECONDS = 0.05
 #: After this time without progress the cluster is asked whether the records are still there.
 DOUBT_SECONDS = 2.0

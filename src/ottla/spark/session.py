@@ -77,7 +77,7 @@ def session(
 
 
 def prepare(master: str = "local[*]") -> None:
-    """Set the environment that Spark starts in: Java, Python, and on one machine a home in which workers start faster."""
+    """Set the environment that Spark starts in: Java, Python, and for one machine a home where workers start faster."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

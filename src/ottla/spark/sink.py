@@ -52,7 +52,8 @@ def check_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
             raise OptionError(f"column {name} is of type {fields[name].simpleString()}: cast it to {wanted}")
     if "headers" in fields and not _are_headers(fields["headers"]):
         raise OptionError(
-            f"column headers is of type {fields['headers'].simpleString()}: make it array<struct<key:string,value:binary>>"
+            f"column headers is of type {fields['headers'].simpleString()}: "
+            "make it array<struct<key:string,value:binary>>"
         )
     names = ("key", "value", "headers", "partition", *(() if options.topic else ("topic",)))
     return tuple(name for name in names if name in fields)

@@ -254,8 +254,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key in sorted(begin.keys() & latest.keys()):
             if latest[key] < begin[key]:
                 report_loss(
-                    f"partition {key} ends at offset {latest[key]} and was read up to {begin[key]}: it was truncated, or "
-                    "its topic was deleted and made again",
+                    f"partition {key} ends at offset {latest[key]} and was read up to {begin[key]}: it was truncated, "
+                    "or its topic was deleted and made again",
                     self._options,
                 )
             end.setdefault(key, begin[key])
