@@ -1,0 +1,125 @@
+"""One Spark session and one broker for the whole folder. Without pyspark nothing here is collected: see `make spark`."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+import ottla
+from ottla.clients.blocking_admin import Admin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HERE = Path(__file__).parent
+if importlib.util.find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+CONFIGS = {"group_initial_rebalance_delay_ms": 0, "log_cleaner_backoff_ms": 50}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            # Spark leaves sockets and files to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[str]:
+    with ottla.Broker(**CONFIGS) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from ottla.spark import session
+
+    found = session("tests", master="local[2]", fast=True, log_level="fatal", conf={"spark.driver.memory": "512m"})
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def admin(servers: str) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=servers) as admin:
+        yield admin
+
+
+class Topics:
+    """Makes topics with names of their own, fills them, and reads them by Spark."""
+
+    def __init__(self, spark: SparkSession, servers: str, admin: Admin) -> None:
+        self.spark = spark
+        self.servers = servers
+        self.admin = admin
+        self.producer = ottla.Producer(bootstrap_servers=servers)
+
+    def make(self, partitions: int = 1, name: str | None = None, **configs: str) -> str:
+        name = name or f"topic-{uuid4().hex[:12]}"
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        self.admin.create_topics(ottla.NewTopic(name, partitions, configs=settings))
+        return name
+
+    def fill(self, topic: str, count: int, *, partition: int = 0, first: int = 0, **more: Any) -> None:
+        """Records with the values first, first + 1, …; `more` goes to every send."""
+        sent = [
+            self.producer.send(topic, str(number).encode(), partition=partition, **more)
+            for number in range(first, first + count)
+        ]
+        for future in sent:
+            future.result(20)
+
+    def options(self, subscribe: str | None, /, **options: Any) -> dict[str, str]:
+        """Underscores stand for dots, as in keywords of ottla's clients."""
+        named = {name.replace("_", "."): str(value) for name, value in options.items()}
+        what = {} if subscribe is None else {"subscribe": subscribe}
+        return {"kafka.bootstrap.servers": self.servers, **what, **named}
+
+    def read(self, topic: str | None, **options: Any) -> DataFrame:
+        return self.spark.read.format("ottla").options(**self.options(topic, **options)).load()
+
+    def stream(self, topic: str | None, **options: Any) -> DataFrame:
+        return self.spark.readStream.format("ottla").options(**self.options(topic, **options)).load()
+
+    def values(self, topic: str | None, **options: Any) -> list[int]:
+        """The numbers that `fill` wrote, in order of their size."""
+        return sorted(int(row.value) for row in self.read(topic, **options).select("value").collect())
+
+    def committed(self, group: str) -> dict[str, int]:
+        return {str(key): one.offset for key, one in self.admin.list_group_offsets(group).items()}
+
+
+@pytest.fixture(scope="session")
+def topics(spark: SparkSession, servers: str, admin: Admin) -> Iterator[Topics]:
+    found = Topics(spark, servers, admin)
+    yield found
+    found.producer.close(5)
+
+
+def drain(frame: DataFrame, directory: Path, name: str = "table") -> list[Any]:
+    """Run a stream until it has read what is there now, into a table with a checkpoint; the query's progress."""
+    query = (
+        frame.selectExpr("cast(value as string) value", "partition", "offset")
+        .writeStream.format("parquet")
+        .option("path", str(directory / name))
+        .option("checkpointLocation", str(directory / f"{name}-checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(60), "the query did not end"
+    finally:
+        query.stop()
+    return [one for one in query.recentProgress if one.numInputRows]
+
+
+def table(spark: SparkSession, directory: Path, name: str = "table") -> list[int]:
+    frame = spark.read.schema("value string").parquet(str(directory / name))
+    return sorted(int(row.value) for row in frame.collect())

@@ -1,0 +1,212 @@
+"""Streaming queries on a real Spark: admission control, checkpoints, groups, growth, deletion, loss of data."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compat.waiting import until
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from ottla.spark import DataLoss
+from ottla.spark.source import COLUMNS, OttlaSource, StreamReader
+from ottla.types import TopicPartition
+from spark.conftest import Topics, drain, table
+
+pytestmark = pytest.mark.spark
+
+
+def test_available_now_takes_batches_of_a_size_and_commits_the_last_one_too(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make(2)
+    topics.fill(topic, 6)
+    topics.fill(topic, 2, partition=1, first=6)
+    frame = topics.stream(topic, startingOffsets="earliest", maxOffsetsPerTrigger=3, group_id=topic)
+    batches = drain(frame, tmp_path)
+    assert [one.numInputRows for one in batches] == [3, 3, 2]
+    assert table(topics.spark, tmp_path) == list(range(8))
+    assert topics.committed(topic) == {f"{topic}-0": 6, f"{topic}-1": 2}
+
+
+def test_a_query_resumes_from_its_checkpoint(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make()
+    topics.fill(topic, 5)
+    frame = topics.stream(topic, startingOffsets="earliest", kafka_group_id=topic, minPartitions=2)
+    drain(frame, tmp_path)
+    topics.fill(topic, 5, first=5)
+    topics.admin.create_partitions({topic: 2})
+    topics.fill(topic, 5, first=10, partition=1)
+    batches = drain(frame, tmp_path)
+    assert sum(one.numInputRows for one in batches) == 10
+    assert table(topics.spark, tmp_path) == list(range(15))
+    assert topics.committed(topic) == {f"{topic}-0": 10, f"{topic}-1": 5}
+    assert drain(frame, tmp_path) == []
+
+
+def test_a_query_starts_where_a_group_is(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make()
+    topics.fill(topic, 5)
+    topics.admin.alter_group_offsets(topic, {TopicPartition(topic, 0): 3})
+    drain(topics.stream(topic, startingOffsets="committed", group_id=topic), tmp_path)
+    assert table(topics.spark, tmp_path) == [3, 4]
+    assert topics.committed(topic) == {f"{topic}-0": 5}
+
+
+def test_new_topics_and_partitions_are_picked_up_while_a_query_runs(topics: Topics, tmp_path: Path) -> None:
+    first = topics.make()
+    topics.fill(first, 3, first=100)  # before the query starts, which begins at the end by default
+    query = (
+        topics.stream(None, subscribePattern=f"{first}.*", group_id=first)
+        .writeStream.format("memory")
+        .queryName("growing")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+
+    def values() -> list[int]:
+        if query.exception():
+            raise AssertionError(query.exception())
+        return sorted(int(row.value) for row in topics.spark.table("growing").select("value").collect())
+
+    try:
+        until(lambda: "Waiting" in query.status["message"] or query.recentProgress, "the query has begun", 60)
+        topics.fill(first, 3)
+        until(lambda: values() == [0, 1, 2], "records of the first partition came")
+        topics.admin.create_partitions({first: 2})
+        topics.fill(first, 3, first=3, partition=1)
+        second = topics.make(name=f"{first}-more")
+        topics.fill(second, 3, first=6)
+        until(lambda: values() == list(range(9)), "records of the new ones came")
+        wanted = {f"{first}-0": 6, f"{first}-1": 3, f"{second}-0": 3}
+        until(lambda: topics.committed(first) == wanted, "all is committed while the query runs")
+        assert json.loads(query.lastProgress.sources[0].latestOffset)[second] == {"0": 3}
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_retention_overtakes_a_query(topics: Topics, tmp_path: Path, fails: bool) -> None:
+    topic = topics.make()
+    topics.fill(topic, 4)
+    frame = topics.stream(topic, startingOffsets="earliest", failOnDataLoss=str(fails))
+    drain(frame, tmp_path)
+    topics.fill(topic, 6, first=4)
+    topics.admin.delete_records({TopicPartition(topic, 0): 7})
+    if fails:
+        with pytest.raises(Exception, match=f"offsets 4 to 7 of {topic}-0 are gone"):
+            drain(frame, tmp_path)
+    else:
+        drain(frame, tmp_path)
+        assert table(topics.spark, tmp_path) == [0, 1, 2, 3, 7, 8, 9]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_is_deleted_and_made_again(topics: Topics, tmp_path: Path, fails: bool) -> None:
+    topic, other = topics.make(), topics.make()
+    topics.fill(topic, 4)
+    frame = topics.stream(f"{topic},{other}", startingOffsets="earliest", failOnDataLoss=str(fails))
+    drain(frame, tmp_path)
+    topics.admin.delete_topics(topic)
+    topics.fill(other, 2, first=10)
+    if fails:
+        with pytest.raises(Exception, match=f"partitions were deleted while the query read them: {topic}-0"):
+            drain(frame, tmp_path)
+        return
+    drain(frame, tmp_path)
+    topics.make(name=topic)
+    topics.fill(topic, 2, first=20)
+    drain(frame, tmp_path)
+    assert table(topics.spark, tmp_path) == [0, 1, 2, 3, 10, 11, 20, 21]
+
+
+# ── What Spark asks, without Spark ───────────────────────────────────────────────────────────────────────────────────
+
+
+def reader(topics: Topics, topic: str, **options: Any) -> StreamReader:
+    return OttlaSource(topics.options(topic, **options)).streamReader(COLUMNS)
+
+
+def test_few_records_wait_for_more_until_the_delay_is_over(topics: Topics) -> None:
+    topic = topics.make()
+    asked = reader(topics, topic, minOffsetsPerTrigger=3, maxTriggerDelay="300ms", startingOffsets="earliest")
+    limit = asked.getDefaultReadLimit()
+    assert limit == ReadMinRows(3)
+    start = asked.initialOffset()
+    assert asked.latestOffset(start, limit) == start  # and the delay begins
+    topics.fill(topic, 2)
+    assert asked.latestOffset(start, limit) == start
+    assert asked.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2}}
+    time.sleep(0.3)  # what is tested is the passing of time
+    assert asked.latestOffset(start, limit) == {topic: {"0": 2}}
+    topics.fill(topic, 3)
+    assert asked.latestOffset({topic: {"0": 2}}, limit) == {topic: {"0": 5}}
+    asked.stop()
+
+
+def test_available_now_ignores_what_is_written_later_and_waits_for_nothing(topics: Topics) -> None:
+    topic = topics.make()
+    topics.fill(topic, 2)
+    asked = reader(
+        topics, topic, minOffsetsPerTrigger=10, maxOffsetsPerTrigger=20, startingOffsets="earliest"
+    )
+    start = asked.initialOffset()
+    asked.prepareForTriggerAvailableNow()
+    topics.fill(topic, 5)
+    limit = asked.getDefaultReadLimit()
+    assert limit == ReadMaxRows(20)
+    assert asked.latestOffset(start, limit) == {topic: {"0": 2}}
+    assert asked.latestOffset({topic: {"0": 2}}, limit) == {topic: {"0": 2}}
+    assert asked.reportLatestOffset() == {topic: {"0": 7}}
+    asked.stop()
+
+
+def test_offsets_that_go_back_are_loss_of_data(topics: Topics) -> None:
+    topic = topics.make()
+    topics.fill(topic, 2)
+    asked = reader(topics, topic)
+    with pytest.raises(DataLoss, match="ends at offset 2 and was read up to 9"):
+        asked.latestOffset({topic: {"0": 9}}, ReadAllAvailable())
+    asked.stop()
+    asked = reader(topics, topic, failOnDataLoss="false")
+    end = asked.latestOffset({topic: {"0": 9}}, ReadAllAvailable())
+    assert [one.value.size for one in asked.partitions({topic: {"0": 9}}, end)] == [2]
+    asked.stop()
+
+
+def test_a_group_with_members_keeps_its_offsets_and_the_query_goes_on(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    from ottla.clients.blocking_consumer import Consumer
+
+    topic = topics.make()
+    topics.fill(topic, 2)
+    with Consumer(bootstrap_servers=topics.servers, group_id=topic, enable_auto_commit=False) as consumer:
+        consumer.subscribe([topic])
+        until(lambda: consumer.poll(0.1) is not None and consumer.assignment(), "the consumer is a member")
+        asked = reader(topics, topic, group_id=topic)
+        assert asked.latestOffset({topic: {"0": 1}}, ReadAllAvailable()) == {topic: {"0": 2}}
+        assert f"not committed to group {topic}" in caplog.text
+        asked.stop()
+
+
+def test_readers_travel_without_their_connections_and_workers_keep_theirs(topics: Topics) -> None:
+    import pickle
+
+    from ottla.spark import reading
+
+    topic = topics.make()
+    topics.fill(topic, 20)
+    asked = reader(topics, topic, startingOffsets="earliest")
+    start = asked.initialOffset()
+    end = asked.latestOffset(start, ReadAllAvailable())
+    partitions = asked.partitions(start, end)
+    before = len([one for kept in reading._idle.values() for one in kept])
+    for _ in range(3):
+        travelled = pickle.loads(pickle.dumps(asked))
+        assert sum(batch.num_rows for batch in travelled.read(partitions[0])) == 20
+    kept = [one for kept in reading._idle.values() for one in kept]
+    assert len(kept) == before + 1
+    asked.stop()
+    reading.close_idle()
