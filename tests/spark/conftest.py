@@ -1,4 +1,4 @@
-"""One Spark session and one broker for the whole folder. Without pyspark nothing here is collected: see `make spark`."""
+"""One Spark session and one broker for the whole folder. Without pyspark nothing is collected: see `make spark`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ def spark() -> Iterator[SparkSession]:
     found = session("tests", master="local[2]", fast=True, log_level="fatal", conf={"spark.driver.memory": "512m"})
     yield found
     found.stop()
+
+
+@pytest.fixture(autouse=True)
+def active(spark: SparkSession) -> None:
+    """py4j may have given this thread another one in the JVM meanwhile."""
+    from ottla.spark import activate
+
+    activate(spark)
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import confluent_kafka
 import pytest
-from compat.waiting import until
 from pyspark.sql.functions import spark_partition_id
 
+from compat.waiting import until
 from ottla.types import TopicPartition
 from spark.conftest import Topics
 

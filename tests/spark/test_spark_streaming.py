@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat.waiting import until
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from compat.waiting import until
 from ottla.spark import DataLoss
 from ottla.spark.source import COLUMNS, OttlaSource, StreamReader
 from ottla.types import TopicPartition
@@ -148,9 +148,7 @@ def test_few_records_wait_for_more_until_the_delay_is_over(topics: Topics) -> No
 def test_available_now_ignores_what_is_written_later_and_waits_for_nothing(topics: Topics) -> None:
     topic = topics.make()
     topics.fill(topic, 2)
-    asked = reader(
-        topics, topic, minOffsetsPerTrigger=10, maxOffsetsPerTrigger=20, startingOffsets="earliest"
-    )
+    asked = reader(topics, topic, minOffsetsPerTrigger=10, maxOffsetsPerTrigger=20, startingOffsets="earliest")
     start = asked.initialOffset()
     asked.prepareForTriggerAvailableNow()
     topics.fill(topic, 5)

@@ -10,6 +10,6 @@ Needs ``pip install 'ottla[spark]'``. Importing this package imports neither pys
 from ottla.spark.java import NoJava
 from ottla.spark.lookup import DataLoss
 from ottla.spark.options import OptionError
-from ottla.spark.session import prepare, session
+from ottla.spark.session import activate, prepare, session
 
-__all__ = ["DataLoss", "NoJava", "OptionError", "prepare", "session"]
+__all__ = ["DataLoss", "NoJava", "OptionError", "activate", "prepare", "session"]

@@ -156,3 +156,10 @@ def in_layout(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def close_idle() -> None:
+    """Close the consumers that this process keeps."""
+    while _idle:
+        for consumer in _idle.popitem()[1]:
+            consumer.close(0)

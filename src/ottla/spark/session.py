@@ -73,7 +73,19 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**_settings(master, log_level, fast), **(conf or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    found = builder.getOrCreate()
+    activate(found)
+    return found
+
+
+def activate(spark: SparkSession) -> None:
+    """Let this thread write by `format("ottla")`: Spark looks for Python data sources in the thread's active session.
+
+    PySpark sets it in the thread that makes the session; in others `save` says that there is no such data source.
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:  # over Connect the server takes care of it
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
 
 
 def prepare(master: str = "local[*]") -> None:
