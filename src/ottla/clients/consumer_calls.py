@@ -38,6 +38,8 @@ from ottla.errors import KafkaError, RequestTimedOut
 from ottla.types import Millis, TopicPartition
 
 T = TypeVar("T")
+#: How long the last commit waits for a rebalance that is under way.
+REBALANCE_PATIENCE = 3.0
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
 Committable = Mapping[TopicPartition, OffsetAndMetadata | int]
 
@@ -125,10 +127,15 @@ class Calls:
             await asyncio.wait(self._commits)
         if engine.auto_commit is None or (engine.subscription.by_group and not engine.group.member.is_member):
             return
+        waits = not engine.subscription.by_group or engine.group.member.can_commit
+        seconds = self.config.default_api_timeout_ms / 1000 if waits else REBALANCE_PATIENCE
         try:
-            await engine.group.commit(self.consumed())
+            async with asyncio.timeout(seconds):
+                await engine.group.commit(self.consumed())
         except KafkaError as error:
             log.warning("the automatic commit at the end failed: %s", error)
+        except TimeoutError:
+            log.warning("the automatic commit at the end did not succeed within %g s", seconds)
 
     # ── poll ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
