@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ottla.assignors import Assignor, CooperativeStickyAssignor, StickyAssignor, Subscription, UniformAssignor
-from ottla.assignors.balance import Line, Owned, settle
+from ottla.assignors.balance import NOBODY, Line, Owned, _balance_equal, _first_shares, _shares, settle
 from ottla.assignors.sticky import Told, decode_user_data, encode_user_data
 from unit.assignors.groups import Group, flat, given, groups, moves, sizes
 
@@ -147,3 +147,12 @@ def test_the_newest_claim_counts_and_two_of_one_generation_are_contested(claims:
         claiming = [(generation, member) for member, (generation, places) in enumerate(claims) if place in places]
         newest = [member for generation, member in claiming if generation == max(claiming)[0]]
         assert owner == (-1 if not newest else newest[0] if len(newest) == 1 else -2)
+
+
+@for_all(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.integers(1, 6))
+def test_the_short_way_of_a_first_assignment_gives_the_same(counts: list[int], members: int) -> None:
+    topics = {f"t{number}": count for number, count in enumerate(counts)}
+    line = Line(topics, topics)
+    owners = [NOBODY] * line.size
+    _balance_equal(owners, members)
+    assert _first_shares(line, members) == _shares(line, owners, members)
