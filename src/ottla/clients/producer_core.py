@@ -46,6 +46,9 @@ Owner = Callable[[], object]
 """Wakes whoever waits for memory."""
 
 
+_SMALL_OVERHEAD = 200
+
+
 def now_ms() -> Millis:
     return time.monotonic_ns() // 1_000_000
 
@@ -151,6 +154,32 @@ class ProducerCore:
             granted = self.accumulator.take_granted()
         self._after_append(outcome, granted)
         return outcome
+
+    def append_to_next_batch(self, lanes: Lanes, timestamp: Millis, value: bytes) -> tuple[Batch, int] | None:
+        """A record without key and headers when the sticky batch is full: the usual reason for the slow path, in short.
+
+        None if it is not as simple as that.
+        """
+        if len(value) + _SMALL_OVERHEAD > self.config.batch_size or self.sender.fatal is not None:
+            return None
+        with self.lock:
+            opened = lanes.opened(lanes.sticky)
+            if self.closing or opened is None:
+                return None
+            index = opened.append(timestamp, None, value)
+            if index >= 0:
+                return opened, index  # type: ignore[return-value]
+            opened.close()
+            partition = self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
+            last = lanes.opened(partition)
+            index = -1 if last is None else last.append(timestamp, None, value)
+            batch = last if index >= 0 else self.accumulator.begin_batch(lanes.topic, partition, now=now_ms())
+            if batch is None:
+                return None
+            index = index if index >= 0 else batch.append(timestamp, None, value)
+            lanes.sticky_bytes += len(value)
+        self.wake()
+        return batch, index  # type: ignore[return-value]
 
     def _sticky_partition(self, lanes: Lanes, key: bytes | None, value: bytes | None) -> int:
         opened = lanes.opened(lanes.sticky)
