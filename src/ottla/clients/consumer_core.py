@@ -146,6 +146,8 @@ class Engine:
         if self.group is not None and self.group.subscribed:
             step = self.group.member.poll(now=now)
             self.group.send(step.requests)
+            # A member that just left since the user was stuck has partitions to lose before records are handed out.
+            self.attention = self.attention or bool(step.requests)
             wakes.append(step.wake_at)
             if step.metadata is not None:
                 self.refresh()
