@@ -196,6 +196,9 @@ class Consumer:
 
     def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
         with self._use:
+            self._thread.check()
+            if (found := self._calls.take_raw_now(limit)) is not None:
+                return found
             self._do(self._calls.put_back)
             return self._next(time.monotonic() + timeout, partial(self._calls.take_raw, limit))
 

@@ -16,6 +16,7 @@ from ottla.clients.consumer_commits import Committing
 from ottla.clients.consumer_core import Chore, log
 from ottla.clients.consumer_group import Group, monotonic_ms
 from ottla.config.consumer import ConsumerConfig
+from ottla.consuming.buffer import RawFetch
 from ottla.consuming.membership import Duty, DutyKind
 from ottla.consuming.subscription import Mode
 from ottla.consuming.values import (
@@ -38,19 +39,29 @@ class Polling(Committing):
     def take_now(self, limit: int) -> list[ConsumerRecord] | None:
         """Records that can be had without any wait or other work; None when poll has more to do than that.
 
-        It, `take`, `take_raw` and `finished` may run on another thread than the event loop's.
+        It, `take_raw_now`, `take`, `take_raw` and `finished` may run on another thread than the event loop's.
         """
-        engine = self.engine
         if self.leftover or (self.ahead and length_hint(self.iterator)):
             return self._rest(limit)
-        if engine.attention or self._woken or self._revoking is not None or not engine.buffer:
+        return (self.engine.buffer.take(limit) or None) if self._is_at_hand() else None
+
+    def take_raw_now(self, limit: int) -> list[RawFetch] | None:
+        """The same undecoded; None also while there are records to put back."""
+        if self.leftover or (self.ahead and length_hint(self.iterator)):
             return None
+        return (self.take_raw(limit) or None) if self._is_at_hand() else None
+
+    def _is_at_hand(self) -> bool:
+        """Whether the buffer has something, and nothing else is to be done first."""
+        engine = self.engine
+        if engine.attention or self._woken or self._revoking is not None or not engine.buffer:
+            return False
         now = monotonic_ms()
         if engine.auto_commit is not None and engine.auto_commit.is_due(now=now):
-            return None
+            return False
         if engine.group is not None:
             engine.group.polled(now=now)
-        return engine.buffer.take(limit) or None
+        return True
 
     async def advance(self, deadline: float) -> Chore | bool:
         """The next chore, True when something can be taken from the buffer, False at the deadline (`time.monotonic`).
