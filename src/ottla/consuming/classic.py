@@ -359,6 +359,8 @@ class ClassicMember:
         assignor = by_name(self._assignors, self._protocol)
         if isinstance(assignor, KafkaError) or self._members is None:
             return
+        # A static leader that comes back is told to keep the assignment that is there. As in Kafka, it cannot know
+        # whether a topic grew while it was away: the next change makes up for it.
         self._assigned_for = self._snapshot()
         if not self._skips_assignment:
             try:
