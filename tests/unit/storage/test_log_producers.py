@@ -328,3 +328,11 @@ def test_retention_does_not_forget_a_transaction_that_is_open(tmp_path: Path) ->
     store.append_own(marker_batch(2, commit=False))
     assert store.log.last_stable_offset(store.log.log_end_offset) == store.log.log_end_offset
     store.close()
+
+
+def test_after_a_marker_that_raised_the_epoch_sequences_begin_with_zero(store: Store) -> None:
+    store.append(producer_id=2, epoch=0, sequence=0, transactional=True)
+    store.append_own(marker_batch(2, epoch=1, commit=True))
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        store.append(producer_id=2, epoch=1, sequence=1, transactional=True)
+    assert store.append(producer_id=2, epoch=1, sequence=0, transactional=True).base_offset == 2
