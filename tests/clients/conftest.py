@@ -30,6 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def leave_nothing_behind() -> Iterator[None]:
+    """What other people's clients leave open is found here, where it is no news, and not in another test."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker that all tests share: they use topics and groups with names of their own."""

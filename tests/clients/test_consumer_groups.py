@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
@@ -12,9 +13,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ottla.assignors import Assignment, Assignor
+from ottla.clients.blocking import IllegalUse
 from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.consumer import AsyncConsumer
 from ottla.consuming.errors import CommitFailed
-from ottla.consuming.values import OffsetAndMetadata
+from ottla.consuming.values import OffsetAndMetadata, RebalanceListener
 from ottla.errors import FencedInstanceId, KafkaError
 from ottla.types import TopicPartition
 
@@ -383,3 +386,62 @@ def test_what_the_coordinator_refuses_reaches_the_user(topic: str, make: Make) -
     with pytest.raises(KafkaError, match="session"):
         poll_until([consumer], lambda: False, "to be refused")
     assert sizes(consumer) == [0]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_unsubscribe_leaves_and_subscribe_comes_back(servers: str, topic: str, make: Make, protocol: str) -> None:
+    group = new_group()
+    write(servers, topic, numbers(0, 10))
+    first, second = make(group, protocol), make(group, protocol)
+    first.subscribe([topic])
+    assert values(read(first, 10)) == numbers(0, 10)
+    first.unsubscribe()
+    assert first.subscription() == set()
+    with pytest.raises(IllegalUse, match="nothing to read"):
+        first.poll(0)
+    second.subscribe([topic])
+    with polling(second) as (other,):
+        wait(lambda: len(other.owned) == 4)
+        first.subscribe([topic])
+        poll_until([first], lambda: len(first.assignment()) == 2, "half of them")
+        wait(lambda: len(other.owned) == 2)
+    write(servers, topic, numbers(10, 20))
+    with polling(second) as (other,):
+        mine = []
+        wait(lambda: mine.extend(values(first.poll(0.05))) or len(mine) + len(other.seen) >= 10)
+    assert sorted(mine + values(other.seen)) == sorted(numbers(10, 20)), "what was read is not read again"
+
+
+def test_a_consumer_without_a_subscription_cannot_commit_to_a_group_that_has_members(topic: str, make: Make) -> None:
+    group = new_group()
+    member, stranger = make(group), make(group)
+    member.subscribe([topic])
+    poll_until([member], member.assignment, "partitions")
+    stranger.assign(partitions(topic, 1))
+    with pytest.raises(CommitFailed, match=r"group\.id of its own"):
+        stranger.commit({TopicPartition(topic, 0): 1})
+
+
+def test_asyncio_listeners_may_be_coroutines(servers: str, topic: str) -> None:
+    write(servers, topic, numbers(0, 3))
+
+    async def scene() -> list[str]:
+        heard = []
+        async with AsyncConsumer(bootstrap_servers=servers, group_id=new_group(), auto_offset_reset="earliest") as ours:
+
+            class Listener(RebalanceListener):
+                async def on_partitions_assigned(self, given: Any) -> None:
+                    heard.append("assigned")
+                    await ours.seek(TopicPartition(topic, 0), 2)
+
+                async def on_partitions_revoked(self, given: Any) -> None:
+                    await ours.commit()
+                    heard.append("revoked")
+
+            await ours.subscribe([topic], listener=Listener())
+            async for record in ours:
+                heard.append(record.value.decode())
+                break
+        return heard
+
+    assert asyncio.run(scene()) == ["assigned", "2", "revoked"]

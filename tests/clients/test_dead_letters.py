@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
 
 from clients.conftest import MakeTopic
+from compat.waiting import until
 from ottla.clients.blocking_admin import Admin
 from ottla.clients.blocking_consumer import Consumer
 from ottla.clients.blocking_producer import Producer
 from ottla.clients.consumer import AsyncConsumer
+from ottla.clients.dead_letter_steps import Processed
 from ottla.clients.dead_letters import AsyncDeadLetters, DeadLetter, DeadLetters
 from ottla.clients.producer import AsyncProducer
 from ottla.clients.serializers import JsonDeserializer, JsonSerializer
@@ -145,3 +149,38 @@ def test_clients_that_do_not_fit_are_refused(bootstrap_servers: str) -> None:
         pytest.raises(ConfigError, match=r"enable\.auto\.commit must be false"),
     ):
         DeadLetters(consumer, producer)
+
+
+def test_a_rebalance_during_a_wait_hands_the_record_over(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    """Of two records that one member cannot handle, the one whose partition moves is handled by its new owner."""
+    topic, dead, group = make_topic(2), make_topic(), f"g-{uuid4().hex}"
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        for partition in (0, 1):
+            producer.send(topic, f"of {partition}".encode(), partition=partition)
+    failed = threading.Event()
+    results: list[Processed] = []
+
+    with (
+        reader(bootstrap_servers, topic, group, heartbeat_interval_ms=100) as consumer,
+        Producer(bootstrap_servers=bootstrap_servers) as producer,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        helper = DeadLetters(consumer, producer, topic=dead, attempts=2, backoff_ms=3_000)
+
+        def fail(record: ConsumerRecord) -> None:
+            failed.set()
+            raise ValueError("not here")
+
+        running = threads.submit(lambda: results.append(helper.run(fail)))
+        try:
+            assert failed.wait(30)
+            with reader(bootstrap_servers, topic, group) as other:
+                handed_over: list[ConsumerRecord] = []
+                until(lambda: handed_over.extend(other.poll(0.1)) or handed_over, "the other has a record")
+                other.commit()
+                (letter,) = [DeadLetter.of(record) for record in read_all(bootstrap_servers, dead, 1)]
+        finally:
+            helper.stop()
+            running.result(30)
+    assert [record.partition for record in handed_over] == [1 - letter.partition]
+    assert (results[0].handled, results[0].dead) == (0, 1)

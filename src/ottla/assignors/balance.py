@@ -193,9 +193,22 @@ def _balance_unequal(line: Line, subscribed: Sequence[frozenset[str]], owners: S
 
 
 def _first_shares(line: Line, members: int) -> list[dict[str, list[int]]]:
-    """Deal out partitions that nobody had: the same as with all other steps, in one."""
+    """Deal out partitions that nobody had, round and round: the same as with all other steps, in one."""
+    rows = list(zip(line.topics, line.starts, line.counts, strict=True))
     with _no_collection():
-        return [_share(line, range(member, line.size, members)) for member in range(members)]
+        if max(line.counts, default=0) <= members:  # one of a topic at most: no need to count on
+            return [
+                {topic: [number] for topic, start, count in rows if (number := (member - start) % members) < count}
+                for member in range(members)
+            ]
+        return [
+            {
+                topic: list(range(first, count, members))
+                for topic, start, count in rows
+                if (first := (member - start) % members) < count
+            }
+            for member in range(members)
+        ]
 
 
 def _shares(line: Line, owners: Sequence[int], members: int) -> list[dict[str, list[int]]]:

@@ -77,7 +77,7 @@ async def delete_topic(node: Node, name: str) -> None:
     if not node.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled("Topics cannot be deleted: delete.topic.enable is false.")
     if name in INTERNAL_TOPICS and name in node.metadata.topics:
-        # The coordinators live on it: without it every group would lose its offsets and its members.
+        # The coordinators live on it: without it groups would lose their offsets, and transactions their ends.
         raise errors.InvalidRequest(f"{name} is the broker's own; delete groups instead (ottla groups delete).")
     await node.changes.run(_delete_topic(node, name))
 

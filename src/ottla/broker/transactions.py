@@ -73,6 +73,7 @@ class Shard:
         self._missing: dict[m.Markers, frozenset[TopicPartition]] = {}
         """What is left of markers that could not all be written."""
         self._writing: set[str] = set()
+        self._is_closed = False
         self._later: asyncio.TimerHandle | None = None
         self._finishing: asyncio.Task[None] | None = None
 
@@ -172,7 +173,7 @@ class Shard:
         return frozenset(again)
 
     def _finish_later(self, seconds: float) -> None:
-        if self._later is None:
+        if self._later is None and not self._is_closed:
             self._later = asyncio.get_running_loop().call_later(seconds, self._finish_now)
 
     def _finish_now(self) -> None:
@@ -181,6 +182,7 @@ class Shard:
 
     def close(self) -> None:
         """Stop the timers; what is unfinished is found again by the next start."""
+        self._is_closed = True
         self.runner.close()
         if self._later is not None:
             self._later.cancel()

@@ -28,6 +28,7 @@ _COMMANDS = {
     "produce": "write lines from the standard input to a topic",
     "consume": "print the records of a topic, and follow it",
     "groups": "list, describe, explain, reset and delete groups of consumers",
+    "transactions": "list and describe transactions, find and abort those that hang",
     "offsets": "look into __consumer_offsets, where groups are kept",
     "log": "look into the files of a log",
     "demo": "see a broker, producers and a consumer work for some seconds",

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.clients.blocking import IllegalUse, LoopThread
 from ottla.clients.columns import Incoming
 from ottla.clients.consumer import DEFAULT_CLOSE_SECONDS, ITERATION_SECONDS, AsyncConsumer
-from ottla.clients.consumer_calls import Calls, CommitCallback, Committable
+from ottla.clients.consumer_calls import Calls
+from ottla.clients.consumer_commits import CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
 from ottla.config.consumer import ConsumerConfig
@@ -195,6 +196,9 @@ class Consumer:
 
     def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
         with self._use:
+            self._thread.check()
+            if (found := self._calls.take_raw_now(limit)) is not None:
+                return found
             self._do(self._calls.put_back)
             return self._next(time.monotonic() + timeout, partial(self._calls.take_raw, limit))
 

@@ -83,6 +83,10 @@ class Producer(FastSend):
         headers: Any,
         callback: Callback | None,
     ) -> RecordFuture:
+        if self._is_fast and type(value) is bytes and key is None and partition is None and not headers:
+            future = self._path.send_to_next_batch(topic, value, timestamp, callback)
+            if future is not None:
+                return future
         self._check()
         turn = _Turn()
         record = record_of(topic, value, key, partition, timestamp, headers)

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster import Cluster
 from ottla.clients.columns import Incoming
-from ottla.clients.consumer_calls import Calls, CommitCallback, Committable
+from ottla.clients.consumer_calls import Calls
+from ottla.clients.consumer_commits import CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
 from ottla.config.consumer import ConsumerConfig

@@ -1,74 +1,36 @@
 """What a consumer's methods do, for both faces: asyncio (`consumer.py`) and blocking (`blocking_consumer.py`).
 
-Everything here runs on the event loop, except `take_now`, which the blocking face calls on the user's thread. Code of
-the user's is never called here: `advance` gives it out as a `Chore`, and goes on when it is called again.
+Everything runs on the event loop, except what `consumer_handing.py` has and `take_now`: the blocking face calls these
+on the user's thread.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from operator import length_hint
 from re import Pattern
-from typing import Any, TypeVar
+from typing import Any
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
-from ottla.clients.consumer_core import Chore, Engine, log
-from ottla.clients.consumer_group import Group, monotonic_ms
-from ottla.clients.consumer_records import Finisher
+from ottla.clients.consumer_commits import nothing
+from ottla.clients.consumer_core import Chore
+from ottla.clients.consumer_polling import Polling, tell
 from ottla.clients.metadata import PartitionInfo
-from ottla.config.consumer import CONSUMER, ConsumerConfig
-from ottla.consuming.buffer import RawFetch
-from ottla.consuming.errors import GroupRequired, Wakeup
-from ottla.consuming.membership import Duty, DutyKind
+from ottla.config.consumer import CONSUMER
 from ottla.consuming.positions import EARLIEST, LATEST
 from ottla.consuming.subscription import Mode
 from ottla.consuming.values import (
     ConsumerGroupMetadata,
-    ConsumerRecord,
-    ConsumerRecords,
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from ottla.errors import KafkaError, RequestTimedOut
+from ottla.errors import KafkaError
 from ottla.types import Millis, TopicPartition
 
-T = TypeVar("T")
-CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
-Committable = Mapping[TopicPartition, OffsetAndMetadata | int]
 
-
-class Calls:
+class Calls(Polling):
     """The methods of a consumer, on its engine."""
-
-    def __init__(self, config: ConsumerConfig, *, unpacks_aside: bool) -> None:
-        self.config = config
-        self.engine = Engine(config, unpacks_aside=unpacks_aside)
-        self.finisher = Finisher(config)
-        self.listener: Any = None
-        self.ahead: list[ConsumerRecord] = []
-        """Records that an iteration took and did not hand out yet; see `ahead_of`."""
-        self.iterator: Any = iter(())
-        self.leftover: list[ConsumerRecord] = []
-        """Records that were taken but could not be made into the user's objects yet."""
-        self.on_commit = self.finisher.on_commit if self.finisher.intercepts else None
-        self.records = 0
-        self._finished_already = False
-        self._woken = False
-        self._waiting: asyncio.Future[None] | None = None
-        self._duty: Duty | None = None
-        self._revoking: asyncio.Task[None] | None = None
-        self._commits: set[asyncio.Task[None]] = set()
-        self._auto_committed: dict[TopicPartition, OffsetAndMetadata] = {}
-
-    def _group(self) -> Group:
-        if self.engine.group is None:
-            raise GroupRequired('group.id is missing: name the group, such as Consumer(group_id="my-group")')
-        return self.engine.group
 
     # ── what to read ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -93,12 +55,6 @@ class Calls:
         self.engine.positions.assign(partitions)
         self._look()
 
-    def _look(self) -> None:
-        """There is something new to know of the cluster."""
-        self.engine.attention = True
-        self.engine._refresh_at = 0
-        self.engine.tick()
-
     async def unsubscribing(self, reason: str) -> list[Chore]:
         """The first half of unsubscribe and close: commit what was read; what the user has to run then."""
         await self._commit_at_end()
@@ -106,7 +62,7 @@ class Calls:
         owned = tuple(sorted(self.engine.positions.assigned)) if self.engine.subscription.by_group else ()
         if owned and self.listener is not None and self.engine.group is not None:
             lost = not self.engine.group.member.is_member
-            chores.append(Chore(partial(_tell, self.listener, "lost" if lost else "revoked", owned), _nothing))
+            chores.append(Chore(partial(tell, self.listener, "lost" if lost else "revoked", owned), nothing))
         return chores
 
     async def unsubscribed(self, reason: str) -> None:
@@ -117,336 +73,11 @@ class Calls:
         self.listener, self._duty = None, None
         await self.engine.leave(reason)
 
-    async def _commit_at_end(self) -> None:
-        engine = self.engine
-        if engine.group is None or engine.loop is None:
-            return
-        if self._commits:
-            await asyncio.wait(self._commits)
-        if engine.auto_commit is None or (engine.subscription.by_group and not engine.group.member.is_member):
-            return
-        try:
-            await engine.group.commit(self.consumed())
-        except KafkaError as error:
-            log.warning("the automatic commit at the end failed: %s", error)
+    def subscription(self) -> set[str]:
+        return set(self.engine.subscription.topics) if self.engine.subscription.mode is not Mode.PARTITIONS else set()
 
-    # ── poll ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def take_now(self, limit: int) -> list[ConsumerRecord] | None:
-        """Records that can be had without any wait or other work; None when poll has more to do than that.
-
-        It, `take`, `take_raw` and `finished` may run on another thread than the event loop's.
-        """
-        engine = self.engine
-        if self.leftover or (self.ahead and length_hint(self.iterator)):
-            return self._rest(limit)
-        if engine.attention or self._woken or self._revoking is not None or not engine.buffer:
-            return None
-        now = monotonic_ms()
-        if engine.auto_commit is not None and engine.auto_commit.is_due(now=now):
-            return None
-        if engine.group is not None:
-            engine.group.polled(now=now)
-        return engine.buffer.take(limit) or None
-
-    def take(self, limit: int) -> list[ConsumerRecord]:
-        return self.engine.buffer.take(limit)
-
-    def take_raw(self, limit: int) -> list[RawFetch]:
-        """As `take`, undecoded; 0 is no limit."""
-        return self.engine.buffer.take_raw(limit or None)
-
-    def _rest(self, limit: int) -> list[ConsumerRecord]:
-        """What an iteration left, or what could not be deserialized before."""
-        if waiting := self.not_iterated():
-            self.iterate(waiting[limit:])
-            self._finished_already = True
-            return waiting[:limit]
-        records, self.leftover = self.leftover[:limit], self.leftover[limit:]
-        return records
-
-    def finished(self, records: list[ConsumerRecord]) -> ConsumerRecords:
-        """What was taken, as the user wants it. Runs on the user's thread."""
-        if self._finished_already:
-            self._finished_already = False
-            return ConsumerRecords(records)
-        before = self.leftover
-        try:
-            finished, leftover = self.finisher.finish(records)
-        except Exception:
-            self.leftover = [*records, *before]
-            raise
-        if leftover or before:
-            self.leftover = [*leftover, *before]
-        self.records += len(finished)
-        return finished
-
-    def limit(self, max_records: int | None) -> int:
-        if max_records is None:
-            return self.config.max_poll_records
-        if max_records < 1:
-            raise ValueError(f"max_records is at least 1, not {max_records}")
-        return max_records
-
-    async def advance(self, deadline: float) -> Chore | bool:
-        """The next chore, True when something can be taken from the buffer, False at the deadline (`time.monotonic`).
-
-        Nothing is taken here: whoever is interrupted while he waits loses no record.
-        """
-        if self.engine.subscription.mode is Mode.NONE:
-            raise IllegalUse("there is nothing to read: call subscribe() or assign() before poll()")
-        engine = self.engine
-        engine.start()
-        while True:
-            if engine.group is not None:
-                engine.group.polled(now=monotonic_ms())
-            engine.tick()
-            self._raise_wakeup()
-            chore = self._attend()
-            if chore is not None:
-                return chore
-            self._commit_automatically()
-            # What is handed out now would not be in the commit before the rebalance.
-            if self._revoking is None and engine.buffer.is_ready:
-                return True
-            left = deadline - time.monotonic()
-            if left <= 0:
-                if engine.unreachable is not None:
-                    raise engine.unreachable
-                return False
-            await engine.news(left)
-
-    def _attend(self) -> Chore | None:
-        engine = self.engine
-        while engine.attention:
-            engine.attention = False
-            if engine.errors:
-                engine.attention = True
-                raise engine.errors.popleft()
-            if engine.chores:
-                engine.attention = True
-                return engine.chores.popleft()
-            if (error := engine.positions.without_start()) is not None:
-                engine.attention = True
-                raise error
-            chore = self._rebalance()
-            if chore is not None:
-                return chore
-        return None
-
-    def _rebalance(self) -> Chore | None:
-        group = self.engine.group
-        if group is None or not group.subscribed:
-            return None
-        if self._revoking is not None:
-            return None
-        duty = group.member.due()
-        if duty is None:
-            if group.member.fatal is not None:
-                self.engine.attention = True
-                raise group.member.fatal
-            self.engine.tick()
-            return None
-        if duty.kind is DutyKind.REVOKE and self._commits_before(duty):
-            return None
-        return self._chore_of(duty)
-
-    def _commits_before(self, duty: Duty) -> bool:
-        """Start the commit that a rebalance waits for; whether it is still under way."""
-        if self._duty == duty or self.engine.auto_commit is None or self.engine.group is None:
-            return False
-        self._duty = duty
-        self._revoking = self.engine.spawn(self._commit_before_rebalance(self.engine.group))
-        return True
-
-    async def _commit_before_rebalance(self, group: Group) -> None:
-        try:
-            async with asyncio.timeout(self.config.request_timeout_ms / 1000):
-                await group.commit(self.consumed())
-        except (KafkaError, TimeoutError) as error:
-            log.warning("the automatic commit before a rebalance failed: %s", error)
-        self._revoking = None
-        self.engine.attend()
-
-    def _chore_of(self, duty: Duty) -> Chore | None:
-        if duty.kind is DutyKind.ASSIGN:
-            self.engine.positions.add(duty.partitions)
-            self.engine.rebalances += 1
-        told = {DutyKind.ASSIGN: "assigned", DutyKind.REVOKE: "revoked", DutyKind.LOSE: "lost"}[duty.kind]
-        if self.listener is None or (not duty.partitions and duty.kind is not DutyKind.ASSIGN):
-            self._done(duty)
-            return None
-        # The partitions of a cooperative rebalance that is under way are still ours while the listener runs.
-        return Chore(partial(_tell, self.listener, told, duty.partitions), partial(self._done, duty))
-
-    def _done(self, duty: Duty) -> None:
-        self._duty = None
-        if duty.kind is not DutyKind.ASSIGN:
-            self.engine.positions.remove(duty.partitions)
-        if self.engine.group is not None:
-            self.engine.group.member.done(duty)
-        self._look()
-
-    def _commit_automatically(self) -> None:
-        engine = self.engine
-        if engine.auto_commit is None or not engine.auto_commit.due(now=monotonic_ms()):
-            return
-        if engine.subscription.by_group and (engine.group is None or not engine.group.member.can_commit):
-            return  # a rebalance is under way, and commits before it ends
-        offsets = self.consumed()
-        if offsets and offsets != self._auto_committed:
-            self._auto_committed = offsets
-            self._commit_soon(offsets, None, automatic=True)
-
-    def _due_chores(self) -> list[Chore]:
-        chores = list(self.engine.chores)
-        self.engine.chores.clear()
-        return chores
-
-    # ── wakeup and timeouts ───────────────────────────────────────────────────────────────────────────────────────
-
-    def wakeup(self) -> None:
-        """May be called from anywhere."""
-        self._woken = True
-        loop = self.engine.loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        self.engine._tell()
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def _raise_wakeup(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise Wakeup("wakeup() was called")
-
-    async def within(self, work: Awaitable[T], timeout: float | None, what: str) -> T:
-        """The result of `work`, unless it takes too long or somebody calls `wakeup`."""
-        self.engine.start()
-        seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
-        task: asyncio.Future[T] = asyncio.ensure_future(work)
-        self._waiting = asyncio.get_running_loop().create_future()
-        either: set[asyncio.Future[Any]] = {task, self._waiting}
-        try:
-            if not self._woken:
-                await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            self._raise_wakeup()
-            raise RequestTimedOut(f"{what} did not end within {seconds:g} s: is the broker running and reachable?")
-        finally:
-            self._waiting = None
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-    # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Everything that was handed out."""
-        offsets = self.engine.positions.consumed()
-        for key, offset in self._held_back().items():
-            if key in offsets:
-                offsets[key] = OffsetAndMetadata(offset, "", offsets[key].leader_epoch)
-        return offsets
-
-    def _held_back(self) -> dict[TopicPartition, int]:
-        """The first offset of each partition that was taken but not handed out."""
-        first: dict[TopicPartition, int] = {}
-        for record in (*self.not_iterated(), *self.leftover):
-            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-        return first
-
-    def not_iterated(self) -> list[ConsumerRecord]:
-        return self.ahead[len(self.ahead) - length_hint(self.iterator) :]
-
-    def iterate(self, records: list[ConsumerRecord]) -> Any:
-        """Records to hand out one by one."""
-        self.ahead = records
-        self.iterator = iter(records)
-        return self.iterator
-
-    def put_back(self) -> None:
-        """Give back what was taken and not handed out: it is fetched again if it is still wanted."""
-        for key, offset in self._held_back().items():
-            if key in self.engine.positions:
-                self.engine.positions.seek(key, offset)
-        self.iterate([])
-        self.leftover = []
-
-    def committable(self, offsets: Committable | None) -> dict[TopicPartition, OffsetAndMetadata]:
-        if offsets is None:
-            return self.consumed()
-        checked: dict[TopicPartition, OffsetAndMetadata] = {}
-        key: Any
-        for key, value in offsets.items():
-            one = OffsetAndMetadata(value) if isinstance(value, int) else value
-            if not isinstance(key, TopicPartition) or not isinstance(one, OffsetAndMetadata):
-                raise TypeError(f"offsets map TopicPartition to OffsetAndMetadata or int, not {key!r} to {value!r}")
-            if one.offset < 0:
-                raise ValueError(f"the offset to commit for {key} is at least 0, not {one.offset}")
-            checked[key] = one
-        return checked
-
-    async def commit(self, offsets: Committable | None, timeout: float | None) -> list[Chore]:
-        """Commit and wait; what has to be run then, the callbacks of earlier asynchronous commits first."""
-        group, wanted = self._group(), self.committable(offsets)
-        await self.within(group.commit(wanted), timeout, "commit")
-        if self._commits:
-            await asyncio.wait(self._commits, timeout=1.0)
-        if self.on_commit is not None:
-            self.engine.chores.append(Chore(partial(self.on_commit, wanted), _nothing))
-        return self._due_chores()
-
-    def commit_async(self, offsets: Committable | None, callback: CommitCallback | None) -> None:
-        self._group()
-        self.engine.start()
-        self._commit_soon(self.committable(offsets), callback)
-
-    def _commit_soon(
-        self,
-        offsets: dict[TopicPartition, OffsetAndMetadata],
-        callback: CommitCallback | None,
-        *,
-        automatic: bool = False,
-    ) -> None:
-        task = self.engine.spawn(self._commit_once(offsets, callback, automatic))
-        self._commits.add(task)
-        task.add_done_callback(self._commits.discard)
-
-    async def _commit_once(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None, automatic: bool
-    ) -> None:
-        error = await self._group().commit_once(offsets)
-        if error is not None and automatic:
-            log.log(logging.INFO if error.retriable else logging.WARNING, "an automatic commit failed: %s", error)
-            self._auto_committed = {}
-            if error.retriable and self.engine.auto_commit is not None:
-                self.engine.auto_commit.again_after(self.config.retry_backoff_ms, now=monotonic_ms())
-        if error is None and self.on_commit is not None:
-            self.engine.chores.append(Chore(partial(self.on_commit, offsets), _nothing))
-        if callback is not None:
-            self.engine.chores.append(Chore(partial(callback, offsets, error), _nothing))
-        if self.engine.chores:
-            self.engine.attend()
-
-    async def committed(
-        self, partitions: Iterable[TopicPartition], timeout: float | None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.within(self._committed(self._group(), list(partitions)), timeout, "committed")
-
-    async def _committed(
-        self, group: Group, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        attempts = self.engine.cluster.attempts()
-        while True:
-            try:
-                return await group.committed(partitions)
-            except KafkaError as error:
-                if not error.retriable or not await attempts.pause():
-                    raise
+    def assignment(self) -> set[TopicPartition]:
+        return self.engine.positions.assigned
 
     # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -597,12 +228,6 @@ class Calls:
         self.engine.group.member.rejoin(reason)
         self.engine.attend()
 
-    def subscription(self) -> set[str]:
-        return set(self.engine.subscription.topics) if self.engine.subscription.mode is not Mode.PARTITIONS else set()
-
-    def assignment(self) -> set[TopicPartition]:
-        return self.engine.positions.assigned
-
     def metrics(self) -> dict[str, float]:
         engine = self.engine
         lags = [engine.positions.lag(key, read_committed=self.config.read_committed) for key in self.assignment()]
@@ -615,15 +240,3 @@ class Calls:
             "assigned-partitions": len(lags),
             "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
         }
-
-
-def _tell(listener: Any, what: str, partitions: tuple[TopicPartition, ...]) -> Any:
-    """Call a listener, which may be of another library and not know of lost partitions."""
-    method = getattr(listener, f"on_partitions_{what}", None)
-    if method is None and what == "lost":
-        method = getattr(listener, "on_partitions_revoked", None)
-    return None if method is None else method(list(partitions))
-
-
-def _nothing() -> None:
-    return

@@ -77,7 +77,7 @@ class Engine:
         self._process = os.getpid()
         self.errors: deque[OttlaError] = deque()
         self.chores: deque[Chore] = deque()
-        self.unreachable: KafkaError | None = None
+        self.unreachable: OttlaError | None = None
         """Why no broker was ever reached; None as soon as one was."""
         self.fetches = self.fetched_bytes = self.rebalances = 0
         self._unpacks_aside = unpacks_aside
@@ -146,6 +146,8 @@ class Engine:
         if self.group is not None and self.group.subscribed:
             step = self.group.member.poll(now=now)
             self.group.send(step.requests)
+            # A member that just left since the user was stuck has partitions to lose before records are handed out.
+            self.attention = self.attention or bool(step.requests)
             wakes.append(step.wake_at)
             if step.metadata is not None:
                 self.refresh()
@@ -376,10 +378,10 @@ class Engine:
         wanted = self._wanted_topics()
         try:
             answer = await self.cluster.refresh(wanted, auto_create=self.config.allow_auto_create_topics)
-        except KafkaError as error:
+        except OttlaError as error:
             if not self.cluster.metadata.nodes:
                 self.unreachable = error
-            if not error.retriable:
+            if not (isinstance(error, KafkaError) and error.retriable):
                 self.fail(error)
             self._refresh_at = monotonic_ms() + self.config.retry_backoff_ms
         else:
@@ -432,7 +434,11 @@ class Engine:
         self.group.subscribed = False
         self._version = -1
         if request is not None:
-            await self.group.leave(request, self.cluster.pool)
+            try:
+                async with asyncio.timeout(self.config.request_timeout_ms / 1000):
+                    await self.group.leave(request, self.cluster.pool)
+            except TimeoutError:
+                log.info("the coordinator did not hear that the consumer left: it will miss it in time")
 
     async def close(self) -> None:
         self.closed = True

@@ -12,9 +12,9 @@ The two faces in `dead_letters.py` do it, one blocking and one with asyncio; tes
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from ottla.clients.connections import Backoff
@@ -43,14 +43,17 @@ class Wait:
     """Wait before the next attempt; the answer is a `Waited`."""
 
     ms: Millis
-    record: ConsumerRecord
+    pending: dict[TopicPartition, int]
+    """The partitions of the records that are not done yet, and the first of them."""
 
 
-class Waited(Enum):
-    GO_ON = "go on"
-    LOST = "lost"
-    """The partition went to another member, which begins with what was committed."""
-    STOPPED = "stopped"
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What happened meanwhile."""
+
+    stopped: bool = False
+    lost: frozenset[TopicPartition] = frozenset()
+    """Partitions that went to other members, which begin with what was committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +112,22 @@ class Policy:
     def steps(
         self, records: Iterable[ConsumerRecord], *, chance: Callable[[], float], stopping: Callable[[], bool]
     ) -> Steps:
-        """Handle records in their order; commit what is done at the end, whatever the end is."""
+        """Handle records in their order; commit what is done before a wait and at the end, whatever the end is."""
         done = Processed()
         progress: dict[TopicPartition, int] = {}
-        lost: set[TopicPartition] = set()
+        todo = deque(records)
         try:
-            for record in records:
-                key = TopicPartition(record.topic, record.partition)
-                if key in lost:
-                    continue
-                waited = Waited.STOPPED if stopping() else (yield from self._one(record, done, chance))
-                if waited is Waited.STOPPED:
+            while todo:
+                key, offset = _key(todo[0]), todo[0].offset
+                waited = Waited(stopped=True) if stopping() else (yield from self._first(todo, done, progress, chance))
+                if waited.lost:
+                    todo = deque(record for record in todo if _key(record) not in waited.lost)
+                if waited.stopped:
                     done.stopped = True
                     break
-                if waited is Waited.LOST:
-                    lost.add(key)
-                    progress.pop(key, None)
-                else:
-                    progress[key] = record.offset + 1
+                if key not in waited.lost:
+                    progress[key] = offset + 1
+                    todo.popleft()
         except Exception:
             # What was done before is done: only the record that could not be given up is tried again.
             if progress:
@@ -136,29 +137,41 @@ class Policy:
             yield Commit(progress)
         return done
 
-    def _one(
-        self, record: ConsumerRecord, done: Processed, chance: Callable[[], float]
+    def _first(
+        self,
+        todo: Collection[ConsumerRecord],
+        done: Processed,
+        progress: dict[TopicPartition, int],
+        chance: Callable[[], float],
     ) -> Generator[Step, Any, Waited]:
-        attempt = 1
+        """Handle the first of the records; what happened while it waited concerns all of them."""
+        record, attempt = next(iter(todo)), 1
+        lost: frozenset[TopicPartition] = frozenset()
         while True:
             error: Exception | None = yield Handle(record)
             if error is None:
                 done.handled += 1
-                return Waited.GO_ON
+                return Waited(lost=lost)
             if attempt >= self.attempts or not isinstance(error, self.retry_on):
                 break
-            waited: Waited = yield Wait(self.backoff.after(attempt, chance=chance()), record)
-            if waited is not Waited.GO_ON:
-                return waited
+            # A rebalance meanwhile must not give to others what is done already.
+            if progress:
+                yield Commit(dict(progress))
+                progress.clear()
+            pending = {key: offset for key, offset in _firsts(todo).items() if key not in lost}
+            waited: Waited = yield Wait(self.backoff.after(attempt, chance=chance()), pending)
+            lost |= waited.lost
+            if waited.stopped or _key(record) in lost:
+                return Waited(waited.stopped, lost)
             attempt += 1
         yield Send(self.letter(record, error, attempt))
         done.dead += 1
-        return Waited.GO_ON
+        return Waited(lost=lost)
 
     def undecodable(self, record: ConsumerRecord, error: Exception) -> Steps:
         """A record that the consumer's deserializers cannot read: nobody can handle it."""
         yield Send(self.letter(record, error, 0))
-        yield Commit({TopicPartition(record.topic, record.partition): record.offset + 1})
+        yield Commit({_key(record): record.offset + 1})
         return Processed(dead=1)
 
     def letter(self, record: ConsumerRecord, error: Exception, attempts: int) -> Letter:
@@ -181,6 +194,17 @@ class Policy:
         headers += [(PREFIX + name, str(value).encode("utf-8", "replace")) for name, value in told.items()]
         key, value = _bytes(record.topic, record.key, self.key), _bytes(record.topic, record.value, self.value)
         return Letter(topic, key, value, headers)
+
+
+def _key(record: ConsumerRecord) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition)
+
+
+def _firsts(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, int]:
+    firsts: dict[TopicPartition, int] = {}
+    for record in records:
+        firsts.setdefault(_key(record), record.offset)
+    return firsts
 
 
 def _bytes(topic: str, value: Any, serialize: Serialize | None) -> bytes | None:

@@ -118,10 +118,6 @@ class _Helper:
         self._backlog.clear()
         return found
 
-    @staticmethod
-    def _key(record: ConsumerRecord) -> TopicPartition:
-        return TopicPartition(record.topic, record.partition)
-
 
 class DeadLetters(_Helper):
     """Handles records with a blocking `Consumer` and `Producer`."""
@@ -174,8 +170,8 @@ class DeadLetters(_Helper):
         match step:
             case Handle(record):
                 return _outcome(handler, record)
-            case Wait(ms, record):
-                return self._wait(ms, record)
+            case Wait(ms, pending):
+                return self._wait(ms, pending)
             case Send(letter):
                 log.warning("giving up a record: it goes to %s (%s)", letter.topic, _why(letter.headers))
                 return self.producer.send(
@@ -194,9 +190,9 @@ class DeadLetters(_Helper):
         except CommitFailed as error:
             log.warning("%s; the records are handled again by whoever has them now", error)
 
-    def _wait(self, ms: Millis, record: ConsumerRecord) -> Waited:
+    def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
         if ms <= LONGEST_SLEEP_MS:
-            return Waited.STOPPED if self._stopping.wait(ms / 1000) else Waited.GO_ON
+            return Waited(stopped=self._stopping.wait(ms / 1000))
         held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
         self.consumer.pause(*held)
         while (left := deadline - time.monotonic()) > 0:
@@ -207,12 +203,12 @@ class DeadLetters(_Helper):
             except Wakeup:
                 if not self._stopping.is_set():
                     raise
-                return Waited.STOPPED
-        self.consumer.resume(*(held & self.consumer.assignment()))
+                return Waited(stopped=True)
+        ours = self.consumer.assignment()
+        self.consumer.resume(*(held & ours))
         # What was taken away and given back begins anew with what was committed.
-        key = self._key(record)
-        still = key in self.consumer.assignment() and self.consumer.position(key) > record.offset
-        return Waited.GO_ON if still else Waited.LOST
+        still = {key for key, offset in pending.items() if key in ours and self.consumer.position(key) > offset}
+        return Waited(lost=frozenset(pending.keys() - still))
 
     @classmethod
     def replay(
@@ -298,8 +294,8 @@ class AsyncDeadLetters(_Helper):
             case Handle(record):
                 outcome = _outcome(handler, record)
                 return await _awaited(outcome) if inspect.isawaitable(outcome) else outcome
-            case Wait(ms, record):
-                return await self._wait(ms, record)
+            case Wait(ms, pending):
+                return await self._wait(ms, pending)
             case Send(letter):
                 log.warning("giving up a record: it goes to %s (%s)", letter.topic, _why(letter.headers))
                 return await self.producer.send_and_wait(
@@ -317,10 +313,10 @@ class AsyncDeadLetters(_Helper):
         except CommitFailed as error:
             log.warning("%s; the records are handled again by whoever has them now", error)
 
-    async def _wait(self, ms: Millis, record: ConsumerRecord) -> Waited:
+    async def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
         if ms <= LONGEST_SLEEP_MS:
             await asyncio.sleep(ms / 1000)
-            return Waited.STOPPED if self._stopping.is_set() else Waited.GO_ON
+            return Waited(stopped=self._stopping.is_set())
         held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
         await self.consumer.pause(*held)
         while (left := deadline - time.monotonic()) > 0:
@@ -331,11 +327,11 @@ class AsyncDeadLetters(_Helper):
             except Wakeup:
                 if not self._stopping.is_set():
                     raise
-                return Waited.STOPPED
-        await self.consumer.resume(*(held & self.consumer.assignment()))
-        key = self._key(record)
-        still = key in self.consumer.assignment() and await self.consumer.position(key) > record.offset
-        return Waited.GO_ON if still else Waited.LOST
+                return Waited(stopped=True)
+        ours = self.consumer.assignment()
+        await self.consumer.resume(*(held & ours))
+        still = {key for key, offset in pending.items() if key in ours and await self.consumer.position(key) > offset}
+        return Waited(lost=frozenset(pending.keys() - still))
 
     @classmethod
     async def replay(

@@ -92,6 +92,11 @@ class AsyncProducer:
         future = self._fast._attempt_send(topic, value, key, partition, timestamp, headers, callback)
         if future is not None:
             return future
+        if self._fast._is_fast and type(value) is bytes and key is None and partition is None and not headers:
+            future = self._path.send_to_next_batch(topic, value, timestamp, callback)
+            if future is not None:
+                await asyncio.sleep(0)
+                return future
         self._bind()
         self._core.check_open()
         turn = _Turn()

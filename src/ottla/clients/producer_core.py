@@ -20,19 +20,19 @@ from functools import partial
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster import Cluster
+from ottla.clients.producer_identity import fetch_producer_id
 from ottla.clients.producer_links import Links, read_results
 from ottla.clients.producer_metrics import Counters
 from ottla.clients.producer_topics import Topics
 from ottla.clients.retry import JITTER
 from ottla.config.producer import ProducerConfig
-from ottla.errors import KafkaError, NetworkException, OttlaError, error_class
+from ottla.errors import KafkaError, NetworkException, OttlaError
 from ottla.producing.accumulator import Accumulator, Appended
 from ottla.producing.batch import Batch
 from ottla.producing.buffer_pool import Ticket
 from ottla.producing.idempotence import Idempotence
 from ottla.producing.partitioning import StickyPartitioner
 from ottla.producing.sender import Finished, Request, Sender
-from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
 from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes
@@ -44,6 +44,9 @@ log = logging.getLogger("ottla.producer")
 
 Owner = Callable[[], object]
 """Wakes whoever waits for memory."""
+
+
+_SMALL_OVERHEAD = 200
 
 
 def now_ms() -> Millis:
@@ -151,6 +154,32 @@ class ProducerCore:
             granted = self.accumulator.take_granted()
         self._after_append(outcome, granted)
         return outcome
+
+    def append_to_next_batch(self, lanes: Lanes, timestamp: Millis, value: bytes) -> tuple[Batch, int] | None:
+        """A record without key and headers when the sticky batch is full: the usual reason for the slow path, in short.
+
+        None if it is not as simple as that.
+        """
+        if len(value) + _SMALL_OVERHEAD > self.config.batch_size or self.sender.fatal is not None:
+            return None
+        with self.lock:
+            opened = lanes.opened(lanes.sticky)
+            if self.closing or opened is None:
+                return None
+            index = opened.append(timestamp, None, value)
+            if index >= 0:
+                return opened, index  # type: ignore[return-value]
+            opened.close()
+            partition = self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
+            last = lanes.opened(partition)
+            index = -1 if last is None else last.append(timestamp, None, value)
+            batch = last if index >= 0 else self.accumulator.begin_batch(lanes.topic, partition, now=now_ms())
+            if batch is None:
+                return None
+            index = index if index >= 0 else batch.append(timestamp, None, value)
+            lanes.sticky_bytes += len(value)
+        self.wake()
+        return batch, index  # type: ignore[return-value]
 
     def _sticky_partition(self, lanes: Lanes, key: bytes | None, value: bytes | None) -> int:
         opened = lanes.opened(lanes.sticky)
@@ -310,30 +339,15 @@ class ProducerCore:
         self._wake_owners(granted)
 
     async def _identify(self) -> None:
-        """Ask for a producer id until somebody gives one."""
-        message = {
-            "transactional_id": None,
-            "transaction_timeout": self.config.request_timeout_ms,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                answer = await self.cluster.request(ApiKey.INIT_PRODUCER_ID, message)
-                error = error_class(answer.error_code)() if answer.error_code else None
-            except KafkaError as problem:
-                error = problem
-            if error is None:
-                break
-            if not error.retriable:
-                self._fatal(error)
-                return
-            await asyncio.sleep(self._backoff(attempt) / 1000)
+        """Get a producer id; without one nothing can be sent."""
+        try:
+            producer_id, producer_epoch = await fetch_producer_id(self.cluster, self.config, self._backoff)
+        except KafkaError as error:
+            self._fatal(error)
+            return
         with self.lock:
             if self.sender.idempotence is not None:
-                self.sender.idempotence.identify(answer.producer_id, answer.producer_epoch)
+                self.sender.idempotence.identify(producer_id, producer_epoch)
         self._identifying = None
         self.wake()
 

@@ -152,6 +152,19 @@ class SendPath:
             ticket = outcome
             yield WaitForMemory(ticket, deadline)
 
+    def send_to_next_batch(
+        self, topic: str, value: bytes, timestamp: Millis | None, callback: Callback | None
+    ) -> RecordFuture | None:
+        """A short cut through the steps for a record of a plain producer, see `ProducerCore.append_to_next_batch`."""
+        lanes = self._core.topics.lanes_of(topic)
+        if lanes is None:
+            return None
+        at = time.time_ns() // 1_000_000 if timestamp is None else _timestamp(timestamp)
+        appended = self._core.append_to_next_batch(lanes, at, value)
+        if appended is None:
+            return None
+        return self._future(*appended, at, None, value, callback)
+
     def batch_steps(
         self,
         topic_partition: TopicPartition,

@@ -1,9 +1,11 @@
-"""Configuration: one table each for topics and for the broker, and what is made of them. Pure.
+"""Configuration: one table each for topics, for the broker and for the clients, and what is made of them. Pure.
 
 fields.py      what a row of a table is: type, default, checks, documentation
 table.py       reading a mapping of names and values against a table
 topic.py       the table of a topic: `TopicConfig`
 broker.py      the table of the broker: `BrokerConfig`
+client.py      what all clients share: `ClientConfig`; producer.py, consumer.py and admin.py have the rest
+elsewhere.py   what other clients call those names
 checks.py      rules that tie names of the broker together
 foreign.py     names of Kafka that mean nothing here, and those that are refused
 listeners.py   the notation of listeners

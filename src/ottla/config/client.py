@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from ottla.config.elsewhere import hint
 from ottla.config.fields import Check, at_least, each_of, int32, int64, listing, one_of, password, plugin, string
 from ottla.config.listeners import parse_address
-from ottla.config.table import ConfigTable
+from ottla.config.table import ConfigTable, did_you_mean
 from ottla.errors import ConfigError
 
 Address = tuple[str, int]
@@ -119,6 +120,10 @@ class ClientConfig(ConfigTable):
                 raise ConfigError(f"{cls.what} {name} is given twice, in the mapping and as a keyword.")
             named[name] = value
         return cls.parse(named)
+
+    @classmethod
+    def suggestion(cls, name: str) -> str:
+        return hint(name, frozenset(cls.rows())) or did_you_mean(name, cls.rows())
 
     def checked(self) -> Self:
         if not self.bootstrap_servers:

@@ -89,6 +89,7 @@ class ClassicMember:
         self._members: dict[str, Subscription] | None = None
         self._skips_assignment = False
         self._assigned_for: dict[str, int] | None = None
+        self._led: tuple[int, dict[str, int]] | None = None
         self._known = Topics({}, {})
         self._assignments: list[Message] = []
         self._given: frozenset[TopicPartition] = frozenset()
@@ -359,7 +360,12 @@ class ClassicMember:
         assignor = by_name(self._assignors, self._protocol)
         if isinstance(assignor, KafkaError) or self._members is None:
             return
+        # A static leader that comes back is told to keep the assignment that is there. One that made it remembers what
+        # for; as in Kafka, a new process cannot know whether a topic grew meanwhile: the next change makes up for it.
         self._assigned_for = self._snapshot()
+        if self._skips_assignment and self._led is not None and self._led[0] == self.generation:
+            self._assigned_for = self._led[1]
+        self._led = (self.generation, self._assigned_for)
         if not self._skips_assignment:
             try:
                 self._assignments = assign(assignor, self._known.partitions, self._members)

@@ -44,6 +44,9 @@ class Queue:
         self.muted = False
 
 
+_NO_QUEUES: dict[int, Queue] = {}
+
+
 @dataclass(slots=True)
 class Appended:
     """Where a record went."""
@@ -145,6 +148,21 @@ class Accumulator:
             queue.lanes.open(topic_partition.partition, batch)
         return Appended(batch, index, True, filled=last is not None)
 
+    def begin_batch(self, topic: str, partition: int, *, now: Millis) -> Batch | None:
+        """A new open batch of batch.size for a partition that has none with room; None if that needs a closer look:
+        memory is out, or the partition is new. It is empty: the caller appends at once."""
+        pool = self.pool
+        queue = self._of_topic.get(topic, _NO_QUEUES).get(partition)
+        if queue is None or queue.lanes is None or pool.waiting or pool.available < self.batch_size:
+            return None
+        if queue.batches:
+            queue.batches[-1].close()
+        pool.take(self.batch_size)
+        batch = self._make_batch(queue.topic_partition, pool.buffer(self.batch_size), memory=self.batch_size, now=now)
+        self._enqueue(queue, batch)
+        queue.lanes.open(partition, batch)
+        return batch
+
     def append_batch(
         self,
         topic_partition: TopicPartition,
@@ -240,7 +258,6 @@ class Accumulator:
                 break
             size += first.size
             self._remove(queue, first)
-            first.drained = now
             batches.append(first)
             self._drain_from[node] = queue.topic_partition
         return batches

@@ -48,31 +48,32 @@ def is_before(sequence: int, other: int) -> bool:
 class Batch(BatchBuilder):
     """A batch in the producer. How its futures wait is added in the shell (`ottla.clients.producer_batches`)."""
 
+    # Of the class until they change: a batch is made for a handful of records.
+    attempts = 0
+    """How often it came back to be sent again."""
+    retry_at: Millis = 0
+    was_sent = False
+    in_flight = False
+    """A connection may be reading from its buffer."""
+    producer_id = NO_PRODUCER_ID
+    producer_epoch = NO_EPOCH
+    base_sequence = NO_SEQUENCE
+    numbers: Any = None
+    """What `Idempotence` knows of the partition, once the batch is numbered."""
+    ordinal = 0
+    """Its place among the batches of the partition that were numbered."""
+    sequence_reset = False
+    """Its sequence was numbered anew after it had been sent."""
+    transactional = False
+    _sealed: Buffer | None = None
+    _payload: Buffer | None = None
+
     def __init__(self, topic_partition: TopicPartition, buffer: bytearray, *, memory: int, now: Millis) -> None:
         super().__init__(buffer)
         self.topic_partition = topic_partition
         self.memory = memory
         """What it holds of buffer.memory."""
         self.created: Millis = now
-        self.drained: Millis = now
-        self.attempts = 0
-        """How often it came back to be sent again."""
-        self.retry_at: Millis = now
-        self.was_sent = False
-        self.in_flight = False
-        """A connection may be reading from its buffer."""
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_EPOCH
-        self.base_sequence = NO_SEQUENCE
-        self.numbers: Any = None
-        """What `Idempotence` knows of the partition, once the batch is numbered."""
-        self.ordinal = 0
-        """Its place among the batches of the partition that were numbered."""
-        self.sequence_reset = False
-        """Its sequence was numbered anew after it had been sent."""
-        self.transactional = False
-        self._sealed: Buffer | None = None
-        self._payload: Buffer | None = None
 
     @property
     def has_sequence(self) -> bool:

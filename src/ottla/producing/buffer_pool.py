@@ -45,6 +45,12 @@ class BufferPool:
         self._grant()
         return ticket
 
+    def take(self, size: int) -> None:
+        """Reserve memory that is known to be there while nobody waits."""
+        if self._line or size > self.available:
+            raise ValueError(f"{size} bytes are not there for the taking")
+        self.available -= size
+
     def release(self, size: int, buffer: bytearray | None = None) -> list[Ticket]:
         """Give memory back, with the buffer that it was used for; the tickets that this grants, in order."""
         if buffer is not None and len(buffer) == self.batch_size and len(self._free) * self.batch_size < self.total:

@@ -112,7 +112,7 @@ class Idempotence:
             entry.last_acked_sequence = batch.last_sequence
         entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
 
-    def failed(self, batch: Batch, error: Exception, *, fate_known: bool) -> None:
+    def failed(self, batch: Batch, *, fate_known: bool) -> None:
         """A batch was given up. When it was surely not written, its numbers leave a gap: begin again with an epoch."""
         entry = batch.numbers
         self._forget(batch)
@@ -122,7 +122,7 @@ class Idempotence:
             entry.unresolved = True
             self._unresolved.add(batch.topic_partition)
             entry.first_unresolved = (batch.last_sequence + 1) & MAX_SEQUENCE
-        elif self._is_current(batch) or isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId):
+        else:
             self._request_bump(entry, batch)
 
     def split(self, batch: Batch, parts: list[Batch]) -> None:

@@ -218,7 +218,7 @@ class Sender:
 
     def _failed(self, batch: Batch, error: Exception, *, fate_known: bool) -> Finished:
         if self.idempotence is not None:
-            self.idempotence.failed(batch, error, fate_known=fate_known)
+            self.idempotence.failed(batch, fate_known=fate_known)
         return Finished(batch, error)
 
     def _finish(self, outcome: Finished) -> Finished:

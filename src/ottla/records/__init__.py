@@ -4,6 +4,7 @@ header.py       the header of a batch: layout, checks, stamps
 codec.py        whole batches: encode, decode, scan, and questions that need no objects
 compression.py  gzip, snappy, lz4, zstd with bounded output
 columns.py      records to and from buffers in Arrow's layout; arrow.py makes pyarrow's objects of those
+builder.py      what a producer does for every record: batches that grow, futures, the fast path of `send`
 values.py       Record and the other values
 _kernels.py     which twin of the hot loops is in use: `_speedups` (Cython) or `_pure`
 """

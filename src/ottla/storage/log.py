@@ -321,7 +321,10 @@ class Log:
     def last_stable_offset(self, high_watermark: int) -> int:
         """Everything below is decided: committed, aborted, or not part of a transaction."""
         unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        if unstable is None:
+            return high_watermark
+        # An open transaction may have begun with records that are deleted by now.
+        return min(max(unstable, self.log_start_offset), high_watermark)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records between the offsets, as a read_committed fetch needs them."""

@@ -137,7 +137,7 @@ class ProducerState:
                     f"the first batch of epoch {header.producer_epoch} of producer {header.producer_id} has sequence "
                     f"{header.base_sequence} in {self.topic_partition}, but a new epoch begins with 0"
                 )
-        elif entry.batches and not in_sequence(entry.last_sequence, header.base_sequence):
+        elif not in_sequence(entry.last_sequence, header.base_sequence):
             raise OutOfOrderSequenceNumber(
                 f"the batch of producer {header.producer_id} has sequence {header.base_sequence} in "
                 f"{self.topic_partition}, but the last one written there is {entry.last_sequence}"

@@ -35,6 +35,11 @@ class Slice(NamedTuple):
     def read(self) -> bytes:
         return os.pread(self.file.fd, self.length, self.position)
 
+    def following_offset(self) -> int | None:
+        """The offset of the batch behind it, if one lies in the same file."""
+        header = header_at(self.file.fd, self.position + self.length)
+        return header.base_offset if header is not None and header.base_offset > self.first_offset else None
+
 
 class OffsetAndTimestamp(NamedTuple):
     """A record found by its timestamp."""

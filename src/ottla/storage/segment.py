@@ -29,6 +29,7 @@ from ottla.storage.transactions import (
     AbortedTransaction,
     append_aborted,
     read_aborted,
+    replace_aborted,
     transaction_index_path,
 )
 from ottla.storage.verification import Verification
@@ -234,9 +235,18 @@ class Segment:
         self.size = position
         self.offset_index.truncate_to_position(position)
         self.time_index.truncate_to_offset(next_offset)
+        self._truncate_aborted(next_offset)
         self.read_tail()
         if self.verification is not None:
             self.verification.cut(position, next_offset)
+
+    def _truncate_aborted(self, next_offset: int) -> None:
+        """Forget the transactions whose markers were cut: they are open again."""
+        known = self.aborted_transactions()
+        kept = [aborted for aborted in known if aborted.last_offset < next_offset]
+        if len(kept) < len(known):
+            replace_aborted(transaction_index_path(self.directory, self.base_offset), kept)
+            self._aborted = kept
 
     def read_tail(self) -> int | None:
         """Take what the indexes do not say from the batches behind their last entries; the offset that follows.

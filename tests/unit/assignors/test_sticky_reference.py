@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from ottla.assignors import Assignor, CooperativeStickyAssignor, StickyAssignor, Subscription, UniformAssignor
-from ottla.assignors.balance import Line, Owned, settle
+from ottla.assignors.balance import NOBODY, Line, Owned, _balance_equal, _first_shares, _shares, settle
 from ottla.assignors.sticky import Told, decode_user_data, encode_user_data
 from unit.assignors.groups import Group, flat, given, groups, moves, sizes
 
@@ -75,7 +75,7 @@ def run(assignor: Assignor, group: Group) -> dict[str, object]:
     return dict(given(assignor.assign(group.partitions, told)))
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 @for_all(group=groups(max_topics=4, max_members=6, max_partitions=6))
 def test_sticky_is_as_good_as_the_reference(group: Group) -> None:
     loads, fewest = reference(group, owner_of(group))
@@ -102,7 +102,7 @@ def test_larger_groups_after_members_came_and_went(seed: int) -> None:
     assert subscribed_moves(group, result) == fewest
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @for_all(group=groups(max_topics=3, max_members=5, max_partitions=5))
 def test_cooperative_sticky_ends_where_sticky_would(group: Group) -> None:
     loads, fewest = reference(group, owner_of(group))
@@ -117,6 +117,7 @@ CLAIMS = st.dictionaries(NAMES, st.lists(st.integers(-1, 5), max_size=4, unique=
 LINE = Line({"a": 4, "b": 3, "ü": 2}, ["a", "b", "ü"])
 
 
+@settings(deadline=None)
 @for_all(CLAIMS, st.integers(-1, 9), st.integers(0, 40), st.sampled_from(["whole", "cut", "flip"]), st.integers(0, 255))
 def test_user_data_is_read_the_same_way_with_and_without_lists(
     partitions: dict[str, list[int]], generation: int, at: int, damage: str, value: int
@@ -140,6 +141,7 @@ def test_user_data_is_read_the_same_way_with_and_without_lists(
     assert (found[0], sorted(found[1])) == (expected[0], sorted(expected[1]))
 
 
+@settings(deadline=None)
 @for_all(st.lists(st.tuples(st.integers(-1, 2), st.lists(st.integers(0, 8), max_size=6)), max_size=5))
 def test_the_newest_claim_counts_and_two_of_one_generation_are_contested(claims: list[tuple[int, list[int]]]) -> None:
     owners = settle(LINE, claims)
@@ -147,3 +149,13 @@ def test_the_newest_claim_counts_and_two_of_one_generation_are_contested(claims:
         claiming = [(generation, member) for member, (generation, places) in enumerate(claims) if place in places]
         newest = [member for generation, member in claiming if generation == max(claiming)[0]]
         assert owner == (-1 if not newest else newest[0] if len(newest) == 1 else -2)
+
+
+@settings(deadline=None)
+@for_all(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.integers(1, 6))
+def test_the_short_way_of_a_first_assignment_gives_the_same(counts: list[int], members: int) -> None:
+    topics = {f"t{number}": count for number, count in enumerate(counts)}
+    line = Line(topics, topics)
+    owners = [NOBODY] * line.size
+    _balance_equal(owners, members)
+    assert _first_shares(line, members) == _shares(line, owners, members)

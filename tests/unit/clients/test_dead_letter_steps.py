@@ -43,7 +43,7 @@ class World:
         self.commits: list[dict[TopicPartition, int]] = []
         self.waits: list[int] = []
         self.refuse: Exception | None = None
-        self.waited: Callable[[Wait], Waited] = lambda _: Waited.GO_ON
+        self.waited: Callable[[Wait], Waited] = lambda _: Waited()
         self.stopping = False
 
     def run(self, policy: Policy, records: list[ConsumerRecord]) -> Processed:
@@ -109,7 +109,7 @@ def test_after_the_last_attempt_the_record_goes_to_the_dead_letters_and_the_grou
     done = world.run(POLICY, [record(0), record(1, headers=[("trace", b"7")]), record(2)])
     assert [offset for offset, _ in world.handled] == [0, 1, 1, 1, 2]
     assert (done.handled, done.dead) == (2, 1)
-    assert world.commits == [{P0: 3}]
+    assert world.commits == [{P0: 1}, {P0: 3}]
     (letter,) = world.letters
     assert (letter.topic, letter.key, letter.value) == ("orders.dead", b"k", b"v")
     told = dict(letter.headers)
@@ -145,16 +145,32 @@ def test_nothing_is_committed_beyond_a_dead_letter_that_was_not_acknowledged() -
 
 def test_a_lost_partition_is_left_to_its_new_owner_and_the_others_go_on() -> None:
     world = failing(1)
-    world.waited = lambda _: Waited.LOST
+    world.waited = lambda _: Waited(lost=frozenset({P0}))
     world.run(POLICY, [record(0), record(1), record(2), record(5, partition=1)])
     assert [offset for offset, _ in world.handled] == [0, 1, 5]
-    assert world.commits == [{P1: 6}]
+    assert world.commits == [{P0: 1}, {P1: 6}]
     assert world.letters == []
+
+
+def test_a_partition_that_is_lost_while_another_waits_is_left_too() -> None:
+    world = failing(1)
+    pending: list[dict[TopicPartition, int]] = []
+
+    def lose(wait: Wait) -> Waited:
+        pending.append(wait.pending)
+        return Waited(lost=frozenset({P1}) if len(pending) == 1 else frozenset())
+
+    world.waited = lose
+    world.run(POLICY, [record(4, partition=1), record(1), record(5, partition=1), record(2)])
+    assert [offset for offset, _ in world.handled] == [4, 1, 1, 1, 2]
+    assert pending == [{P0: 1, P1: 5}, {P0: 1}]
+    assert world.commits == [{P1: 5}, {P0: 3}]
+    assert len(world.letters) == 1
 
 
 def test_stopping_leaves_the_rest_for_the_next_start() -> None:
     world = failing(1)
-    world.waited = lambda _: Waited.STOPPED
+    world.waited = lambda _: Waited(stopped=True)
     done = world.run(POLICY, [record(0), record(1), record(2)])
     assert (done.stopped, world.commits, world.letters) == (True, [{P0: 1}], [])
     world = World()

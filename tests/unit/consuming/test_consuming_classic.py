@@ -351,3 +351,22 @@ def test_it_hears_what_it_was_given() -> None:
     scene.stable({"t": [1]}, 4)
     assert assignor.heard == ({"t": [1]}, 4)
     assert scene.member.owned == {TopicPartition("t", 1)}
+
+
+def test_a_static_leader_that_keeps_its_assignment_remembers_what_it_was_for() -> None:
+    scene = Scene(settings=MemberSettings("g", group_instance_id="one"))
+    scene.member.due()
+    mine = SimpleNamespace(member_id="me", group_instance_id="one", metadata=encode_subscription(Subscription(["t"])))
+    scene.answer(scene.one(ApiKey.JOIN_GROUP), **scene.joined(leader="me", members=[mine]))
+    scene.member.learned(Topics({"t": 2}, {}, None))
+    scene.sync(TWO)
+    scene.beat(errors.UnknownMemberId)
+    scene.member.done(Duty(DutyKind.LOSE, (T0, T1)))
+    scene.member.due()
+    again = scene.joined(leader="me", members=[mine], skip_assignment=True)
+    scene.answer(scene.one(ApiKey.JOIN_GROUP), **again)
+    scene.member.learned(Topics({"t": 3}, {}, None))
+    assert scene.one(ApiKey.SYNC_GROUP).message["assignments"] == []
+    scene.member._in_flight.clear()
+    scene.sync(TWO)
+    assert scene.member.reason is not None, "the topic grew meanwhile"

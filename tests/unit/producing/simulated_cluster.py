@@ -10,9 +10,11 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from ottla.errors import (
     InvalidProducerEpoch,
+    InvalidRecord,
     KafkaError,
     MessageTooLarge,
     NetworkException,
@@ -99,12 +101,14 @@ class Simulation:
         idempotent: bool = True,
         in_flight: int = 5,
         max_batch: int = 1 << 30,
+        refusals: float = 0.0,
         buffer_memory: int = 1_000_000,
     ) -> None:
         self.dice = random.Random(seed)
         self.trouble = trouble
         self.now = 0
         self.max_batch = max_batch
+        self.refusals = refusals
         self.partitions = [TopicPartition("t", number) for number in range(3)]
         self.nodes = [0, 1]
         self.logs = {key: PlayedLog() for key in self.partitions}
@@ -286,6 +290,8 @@ class Simulation:
             return PartitionResult(NotLeaderOrFollower())
         if self._goes_wrong():
             return PartitionResult(self.dice.choice([NotEnoughReplicas, RequestTimedOut])())
+        if any(crc32(value) % 1_000 < 1_000 * self.refusals for value in sent.values):
+            return PartitionResult(InvalidRecord())
         if sum(map(len, sent.values)) > self.max_batch:
             return PartitionResult(MessageTooLarge())
         try:

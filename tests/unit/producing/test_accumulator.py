@@ -183,6 +183,26 @@ def test_the_fast_path_is_told_which_batch_is_open() -> None:
     assert grown.opened(0) is None
 
 
+def test_the_next_batch_of_a_known_partition_is_begun_in_short() -> None:
+    context = Context(buffer_memory=600)
+    lanes = Lanes("t", 3)
+    context.accumulator.add_topic(lanes)
+    assert context.accumulator.begin_batch("t", 0, now=0) is None  # nobody has written there yet
+    first = context.batch(P0)
+    begun = context.accumulator.begin_batch("t", 0, now=0)
+    assert begun is not None
+    assert (begun.count, begun.memory, lanes.opened(0) is begun, first.closed) == (0, 200, True, True)
+    assert begun.append(0, None, b"v") == 0
+    assert context.accumulator.pool.available == 200
+    # Whoever waits for memory comes first.
+    waiting = context.append(P1, size=300)
+    assert isinstance(waiting, Ticket)
+    assert context.accumulator.begin_batch("t", 0, now=0) is None
+    context.accumulator.give_up(waiting)
+    assert context.accumulator.begin_batch("t", 0, now=0) is not None
+    assert context.accumulator.begin_batch("t", 0, now=0) is None  # memory is out
+
+
 def test_queue_lengths_are_what_partitioners_ask_for() -> None:
     context = Context()
     context.batches(3, P1)

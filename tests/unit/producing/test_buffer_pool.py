@@ -82,6 +82,17 @@ def test_more_than_all_memory_can_never_be_had() -> None:
         BufferPool(100, 10).reserve(101, now=0)
 
 
+def test_what_nobody_waits_for_can_be_taken() -> None:
+    pool = BufferPool(100, 10)
+    pool.take(60)
+    assert pool.available == 40
+    with pytest.raises(ValueError, match="not there for the taking"):
+        pool.take(50)
+    pool.reserve(50, now=0)
+    with pytest.raises(ValueError, match="not there for the taking"):
+        pool.take(10)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["ask", "give", "leave"]), st.integers(1, 60)), max_size=80))
 def test_memory_is_never_given_twice_and_always_in_order(steps: list[tuple[str, int]]) -> None:
     pool = BufferPool(100, 16)

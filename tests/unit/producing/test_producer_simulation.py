@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from simulated_cluster import DELIVERY_TIMEOUT, Simulation
 
+from ottla.errors import InvalidRecord
+
 SEEDS = range(30)
 
 
@@ -43,6 +45,19 @@ def test_trouble_loses_nothing_and_doubles_nothing(seed: int, trouble: float) ->
     simulation.at(2_000, lambda: setattr(simulation, "trouble", 0.0))
     run(simulation)
     simulation.check()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_refused_batches_leave_the_others_alone(seed: int) -> None:
+    simulation = Simulation(seed, trouble=0.05, refusals=0.04)
+    for when in range(200, 1_500, 300):
+        simulation.at(when, simulation.move_leaders)
+    simulation.at(2_000, lambda: setattr(simulation, "trouble", 0.0))
+    run(simulation)
+    simulation.check()
+    refused = [outcome for outcome in simulation.outcomes.values() if isinstance(outcome, InvalidRecord)]
+    failed = [outcome for outcome in simulation.outcomes.values() if isinstance(outcome, Exception)]
+    assert len(refused) == len(failed)  # nobody waits in vain behind a batch that is gone
 
 
 @pytest.mark.parametrize("seed", SEEDS)

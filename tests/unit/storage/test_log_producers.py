@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla import errors
+from ottla.storage import retention
 from ottla.storage.log import AppendInfo
 from ottla.storage.producers import ProducerState
 from ottla.storage.snapshots import DamagedSnapshot, read_snapshot, write_snapshot
@@ -245,3 +246,93 @@ def test_without_its_snapshot_the_producers_come_from_the_log(store: Store) -> N
     assert store.report.clean
     assert produce(store, 1).duplicate
     assert produce(store, 4).base_offset == 4
+
+
+def test_a_late_marker_of_the_second_version_is_known_by_its_epoch(store: Store) -> None:
+    def mark(epoch: int) -> None:
+        batch = marker_batch(2, epoch=epoch, commit=True)
+        store.log.append(batch, leader_epoch=0, now=store.now, from_client=False, transaction_version=2)
+
+    store.append(producer_id=2, epoch=0, sequence=0, transactional=True)
+    mark(1)
+    mark(1)  # once more, while nothing is open
+    store.append(producer_id=2, epoch=1, sequence=0, transactional=True)
+    for late in (0, 1):
+        with pytest.raises(errors.InvalidProducerEpoch):
+            mark(late)
+    assert store.log.first_unstable_offset == 3
+    mark(2)
+    assert store.log.first_unstable_offset is None
+
+
+def test_what_the_broker_writes_in_a_transaction_needs_no_sequence_but_the_epoch(store: Store) -> None:
+    store.append_own(record_batch(producer_id=2, epoch=1, transactional=True))
+    store.append_own(record_batch(producer_id=2, epoch=1, transactional=True))
+    assert store.log.first_unstable_offset == 0
+    assert store.log.producers.has_ongoing(2, 1)
+    assert not store.log.producers.has_ongoing(2, 0)
+    with pytest.raises(errors.InvalidProducerEpoch):
+        store.append_own(record_batch(producer_id=2, epoch=0, transactional=True))
+
+
+def test_a_batch_that_was_put_off_comes_before_those_behind_it(store: Store) -> None:
+    store.log.producers.put_off(2, 0, 5)
+    store.log.producers.put_off(2, 0, 0)
+    store.log.producers.put_off(2, 0, 3)
+    with pytest.raises(errors.OutOfOrderSequenceNumber, match="0 was put off"):
+        store.append(producer_id=2, sequence=3, transactional=True)
+    assert store.append(producer_id=2, sequence=0, transactional=True).base_offset == 0
+    assert store.append(producer_id=2, sequence=1, transactional=True).base_offset == 1
+    store.log.producers.put_off(2, 7, 1)
+    assert store.append(producer_id=2, sequence=2, transactional=True).base_offset == 2, "of another epoch"
+
+
+def test_only_so_many_batches_are_known_to_have_been_put_off(store: Store) -> None:
+    for producer_id in range(5_000):
+        store.log.producers.put_off(producer_id, 0, 0)
+    store.append(producer_id=2, sequence=3, transactional=True)
+
+
+def test_a_transaction_whose_end_is_cut_off_is_open_again(store: Store) -> None:
+    store.append(producer_id=2, sequence=0, transactional=True)
+    store.append_own(marker_batch(2, commit=False))
+    store.append(producer_id=3, sequence=0, transactional=True)
+    store.append_own(marker_batch(3, commit=False))
+    store.log.truncate_to(3, now=T0)
+    assert [each.producer_id for each in store.log.aborted_transactions(0, 10)] == [2]
+    assert store.log.first_unstable_offset == 2
+    store.append_own(marker_batch(3, commit=True))
+    assert [each.producer_id for each in store.reopen(clean=True).aborted_transactions(0, 10)] == [2]
+
+
+def test_the_last_stable_offset_is_not_below_the_log_start_offset(store: Store) -> None:
+    store.append(producer_id=2, sequence=0, transactional=True)
+    store.fill(3)
+    assert store.log.last_stable_offset(4) == 0
+    store.log.delete_records(2)
+    assert store.log.last_stable_offset(4) == 2
+    store.append_own(marker_batch(2, commit=True))
+    assert store.log.last_stable_offset(5) == 5
+
+
+def test_retention_does_not_forget_a_transaction_that_is_open(tmp_path: Path) -> None:
+    store = Store(tmp_path, config=topic_config(segment_bytes=300, retention_bytes=300))
+    store.append(producer_id=2, sequence=0, transactional=True)
+    store.fill(12)
+    assert retention.apply(store.log, store.log.log_end_offset, now=store.now) > 0
+    assert store.log.log_start_offset > 0
+    for clean in (False, True):
+        log = store.reopen(clean=clean)
+        assert log.last_stable_offset(log.log_end_offset) == log.log_start_offset
+        assert log.producers.has_ongoing(2, 0)
+    store.append_own(marker_batch(2, commit=False))
+    assert store.log.last_stable_offset(store.log.log_end_offset) == store.log.log_end_offset
+    store.close()
+
+
+def test_after_a_marker_that_raised_the_epoch_sequences_begin_with_zero(store: Store) -> None:
+    store.append(producer_id=2, epoch=0, sequence=0, transactional=True)
+    store.append_own(marker_batch(2, epoch=1, commit=True))
+    with pytest.raises(errors.OutOfOrderSequenceNumber):
+        store.append(producer_id=2, epoch=1, sequence=1, transactional=True)
+    assert store.append(producer_id=2, epoch=1, sequence=0, transactional=True).base_offset == 2

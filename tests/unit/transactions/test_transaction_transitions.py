@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from transaction_context import FIRST_PRODUCER, ID, OFFSETS, P0, P1, START, TIMEOUT, V1, V2, TransactionContext
 
@@ -497,3 +499,8 @@ def test_ways_that_are_not_in_the_table_are_refused() -> None:
                 with pytest.raises(IllegalTransition, match=f"from {source} to {target}"):
                     check_transition(source, target)
     assert len(allowed) == len(TRANSITIONS) == mermaid().count("\n") - 2
+
+
+def test_the_picture_in_the_docs_is_the_table() -> None:
+    page = Path(__file__).parents[3] / "docs" / "transactions.md"
+    assert mermaid() in page.read_text(), "the table has changed: put mermaid() into docs/transactions.md"

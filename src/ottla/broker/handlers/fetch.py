@@ -17,11 +17,13 @@ from ottla.broker.node import Call, Node
 from ottla.broker.partition import FetchWaiter, Partition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.storage.log import Slice
 from ottla.storage.verification import SegmentUnverified
 from ottla.types import Millis
 
 API = ApiKey.FETCH
 READ_COMMITTED = 1
+FEW_ABORTED = 8
 
 
 class Reading(NamedTuple):
@@ -120,16 +122,17 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed
         return answer, 0
     answer["records"] = slice_
     if read_committed:
-        answer["aborted_transactions"] = _aborted(partition, wanted.fetch_offset, end)
+        answer["aborted_transactions"] = _aborted(partition, wanted.fetch_offset, end, slice_)
     node.metrics.fetched(partition.topic, slice_.length)
     return answer, slice_.length
 
 
-def _aborted(partition: Partition, start: int, end: int) -> list[Message]:
-    return [
-        {"producer_id": aborted.producer_id, "first_offset": aborted.first_offset}
-        for aborted in partition.log.aborted_transactions(start, end)
-    ]
+def _aborted(partition: Partition, start: int, end: int, slice_: Slice) -> list[Message]:
+    found = partition.log.aborted_transactions(start, end)
+    if len(found) > FEW_ABORTED and (following := slice_.following_offset()) is not None:
+        # The reader needs those of what it gets, not of the whole log.
+        found = partition.log.aborted_transactions(start, following)
+    return [{"producer_id": aborted.producer_id, "first_offset": aborted.first_offset} for aborted in found]
 
 
 def _partition(node: Node, key: Key) -> Partition:

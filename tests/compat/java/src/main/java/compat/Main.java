@@ -10,6 +10,7 @@ public final class Main {
             Records records = new Records(arguments[0], topics);
             topics.run(checks, records);
             records.run(checks);
+            new Transactions(arguments[0], topics, records).run(checks);
         }
         System.exit(checks.finish());
     }

@@ -1,0 +1,329 @@
+"""``ottla transactions list|describe|find-hanging|abort``: what transactional producers do, and how to end what nobody
+ends.
+
+A transaction hangs where a partition has one open that no coordinator knows: readers of committed records wait at it
+for ever. `find-hanging` looks for them, `abort` ends one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ottla.cli.groups_common import add_topic_option, chosen_partitions
+from ottla.cli.options import UsageError, add_bootstrap_option, did_you_mean, not_negative
+from ottla.cli.session import existing_topic, run_with_admin
+from ottla.cli.terminal import print_json, table
+from ottla.cli.transactions_calls import (
+    AbortMarker,
+    ListedTransaction,
+    TransactionDescription,
+    abort_transaction,
+    describe_transactions,
+    list_transactions,
+)
+from ottla.clients.admin import AsyncAdmin
+from ottla.clients.admin_values import ProducerState
+from ottla.errors import KafkaError, OttlaError
+from ottla.types import Millis, TopicPartition
+
+Action = Callable[[AsyncAdmin, Namespace], Awaitable[int]]
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "PrepareEpochFence",
+    "Dead",
+)
+#: Kafka's own transaction.max.timeout.ms: nothing that a coordinator knows stays open for longer.
+LONGEST_MINUTES = 15
+MINUTE = 60_000
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that a partition has open."""
+
+    partition: TopicPartition
+    producer: ProducerState
+
+    @property
+    def start_offset(self) -> int:
+        assert self.producer.transaction_start_offset is not None
+        return self.producer.transaction_start_offset
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _configure_list(_add(actions, "list", list_, "list transactional ids and their states"))
+    _configure_describe(_add(actions, "describe", describe, "show the transaction of an id and its partitions"))
+    _configure_find(_add(actions, "find-hanging", find_hanging, "find transactions that nobody is going to end"))
+    _configure_abort(_add(actions, "abort", abort, "abort a transaction in one partition, past its coordinator"))
+
+
+def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    add_bootstrap_option(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=partial(_run, action))
+    return parser
+
+
+def _run(action: Action, args: Namespace) -> int:
+    return run_with_admin(args, action)
+
+
+# list
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", action="append", type=_state, metavar="STATE", help=f"only in this one of {', '.join(STATES)}"
+    )
+    parser.add_argument("--producer-id", action="append", type=not_negative, metavar="ID", help="only of this producer")
+    parser.add_argument(
+        "--longer-than", type=not_negative, default=-1, metavar="MS", help="only what has been open for longer"
+    )
+    parser.add_argument("--pattern", metavar="REGEX", help="only ids that match this expression as a whole")
+
+
+def _state(text: str) -> str:
+    known = {name.lower(): name for name in STATES}
+    if text.lower() not in known:
+        hint = did_you_mean(text.lower(), known) or f"; it is one of {', '.join(STATES)}"
+        raise argparse.ArgumentTypeError(f"there is no {text!r}{hint}")
+    return known[text.lower()]
+
+
+async def list_(admin: AsyncAdmin, args: Namespace) -> int:
+    found = await list_transactions(
+        admin,
+        states=args.state or (),
+        producer_ids=args.producer_id or (),
+        longer_than=args.longer_than,
+        pattern=args.pattern,
+    )
+    if args.json:
+        print_json([_listed_json(each) for each in found])
+    elif not found:
+        print("there are no such transactional ids")
+    else:
+        rows = [[each.transactional_id, each.state, each.producer_id] for each in found]
+        print(table(["TRANSACTIONAL-ID", "STATE", "PRODUCER-ID"], rows))
+    return 0
+
+
+def _listed_json(each: ListedTransaction) -> dict[str, object]:
+    return {"transactional_id": each.transactional_id, "state": each.state, "producer_id": each.producer_id}
+
+
+# describe
+
+
+def _configure_describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="+", metavar="TRANSACTIONAL-ID")
+
+
+async def describe(admin: AsyncAdmin, args: Namespace) -> int:
+    results = await describe_transactions(admin, list(dict.fromkeys(args.ids)))
+    found = [each for each in results.values() if isinstance(each, TransactionDescription)]
+    now = _now()
+    if args.json:
+        print_json([_described_json(each, now) for each in found])
+    else:
+        print("\n\n".join(_described(each, now) for each in found))
+    failed = [each for each in results.values() if isinstance(each, KafkaError)]
+    if failed:
+        hint = "; `ottla transactions list` shows all"
+        raise OttlaError("; ".join(map(str, failed)) + hint)
+    return 0
+
+
+def _described(each: TransactionDescription, now: Millis) -> str:
+    lines = [
+        f"transactional id  {each.transactional_id}",
+        f"state             {each.state}",
+        f"producer          {each.producer_id}, epoch {each.producer_epoch}",
+        f"timeout           {each.timeout_ms:,} ms",
+        f"coordinator       broker {each.coordinator}",
+    ]
+    if each.state == "Ongoing" and each.started_at is not None:
+        lines.append(f"open for          {now - each.started_at:,} ms")
+    if each.partitions:
+        lines.append(f"partitions        {', '.join(map(str, sorted(each.partitions)))}")
+    return "\n".join(lines)
+
+
+def _described_json(each: TransactionDescription, now: Millis) -> dict[str, object]:
+    ongoing = each.state == "Ongoing" and each.started_at is not None
+    return {
+        "transactional_id": each.transactional_id,
+        "state": each.state,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "timeout_ms": each.timeout_ms,
+        "coordinator": each.coordinator,
+        "started_at": each.started_at,
+        "open_for_ms": now - each.started_at if ongoing and each.started_at is not None else None,
+        "partitions": [{"topic": one.topic, "partition": one.partition} for one in sorted(each.partitions)],
+    }
+
+
+# find-hanging
+
+
+def _configure_find(parser: argparse.ArgumentParser) -> None:
+    add_topic_option(parser)
+    parser.add_argument(
+        "--max-transaction-timeout",
+        type=not_negative,
+        default=LONGEST_MINUTES,
+        metavar="MINUTES",
+        help="only what has not been written to for this long, which should be transaction.max.timeout.ms of the "
+        f"brokers (default: {LONGEST_MINUTES})",
+    )
+
+
+async def find_hanging(admin: AsyncAdmin, args: Namespace) -> int:
+    """Look at every partition for transactions that are open for too long, and ask the coordinators about them."""
+    before = _now() - args.max_transaction_timeout * MINUTE
+    suspects = [
+        each
+        for each in await _open_transactions(admin, await _partitions(admin, args))
+        if each.producer.last_timestamp <= before
+    ]
+    found = await _without_coordinator(admin, suspects)
+    if args.json:
+        print_json([_open_json(each) for each in found])
+    elif not found:
+        print("no transaction hangs")
+    else:
+        _tell_hanging(found)
+    return 0
+
+
+async def _partitions(admin: AsyncAdmin, args: Namespace) -> list[TopicPartition]:
+    if args.topic:
+        return await chosen_partitions(admin, args.topic)
+    metadata = await admin.cluster.refresh(None)
+    return [TopicPartition(topic.name, number) for topic in metadata.topics.values() for number in topic.partitions]
+
+
+async def _open_transactions(admin: AsyncAdmin, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
+    described = await admin.describe_producers(list(partitions), raise_errors=False)
+    return [
+        OpenTransaction(partition, producer)
+        for partition, producers in sorted(described.items())
+        for producer in producers
+        if producer.transaction_start_offset is not None
+    ]
+
+
+async def _without_coordinator(admin: AsyncAdmin, suspects: list[OpenTransaction]) -> list[OpenTransaction]:
+    """Those that are not part of what a coordinator has open."""
+    if not suspects:
+        return []
+    listed = await list_transactions(admin, producer_ids={each.producer.producer_id for each in suspects})
+    described = await describe_transactions(admin, [each.transactional_id for each in listed])
+    known = {
+        (each.producer_id, partition)
+        for each in described.values()
+        if isinstance(each, TransactionDescription)
+        for partition in each.partitions
+    }
+    return [each for each in suspects if (each.producer.producer_id, each.partition) not in known]
+
+
+def _tell_hanging(found: list[OpenTransaction]) -> None:
+    now = _now()
+    rows = [
+        [
+            each.partition.topic,
+            each.partition.partition,
+            each.start_offset,
+            each.producer.producer_id,
+            each.producer.producer_epoch,
+            (now - each.producer.last_timestamp) // MINUTE,
+        ]
+        for each in found
+    ]
+    print(table(["TOPIC", "PARTITION", "START-OFFSET", "PRODUCER-ID", "PRODUCER-EPOCH", "IDLE-MINUTES"], rows))
+    first = found[0]
+    print(
+        f"\nto end one: ottla transactions abort --topic {first.partition.topic} --partition "
+        f"{first.partition.partition} --start-offset {first.start_offset}"
+    )
+
+
+def _open_json(each: OpenTransaction) -> dict[str, object]:
+    return {
+        "topic": each.partition.topic,
+        "partition": each.partition.partition,
+        "start_offset": each.start_offset,
+        "producer_id": each.producer.producer_id,
+        "producer_epoch": each.producer.producer_epoch,
+        "coordinator_epoch": each.producer.coordinator_epoch,
+        "last_timestamp": each.producer.last_timestamp,
+    }
+
+
+# abort
+
+
+def _configure_abort(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", required=True, metavar="TOPIC")
+    parser.add_argument("--partition", required=True, type=not_negative, metavar="NUMBER")
+    parser.add_argument(
+        "--start-offset", type=not_negative, metavar="OFFSET", help="where the transaction begins in the partition"
+    )
+    parser.add_argument(
+        "--producer-id", type=not_negative, metavar="ID", help="of brokers before 3.0, which tell no offsets"
+    )
+    parser.add_argument("--producer-epoch", type=not_negative, metavar="EPOCH")
+    parser.add_argument("--coordinator-epoch", type=not_negative, default=0, metavar="EPOCH")
+    parser.add_argument("--yes", action="store_true", help="also if a coordinator knows the transaction")
+
+
+async def abort(admin: AsyncAdmin, args: Namespace) -> int:
+    partition = TopicPartition(args.topic, args.partition)
+    topic = await existing_topic(admin, args.topic)
+    if args.partition not in topic.partitions:
+        raise OttlaError(f"topic {args.topic} has no partition {args.partition}: it has {len(topic.partitions)}")
+    marker = await _marker(admin, args, partition)
+    error = await abort_transaction(admin, partition, marker)
+    if error is not None:
+        raise OttlaError(f"the transaction in {partition} could not be aborted: {error}")
+    if args.json:
+        print_json({"topic": args.topic, "partition": args.partition, "producer_id": marker.producer_id})
+    else:
+        print(f"aborted the transaction of producer {marker.producer_id} in {partition}")
+    return 0
+
+
+async def _marker(admin: AsyncAdmin, args: Namespace, partition: TopicPartition) -> AbortMarker:
+    if args.start_offset is None:
+        if args.producer_id is None or args.producer_epoch is None:
+            raise UsageError("say which transaction: --start-offset, or --producer-id and --producer-epoch")
+        return AbortMarker(args.producer_id, args.producer_epoch, args.coordinator_epoch)
+    found = [each for each in await _open_transactions(admin, [partition]) if each.start_offset == args.start_offset]
+    if not found:
+        raise OttlaError(f"no transaction is open in {partition} from offset {args.start_offset}: see find-hanging")
+    if not args.yes and not await _without_coordinator(admin, found):
+        raise OttlaError(
+            f"the coordinator knows the transaction at offset {args.start_offset} of {partition} and will end it: it "
+            "loses records if it is going to be committed. --yes aborts it all the same"
+        )
+    producer = found[0].producer
+    return AbortMarker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch or 0)
+
+
+def _now() -> Millis:
+    return int(time.time() * 1000)

@@ -1,0 +1,591 @@
+"""Consume, transform, produce under churn, from a seed: the transaction coordinator, partitions and the offsets of a
+group in virtual time, with a network that delays, loses and repeats, producers that are killed and brokers that are.
+
+The coordinator, the producer state of partitions and the committed offsets are the real ones; what lies between them
+(`Broker`) does what the handlers do. Their logs are all that survives a kill. Invariants:
+
+- all or nothing: readers of committed records see every record of a transaction or none
+- exactly once: in the end they see every input once
+- together: the committed offset is as far as the records that are seen
+- fenced: nothing is written with an epoch that has been taken away, or outside of a transaction that somebody ends
+- nothing hangs: once churn has stopped every transaction ends, and the last stable offset comes to the end of the log
+
+In the second version of the protocol requests and markers may also come late, after whoever sent them has given up. In
+the first one they are lost then: it cannot tell them from new ones, which is why there is a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Any, NamedTuple
+
+from tests.simulation.world import Violation
+
+from ottla import errors
+from ottla.coordinator import records as r
+from ottla.coordinator.messages import FetchRequest, TopicToFetch
+from ottla.coordinator.offsets import Offsets
+from ottla.machine import Outcome
+from ottla.records import BatchHeader
+from ottla.runtime.timers import TimerQueue
+from ottla.storage.producers import Marker, ProducerState
+from ottla.transactions import messages as m
+from ottla.transactions.config import TransactionConfig
+from ottla.transactions.coordinator import TransactionCoordinator
+from ottla.transactions.records import TransactionRecord, decode, encode
+from ottla.transactions.transaction import Transaction
+from ottla.transactions.transitions import State
+from ottla.types import TopicPartition
+
+START = 1_700_000_000_000
+CHURN, CALM = 40_000, 400_000
+PATIENCE, TIMEOUT = 800, 4_000
+OUTPUTS = tuple(TopicPartition("out", index) for index in range(3))
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+INPUTS = 25
+TRY_AGAIN = frozenset({14, 15, 16, 19, 51, 88})
+CONFIG = TransactionConfig(transaction_abort_timed_out_transaction_cleanup_interval_ms=500)
+_TRANSACTIONAL, _CONTROL = 0x10, 0x30
+LOST = object()
+"""What a client gets instead of an answer."""
+
+
+class Entry(NamedTuple):
+    """A batch in a log: one record, or a marker."""
+
+    header: BatchHeader
+    value: Any
+    commits: bool | None = None
+
+
+class Partition:
+    """A log in memory with the producer state of a real one."""
+
+    def __init__(self, place: TopicPartition) -> None:
+        self.place = place
+        self.log: list[Entry] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Learn everything from the log again."""
+        self.producers = ProducerState(self.place)
+        for offset, entry in enumerate(self.log):
+            self._learn(entry, offset)
+
+    def _learn(self, entry: Entry, offset: int) -> None:
+        if entry.commits is None:
+            self.producers.update(entry.header, offset, offset, START)
+        else:
+            self.producers.complete(entry.header, Marker(0, not entry.commits, START), offset)
+
+    def append(self, producer_id: int, epoch: int, sequence: int, value: Any, *, checked: bool = True) -> bool:
+        """Write a batch; False if it was there already."""
+        header = _header(producer_id, epoch, sequence, _TRANSACTIONAL)
+        known = self.producers.entries.get(producer_id)
+        if checked and known is not None and known.duplicate_of(header) is not None:
+            return False
+        (self.producers.check if checked else self.producers.check_own)(header, len(self.log))
+        self._write(Entry(header, value))
+        return True
+
+    def mark(self, markers: m.Markers) -> None:
+        header = _header(markers.producer_id, markers.producer_epoch, -1, _CONTROL)
+        marker = Marker(0, not markers.committed, START)
+        self.producers.check_marker(header, marker, len(self.log), version=markers.version)
+        self._write(Entry(header, None, markers.committed))
+
+    def _write(self, entry: Entry) -> None:
+        self._learn(entry, len(self.log))
+        self.log.append(entry)
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset(len(self.log))
+        return len(self.log) if unstable is None else unstable
+
+    def committed(self) -> list[Any]:
+        """What a reader of committed records sees."""
+        open_: dict[int, list[Any]] = {}
+        seen: list[Any] = []
+        for entry in self.log[: self.last_stable_offset]:
+            producer = entry.header.producer_id
+            if entry.commits is None:
+                open_.setdefault(producer, []).append(entry.value)
+            elif (values := open_.pop(producer, [])) and entry.commits:
+                seen += values
+        return seen
+
+
+def _header(producer_id: int, epoch: int, sequence: int, attributes: int) -> BatchHeader:
+    return BatchHeader(0, 0, 0, 2, 0, attributes, 0, 0, START, producer_id, epoch, sequence, 1)
+
+
+@dataclass
+class Weather:
+    lost: float = 0.0
+    slow: float = 0.0
+
+
+class World:
+    """Time, chance and the network."""
+
+    def __init__(self, seed: int, version: int, *, late: bool) -> None:
+        self.random = Random(seed)
+        self.version = version
+        self.late = late
+        self.now = START
+        self.weather = Weather(0.04, 0.05)
+        self.trace: list[str] = []
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self.broker = Broker(self)
+
+    def say(self, text: str) -> None:
+        self.trace.append(f"{(self.now - START) / 1000:9.3f}  {text}")
+
+    def after(self, delay: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + max(0, int(delay)), next(self._order), event))
+
+    def delay(self) -> int:
+        slow = self.random.random() < self.weather.slow
+        return self.random.randint(200, 3_000) if slow else self.random.randint(1, 20)
+
+    def loses(self) -> bool:
+        return self.random.random() < self.weather.lost
+
+    def run_until(self, end: int, stop: Callable[[], bool] = lambda: False) -> None:
+        while self._events and self._events[0][0] <= end and not stop():
+            at, _, event = heapq.heappop(self._events)
+            self.now = max(self.now, at)
+            event()
+        self.now = max(self.now, end) if not stop() else self.now
+
+
+class Broker:
+    """The coordinator and the partitions; what the handlers and the shard of the real one do."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.records: list[tuple[bytes, bytes | None]] = []
+        self.durable: dict[str, Transaction] = {}
+        self.partitions = {place: Partition(place) for place in (*OUTPUTS, OFFSETS)}
+        self._ids = count(1)
+        self.is_up = False
+        self.start()
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def kill(self) -> None:
+        self.world.say("the broker is killed")
+        self.is_up = False
+
+    def start(self) -> None:
+        self.world.say("the broker starts")
+        self.coordinator = TransactionCoordinator(CONFIG)
+        self.timers = TimerQueue()
+        self.life = object()
+        self._marking: set[m.Markers] = set()
+        for key, value in self.records:
+            record = decode(key, value)
+            assert record is not None
+            self.coordinator.replay(record)
+        for partition in self.partitions.values():
+            partition.restart()
+        self._load_offsets()
+        self.is_up = True
+        self._apply(self.coordinator.loaded(now=self.world.now))
+
+    def _load_offsets(self) -> None:
+        self.offsets = Offsets(100)
+        for entry in self.partitions[OFFSETS].log:
+            self._learn_offset(entry)
+
+    def _learn_offset(self, entry: Entry) -> None:
+        producer_id = entry.header.producer_id
+        if entry.commits is not None:
+            self.offsets.end_transaction(producer_id, committed=entry.commits)
+        else:
+            group, offset = entry.value
+            self.offsets.replay(r.OffsetCommitKey(group, "in", 0), r.OffsetCommitValue(offset), producer_id)
+
+    def _apply(self, outcome: Outcome[TransactionRecord, Any]) -> Any:
+        for record in outcome.records:
+            self.records.append(encode(record))
+            self.coordinator.replay(record)
+            if record.value is not None:
+                self.durable[record.transactional_id] = record.value
+        for timer in outcome.timers:
+            assert timer.at is not None
+            self.timers.set(timer.key, timer.at)
+        self._arm()
+        self._finish()
+        return outcome.response
+
+    def _arm(self) -> None:
+        deadline, life = self.timers.next_deadline(), self.life
+        if deadline is not None:
+            self.world.after(deadline - self.world.now, lambda: self._fire(life))
+
+    def _fire(self, life: object) -> None:
+        if self.is_up and life is self.life:
+            for key in list(self.timers.due(now=self.world.now)):
+                self._apply(self.coordinator.fire(key, now=self.world.now))
+
+    # ── markers ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finish(self) -> None:
+        for markers in self.coordinator.unfinished():
+            if markers not in self._marking:
+                self._marking.add(markers)
+                missing = set(markers.partitions)
+                for place in sorted(markers.partitions):
+                    self._mark_later(markers, place, missing)
+                self._complete(markers, missing)
+
+    def _mark_later(self, markers: m.Markers, place: TopicPartition, missing: set[TopicPartition]) -> None:
+        life, late = self.life, self.world.late
+
+        def arrive() -> None:
+            if not self.is_up or (life is not self.life and not late):
+                return
+            self._mark(markers, place)
+            if life is self.life:
+                missing.discard(place)
+                self._complete(markers, missing)
+
+        def give_up() -> None:
+            if life is self.life and self.is_up and place in missing:
+                self._mark_later(markers, place, missing)
+
+        if not self.world.loses():
+            self.world.after(self.world.delay() if late else self.world.random.randint(1, 20), arrive)
+        self.world.after(PATIENCE, give_up)
+
+    def _mark(self, markers: m.Markers, place: TopicPartition) -> None:
+        partition = self.partitions[place]
+        try:
+            partition.mark(markers)
+        except (errors.InvalidProducerEpoch, errors.TransactionCoordinatorFenced):
+            return
+        if place == OFFSETS:
+            self._learn_offset(partition.log[-1])
+
+    def _complete(self, markers: m.Markers, missing: set[TopicPartition]) -> None:
+        if not missing and markers in self._marking:
+            self._apply(self.coordinator.markers_written(markers, now=self.world.now))
+            self._marking.discard(markers)
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def init(self, name: str) -> m.InitResponse:
+        spare = next(self._ids) if self.coordinator.needs_producer_id(name) else -1
+        request = m.InitRequest(transactional_id=name, timeout=TIMEOUT, spare_producer_id=spare)
+        answer: m.InitResponse = self._apply(self.coordinator.init_producer_id(request, now=self.world.now))
+        return answer
+
+    def add(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> int:
+        request = m.AddPartitionsRequest(
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            partitions=frozenset({place}),
+            version=self.world.version,
+        )
+        return int(self._apply(self.coordinator.add_partitions(request, now=self.world.now)).error_code)
+
+    def _allows(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> int:
+        if self.partitions[place].producers.has_ongoing(producer_id, epoch):
+            return 0
+        if self.world.version >= m.SECOND_VERSION:
+            return self.add(name, producer_id, epoch, place)
+        request = m.AddPartitionsRequest(
+            transactional_id=name, producer_id=producer_id, producer_epoch=epoch, partitions=frozenset({place})
+        )
+        outcome = self.coordinator.verify(request, now=self.world.now)
+        assert isinstance(outcome.response, m.VerifyResponse)
+        return outcome.response.codes[place]
+
+    def produce(self, name: str, producer_id: int, epoch: int, place: TopicPartition, sequence: int, value: Any) -> int:
+        return self._write(name, producer_id, epoch, place, sequence, value)
+
+    def commit_offset(self, name: str, producer_id: int, epoch: int, offset: int) -> int:
+        code = self._write(name, producer_id, epoch, OFFSETS, -1, (name, offset))
+        if not code:
+            self._learn_offset(self.partitions[OFFSETS].log[-1])
+        return code
+
+    def _write(self, name: str, producer_id: int, epoch: int, place: TopicPartition, sequence: int, value: Any) -> int:
+        code = self._allows(name, producer_id, epoch, place)
+        if code:
+            return code
+        try:
+            written = self.partitions[place].append(producer_id, epoch, sequence, value, checked=place != OFFSETS)
+        except errors.KafkaError as error:
+            return error.code
+        if written:
+            self._check_write(name, producer_id, epoch, place)
+        return 0
+
+    def _check_write(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> None:
+        known = self.durable[name]
+        what = f"{name} wrote with producer {producer_id} epoch {epoch} to {place} while it is {known}"
+        epochs = (known.producer_epoch, known.producer_epoch - 1) if known.state is not State.ONGOING else (
+            known.producer_epoch,
+        )  # fmt: skip
+        open_ = known.state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
+        if known.producer_id != producer_id or epoch not in epochs or not open_ or place not in known.partitions:
+            raise Violation("fenced", what)
+
+    def end(self, name: str, producer_id: int, epoch: int, committed: bool) -> m.EndResponse:
+        second = self.world.version >= m.SECOND_VERSION
+        spare = next(self._ids) if second and self.coordinator.needs_producer_id(name) else -1
+        request = m.EndRequest(
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=committed,
+            version=self.world.version,
+            spare_producer_id=spare,
+        )
+        answer: m.EndResponse = self._apply(self.coordinator.end(request, now=self.world.now))
+        return answer
+
+    def fetch_offset(self, name: str) -> tuple[int, int]:
+        asked = FetchRequest(group_id=name, topics=(TopicToFetch("in", (0,)),), require_stable=True)
+        (found,) = self.offsets.fetch(asked).partitions
+        return found.error_code, found.offset
+
+
+Steps = Generator[Callable[[], Any], Any, None]
+
+
+class Fatal(Exception):
+    """The producer cannot go on: it starts again."""
+
+
+@dataclass
+class Attempt:
+    """A transaction that an application tried."""
+
+    values: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+class Client:
+    """An application: reads its input, writes it to the outputs, and commits both. It is killed and started again."""
+
+    _attempts = count()
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.lives: set[int] = set()
+        self.is_done = False
+        self.attempts: list[Attempt] = []
+        self._numbers = count()
+        self.start()
+
+    def start(self) -> None:
+        """Start an instance; there may be another one that is taken for dead and is not."""
+        life = next(self._numbers)
+        self.lives.add(life)
+        steps = self._work()
+        self._ask(steps, next(steps), life)
+
+    def kill(self) -> None:
+        """Nobody waits for its requests any more; some may still arrive."""
+        if not self.is_done:
+            self.world.say(f"{self.name} is killed")
+            self.lives.clear()
+            self.world.after(self.world.random.randint(1, 1_500), self._start_if_gone)
+
+    def double(self) -> None:
+        """Start another instance beside the one that runs."""
+        if not self.is_done:
+            self.world.say(f"{self.name} has a double")
+            self.start()
+
+    def _start_if_gone(self) -> None:
+        if not self.lives and not self.is_done:
+            self.start()
+
+    def _ask(self, steps: Steps, call: Callable[[], Any], life: int) -> None:
+        world, answered = self.world, [False]
+        late = world.late
+
+        def arrive() -> None:
+            waits = not answered[0] and life in self.lives
+            if world.broker.is_up and (waits or late):
+                answer = call()
+                if not world.loses():
+                    world.after(world.delay() if late else world.random.randint(1, 20), lambda: reply(answer))
+
+        def reply(answer: Any) -> None:
+            if not answered[0] and life in self.lives:
+                answered[0] = True
+                self._go_on(steps, answer, life)
+
+        if not world.loses():
+            world.after(world.delay(), arrive)
+        world.after(PATIENCE, lambda: reply(LOST))
+
+    def _go_on(self, steps: Steps, answer: Any, life: int) -> None:
+        try:
+            self._ask(steps, steps.send(answer), life)
+        except StopIteration:
+            self.world.say(f"{self.name} has done everything")
+            self.is_done = True
+            self.lives.discard(life)
+        except Fatal as error:
+            self.world.say(f"{self.name} ends: {error}")
+            self.lives.discard(life)
+            self.world.after(self.world.random.randint(10, 300), self._start_if_gone)
+
+    # ── what it does ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _work(self) -> Steps:
+        broker, name, chance = self.world.broker, self.name, self.world.random
+        answer = yield from self._patiently(partial(broker.init, name), lambda found: found.error_code)
+        producer_id, epoch = answer.producer_id, answer.producer_epoch
+        sequences = dict.fromkeys(OUTPUTS, 0)
+        _, position = yield from self._patiently(partial(broker.fetch_offset, name), lambda found: found[0])
+        while (position := max(0, position)) < INPUTS:
+            attempt = Attempt()
+            self.attempts.append(attempt)
+            number, commits = next(self._attempts), chance.random() < 0.75
+            taken = range(position, min(INPUTS, position + chance.randint(1, 4)))
+            who = (name, producer_id, epoch)
+            for value in taken:
+                place = chance.choice(OUTPUTS)
+                yield from self._add(producer_id, epoch, place)
+                attempt.values.append((name, value, number))
+                yield from self._write(partial(broker.produce, *who, place, sequences[place], attempt.values[-1]))
+                sequences[place] += 1
+            yield from self._add(producer_id, epoch, OFFSETS)
+            end = taken[-1] + 1
+            yield from self._write(partial(broker.commit_offset, *who, end))
+            ended = yield from self._patiently(partial(broker.end, *who, commits), lambda found: found.error_code)
+            position = end if commits else position
+            if self.world.version >= m.SECOND_VERSION:
+                producer_id, epoch = ended.producer_id, ended.producer_epoch
+                sequences = dict.fromkeys(OUTPUTS, 0)
+
+    def _add(self, producer_id: int, epoch: int, place: TopicPartition) -> Generator[Any, Any, None]:
+        if self.world.version < m.SECOND_VERSION:
+            yield from self._write(partial(self.world.broker.add, self.name, producer_id, epoch, place))
+
+    def _write(self, call: Callable[[], int]) -> Generator[Any, Any, None]:
+        yield from self._patiently(call, lambda code: code)
+
+    def _patiently(self, call: Callable[[], Any], code_of: Callable[[Any], int]) -> Generator[Any, Any, Any]:
+        """Ask until there is an answer that is not to ask again."""
+        while True:
+            answer = yield call
+            if answer is LOST or code_of(answer) in TRY_AGAIN:
+                continue
+            if code_of(answer):
+                raise Fatal(errors.error_name(code_of(answer)))
+            return answer
+
+
+class Scenario:
+    """Some applications, some time of churn, and then calm until everything is done."""
+
+    def __init__(self, seed: int, version: int, *, late: bool | None = None) -> None:
+        self.world = World(seed, version, late=version >= m.SECOND_VERSION if late is None else late)
+        self.clients = [Client(self.world, f"app-{number}") for number in range(3)]
+
+    def run(self) -> None:
+        world = self.world
+        world.after(world.random.randint(100, 3_000), self._trouble)
+        world.run_until(START + CHURN)
+        world.weather = Weather()
+        if not world.broker.is_up:
+            world.broker.start()
+        world.run_until(START + CALM, self._is_over)
+        self._check()
+
+    def _trouble(self) -> None:
+        world = self.world
+        if world.now >= START + CHURN:
+            return
+        kind = world.random.random()
+        if kind < 0.35:
+            world.random.choice(self.clients).kill()
+        elif kind < 0.55:
+            world.random.choice(self.clients).double()
+        elif world.broker.is_up:
+            world.broker.kill()
+            world.after(world.random.randint(10, 2_000), self._start_broker)
+        world.after(world.random.randint(200, 3_000), self._trouble)
+
+    def _start_broker(self) -> None:
+        if not self.world.broker.is_up:
+            self.world.broker.start()
+
+    def _is_over(self) -> bool:
+        return all(client.is_done for client in self.clients) and not any(
+            each.state not in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+            for each in self.world.broker.coordinator.transactions.values()
+        )
+
+    # ── invariants ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check(self) -> None:
+        broker = self.world.broker
+        if not self._is_over():
+            states = {each.transactional_id: each.state for each in broker.coordinator.transactions.values()}
+            raise Violation("nothing hangs", f"{states}, {[client.is_done for client in self.clients]}")
+        for place, partition in broker.partitions.items():
+            if partition.last_stable_offset != len(partition.log):
+                raise Violation("nothing hangs", f"{place} is stable up to {partition.last_stable_offset} only")
+        seen = [value for place in OUTPUTS for value in broker.partitions[place].committed()]
+        for client in self.clients:
+            self._check_client(client, [value for value in seen if value[0] == client.name])
+
+    def _check_client(self, client: Client, seen: list[tuple[str, int, int]]) -> None:
+        for attempt in client.attempts:
+            visible = [value for value in attempt.values if value in seen]
+            if visible and visible != attempt.values:
+                raise Violation("all or nothing", f"of {attempt.values} are seen {visible}")
+        if sorted(value for _, value, _ in seen) != list(range(INPUTS)):
+            raise Violation("exactly once", f"{client.name}: {sorted(seen)}")
+        code, offset = self.world.broker.fetch_offset(client.name)
+        if (code, offset) != (0, INPUTS):
+            raise Violation("together", f"{client.name} has committed {offset} of {INPUTS}, code {code}")
+
+
+def run_seed(seed: int, version: int, *, late: bool | None = None) -> tuple[str | None, list[str]]:
+    """Run one seed; what was violated, if anything, and what happened."""
+    scenario = Scenario(seed, version, late=late)
+    try:
+        scenario.run()
+    except Violation as violation:
+        return str(violation), scenario.world.trace
+    return None, scenario.world.trace
+
+
+def main() -> int:
+    """``python -m tests.simulation.transactions --seeds 0:1000 --version 2``."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--seeds", default="0:200", help="from:to")
+    parser.add_argument("--version", type=int, choices=(m.FIRST_VERSION, m.SECOND_VERSION), default=m.SECOND_VERSION)
+    args = parser.parse_args()
+    first, last = map(int, args.seeds.split(":"))
+    failed = 0
+    for seed in range(first, last):
+        problem, trace = run_seed(seed, args.version)
+        if problem is not None:
+            failed += 1
+            print(f"seed {seed}: {problem}", *trace[-30:], sep="\n")
+    print(f"{last - first} seeds, {failed} with a violation")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,131 @@
+"""2.8: what a crash leaves of a transaction, and what the next start makes of it.
+
+A crash is a copy of the data directory while the broker runs: everything that it has written is in the files, and
+nothing of what it only knows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ottla
+from ottla import errors
+from ottla.broker import transactions
+from unit.broker.transaction_wire import Producer, committed, everything, offset_of, patiently
+from unit.broker.wire import Wire
+
+CONFIG = {"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2}
+
+
+@contextmanager
+def started(data_dir: Path) -> Iterator[tuple[ottla.Broker, Wire]]:
+    with ottla.Broker(data_dir, config=CONFIG) as broker, Wire(broker.bootstrap_servers) as wire:
+        yield broker, wire
+
+
+def crashed(broker: ottla.Broker, to: Path) -> Path:
+    shutil.copytree(broker.data_dir, to, ignore=shutil.ignore_patterns(".lock"))
+    return to
+
+
+@pytest.fixture
+def no_markers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """As long as it lasts, no marker can be written."""
+
+    def refuse(*_: Any) -> None:
+        raise errors.KafkaStorageError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transactions, "append_marker", refuse)
+        yield patch
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_transaction_that_was_decided_is_finished_after_a_crash(
+    tmp_path: Path, no_markers: Any, commits: bool
+) -> None:
+    with started(tmp_path / "first") as (broker, wire):
+        wire.create_topic("orders", 2)
+        producer = Producer(wire, "id")
+        producer.add("orders", 0, 1)
+        producer.add_offsets("group")
+        producer.produce("orders", b"a")
+        producer.produce("orders", b"b", partition=1)
+        producer.commit_offset("group", "orders", 7)
+        assert producer.end(commits).code == 0
+        assert producer.state() == ("PrepareCommit" if commits else "PrepareAbort")
+        assert producer.add("orders") == [51]
+        assert producer.init().error_code == 51
+        assert committed(wire, "orders") == []
+        second = crashed(broker, tmp_path / "second")
+        no_markers.undo()
+        assert patiently(producer.init).error_code == 0, "and without a crash it is tried again"
+        assert committed(wire, "orders") == ([b"a"] if commits else [])
+    with started(second) as (_, wire):
+        newer = Producer(wire, "id")
+        assert (newer.producer_id, newer.epoch) == (producer.producer_id, 1)
+        assert committed(wire, "orders") == ([b"a"] if commits else [])
+        assert committed(wire, "orders", partition=1) == ([b"b"] if commits else [])
+        assert offset_of(wire, "group", "orders") == (7 if commits else -1, 0)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("crash", [True, False])
+def test_an_open_transaction_goes_on_after_a_restart(tmp_path: Path, crash: bool, commits: bool) -> None:
+    with started(tmp_path / "first") as (broker, wire):
+        wire.create_topic("orders")
+        producer = Producer(wire, "id")
+        producer.add("orders")
+        producer.add_offsets("group")
+        producer.produce("orders", b"before")
+        producer.commit_offset("group", "orders", 3)
+        second = crashed(broker, tmp_path / "second") if crash else tmp_path / "first"
+    with started(second) as (_, wire):
+        producer.wire = wire
+        patiently(lambda: producer.init(producer_id=99, producer_epoch=0))  # fenced: the coordinator has been loaded
+        assert producer.state() == "Ongoing"
+        assert wire.fetch("orders", 0, isolation_level=1).last_stable_offset == 0
+        assert offset_of(wire, "group", "orders") == (-1, 88)
+        assert producer.produce("orders", b"behind", sequence=1) == (0, 1)
+        assert producer.end(commits).code == 0
+        assert committed(wire, "orders") == ([b"before", b"behind"] if commits else [])
+        assert everything(wire, "orders") == [b"before", b"behind"]
+        assert offset_of(wire, "group", "orders") == (3 if commits else -1, 0)
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_aborted_transactions_stay_aborted_after_a_restart(tmp_path: Path, crash: bool) -> None:
+    with started(tmp_path / "first") as (broker, wire):
+        wire.create_topic("orders")
+        producer = Producer(wire, "id")
+        for number in range(6):
+            producer.produce("orders", b"%d" % number, version=12)
+            producer.commit_offset("group", "orders", number, version=5)
+            producer.end_second(number % 2 == 0)
+        second = crashed(broker, tmp_path / "second") if crash else tmp_path / "first"
+    with started(second) as (_, wire):
+        producer.wire = wire
+        assert committed(wire, "orders") == [b"0", b"2", b"4"]
+        assert patiently(lambda: producer.init(producer_id=99, producer_epoch=0)).error_code == 90
+        assert producer.end(False, version=5).code == 0
+        assert offset_of(wire, "group", "orders") == (4, 0)
+
+
+def test_a_topic_that_is_deleted_meanwhile_does_not_keep_a_transaction_open(tmp_path: Path) -> None:
+    with started(tmp_path) as (_, wire):
+        wire.create_topic("orders")
+        wire.create_topic("payments")
+        producer = Producer(wire, "id")
+        producer.add("orders")
+        producer.add("payments")
+        producer.produce("payments", b"paid")
+        wire.call(20, 5, {"topic_names": ["orders"], "timeout": 1000})
+        assert producer.end(True).code == 0
+        assert producer.state() == "CompleteCommit"
+        assert committed(wire, "payments") == [b"paid"]

@@ -1,0 +1,60 @@
+"""The configuration of clients: names in both notations, and what is said of names that other clients have."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.admin import AdminConfig
+from ottla.config.client import ClientConfig
+from ottla.config.consumer import ConsumerConfig
+from ottla.config.elsewhere import NAMES, REASONS
+from ottla.config.producer import ProducerConfig
+from ottla.errors import ConfigError
+
+SERVERS = {"bootstrap.servers": "a:1, [::1]:2"}
+TABLES = (ProducerConfig, ConsumerConfig, AdminConfig)
+
+
+def test_names_may_have_dots_or_underscores_and_be_in_both_places() -> None:
+    config = ClientConfig.given(SERVERS, {"client_id": "me", "request.timeout.ms": "5"})
+    assert config.bootstrap_servers == (("a", 1), ("::1", 2))
+    assert (config.client_id, config.request_timeout_ms) == ("me", 5)
+    assert AdminConfig.given(None, {"bootstrap_servers": ["a:1", "b:2"]}).bootstrap_servers == (("a", 1), ("b", 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"client.id": "a", "client_id": "b"}, "given twice"),
+        ({"reqest_timeout_ms": 1}, r"Did you mean request\.timeout\.ms\?"),
+        ({"sasl_plain_username": "a"}, r"It is called sasl\.username here, as in Kafka"),
+        ({"ssl.ca.location": "x"}, r"It is called ssl\.cafile here"),
+        ({"ssl.truststore.password": "x"}, "PEM files"),
+        ({"sasl_kerberos_service_name": "x"}, "Kerberos is not there"),
+        ({"request_timeout_ms": -1}, "at least 0"),
+        ({"security_protocol": "TLS"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ],
+)
+def test_mistakes_say_what_is_right(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ClientConfig.given(SERVERS, options)
+
+
+def test_a_name_of_another_client_is_not_said_of_a_table_that_does_not_have_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ConsumerConfig.given(SERVERS, {"max_batch_size": 1})
+    assert "batch.size" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"called batch\.size here"):
+        ProducerConfig.given(SERVERS, {"max_batch_size": 1})
+
+
+def test_every_right_name_exists_and_no_wrong_one_does() -> None:
+    known = {name for table in TABLES for name in table.rows()}
+    assert set(NAMES.values()) <= known
+    assert not (NAMES.keys() | REASONS.keys()) & known
+
+
+def test_a_password_is_in_no_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ClientConfig.given(SERVERS, {"sasl_password": 12345})
+    assert "12345" not in str(caught.value)
