@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from compat.waiting import until
-from ottla.spark import DataLoss
+from ottla.spark import DataLoss, commit_finished
 from ottla.spark.source import COLUMNS, OttlaSource, StreamReader
 from ottla.types import TopicPartition
 from spark.conftest import Topics, drain, table
@@ -119,6 +119,18 @@ def test_a_topic_is_deleted_and_made_again(topics: Topics, tmp_path: Path, fails
     topics.fill(topic, 2, first=20)
     drain(frame, tmp_path)
     assert table(topics.spark, tmp_path) == [0, 1, 2, 3, 10, 11, 20, 21]
+
+
+def test_what_a_single_batch_finished_can_be_committed_after_it(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make()
+    topics.fill(topic, 3)
+    frame = topics.stream(topic, startingOffsets="earliest", group_id=topic)
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(once=True).start()
+    assert query.awaitTermination(60)
+    offsets = commit_finished(query, group_id=topic, bootstrap_servers=topics.servers)
+    assert offsets == {TopicPartition(topic, 0): 3}
+    assert topics.committed(topic) == {f"{topic}-0": 3}
 
 
 # ── What Spark asks, without Spark ───────────────────────────────────────────────────────────────────────────────────

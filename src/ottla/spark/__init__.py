@@ -7,9 +7,10 @@
 Needs ``pip install 'ottla[spark]'``. Importing this package imports neither pyspark nor pyarrow.
 """
 
+from ottla.spark.finished import commit_finished
 from ottla.spark.java import NoJava
 from ottla.spark.lookup import DataLoss
 from ottla.spark.options import OptionError
 from ottla.spark.session import activate, prepare, session
 
-__all__ = ["DataLoss", "NoJava", "OptionError", "activate", "prepare", "session"]
+__all__ = ["DataLoss", "NoJava", "OptionError", "activate", "commit_finished", "prepare", "session"]

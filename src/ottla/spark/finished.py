@@ -1,0 +1,36 @@
+"""Committing what a query has finished from outside of it, for those who hold the query (docs/spark.md, on groups)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ottla.clients.blocking_admin import Admin
+from ottla.spark.offsets import from_json
+from ottla.spark.options import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def commit_finished(query: StreamingQuery, *, group_id: str, **config: object) -> Offsets:
+    """Commit what the query's last progress says that it has finished; returns the offsets.
+
+    `config` is that of an admin client (``bootstrap_servers=…``). Sources of other kinds are passed over.
+    """
+    offsets = finished_offsets(query.lastProgress)
+    if offsets:
+        with Admin(config) as admin:
+            admin.alter_group_offsets(group_id, offsets)
+    return offsets
+
+
+def finished_offsets(progress: Any) -> Offsets:
+    """The ends of all sources of a progress that are topics."""
+    found: Offsets = {}
+    for source in [] if progress is None else progress.sources:
+        end = source.endOffset
+        offset = json.loads(end) if isinstance(end, str) else end
+        if "python" in source.description.lower() and isinstance(offset, dict):
+            found |= from_json(offset)
+    return found
