@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 import confluent_kafka
 import pytest
 from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.types import LongType, StructField, StructType
 
 from compat.waiting import until
+from ottla.spark.source import COLUMNS, OttlaSource
 from ottla.types import TopicPartition
 from spark.conftest import Topics
 
@@ -159,12 +161,25 @@ def test_a_batch_starts_where_a_group_is(topics: Topics) -> None:
     assert topics.values(topic, startingOffsets="committed", group_id=topic) == [3, 4, 10, 11, 12, 13, 14]
 
 
-def test_mistakes_are_told_in_words(topics: Topics) -> None:
+def test_a_mistake_in_an_option_reaches_the_user(topics: Topics) -> None:
     topic = topics.make()
     assert "Did you mean startingOffsets?" in failure(lambda: topics.values(topic, startingOffset="earliest"))
-    assert "there is no topic nowhere" in failure(lambda: topics.values("nowhere"))
-    assert "there is no partition" in failure(lambda: topics.values(None, assign=json.dumps({topic: [7]})))
-    bounds = {"startingOffsets": json.dumps({topic: {"3": 0}})}
-    assert f"says nothing of partition {topic}-0" in failure(lambda: topics.values(topic, **bounds))
-    source = topics.spark.read.format("ottla").options(**topics.options(topic)).schema("a int")
-    assert "the columns of a topic are fixed" in failure(lambda: source.load().collect())
+
+
+def test_mistakes_that_only_the_cluster_knows_of_are_told_in_words(topics: Topics) -> None:
+    topic = topics.make()
+
+    def plan(subscribe: str | None, **options: str) -> str:
+        source = OttlaSource(topics.options(subscribe, **options))
+        return failure(lambda: source.reader(COLUMNS).partitions())
+
+    assert "there is no topic nowhere" in plan("nowhere")
+    assert "there is no partition" in plan(None, assign=json.dumps({topic: [7]}))
+    missing = json.dumps({topic: {"3": 0}})
+    assert f"says nothing of partition {topic}-0" in plan(topic, startingOffsets=missing)
+    too_much = json.dumps({topic: {"0": 0, "1": 0}})
+    assert f"names partition {topic}-1, which is not read" in plan(topic, endingOffsets=too_much)
+    back = {"startingOffsets": json.dumps({topic: {"0": 5}}), "endingOffsets": json.dumps({topic: {"0": 3}})}
+    assert "the start lies after the end" in plan(topic, **back)
+    other = StructType([StructField("a", LongType())])
+    assert "the columns of a topic are fixed" in failure(lambda: OttlaSource(topics.options(topic)).reader(other))

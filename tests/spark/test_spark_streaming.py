@@ -185,6 +185,28 @@ def test_offsets_that_go_back_are_loss_of_data(topics: Topics) -> None:
     asked.stop()
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_is_deleted_under_a_running_query(topics: Topics, fails: bool) -> None:
+    topic, other = topics.make(), topics.make()
+    topics.fill(topic, 5)
+    asked = reader(topics, f"{topic},{other}", startingOffsets="earliest", failOnDataLoss=str(fails))
+    start = asked.initialOffset()
+    end = asked.latestOffset(start, ReadAllAvailable())
+    task = asked.partitions(start, end)[0]
+    topics.admin.delete_topics(topic)
+    began = time.monotonic()
+    if fails:
+        with pytest.raises(DataLoss, match="the partition was deleted"):
+            list(asked.read(task))
+        with pytest.raises(DataLoss, match=f"deleted while the query read them: {topic}-0"):
+            asked.latestOffset(start, ReadAllAvailable())
+    else:
+        assert list(asked.read(task)) == []
+        assert asked.latestOffset(start, ReadAllAvailable()) == {other: {"0": 0}}
+    assert time.monotonic() - began < 15
+    asked.stop()
+
+
 def test_a_group_with_members_keeps_its_offsets_and_the_query_goes_on(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
 
 from ottla.producing.partitioning import partition_for_key
+from ottla.spark.source import OttlaSource
 from spark.conftest import Topics
 from spark.test_spark_reading import failure
 
@@ -79,14 +81,18 @@ def test_what_is_not_acknowledged_fails_the_query(topics: Topics) -> None:
 
 
 def test_mistakes_are_told_before_anything_is_written(topics: Topics) -> None:
-    frame = topics.spark.sql("select 'x' value, 1L number")
-    assert "a column called value is needed" in failure(lambda: write(frame.select("number"), topics, topic="t"))
-    assert "where to write is not known" in failure(lambda: write(frame, topics))
-    typed = frame.selectExpr("number value")
-    assert "column value is of type bigint" in failure(lambda: write(typed, topics, topic="t"))
-    headers = frame.selectExpr("value", "map('a', 'b') headers")
-    assert "column headers is of type map" in failure(lambda: write(headers, topics, topic="t"))
-    assert "exactly-once is not there yet" in failure(lambda: write(frame, topics, topic="t", deliver="exactly-once"))
-    assert "acks" in failure(lambda: write(frame, topics, topic="t", kafka_acks="some"))
-    overwriting = frame.write.format("ottla").mode("overwrite").options(**topics.options(None, topic="t"))
-    assert "cannot be overwritten" in failure(overwriting.save)
+    def told(columns: dict[str, DataType], *, overwrite: bool = False, **options: str) -> str:
+        schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+        source = OttlaSource(topics.options(None, **options))
+        assert failure(lambda: source.streamWriter(schema, overwrite))
+        return failure(lambda: source.writer(schema, overwrite))
+
+    value: dict[str, DataType] = {"value": StringType()}
+    assert "a column called value is needed" in told({"number": LongType()}, topic="t")
+    assert "where to write is not known" in told(value)
+    assert "column value is of type bigint" in told({"value": LongType()}, topic="t")
+    assert "column partition is of type bigint" in told({**value, "partition": LongType()}, topic="t")
+    assert "column headers is of type string" in told({**value, "headers": StringType()}, topic="t")
+    assert "exactly-once is not there yet" in told(value, topic="t", deliver="exactly-once")
+    assert "acks" in told(value, topic="t", kafka_acks="some")
+    assert "cannot be overwritten" in told(value, overwrite=True, topic="t")
