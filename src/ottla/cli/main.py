@@ -30,6 +30,7 @@ _COMMANDS = {
     "groups": "list, describe, explain, reset and delete groups of consumers",
     "transactions": "list and describe transactions, find and abort those that hang",
     "offsets": "look into __consumer_offsets, where groups are kept",
+    "sql": "look at topics with Spark SQL",
     "log": "look into the files of a log",
     "demo": "see a broker, producers and a consumer work for some seconds",
 }
