@@ -190,6 +190,11 @@ def _advice(error: Exception, remedy: Remedy) -> str:
             "To stop: either another producer uses this transactional.id, and this one has to be closed; or the "
             "transaction was open for longer than transaction.timeout.ms, and a new producer can go on."
         )
+    if remedy is Remedy.STOP and isinstance(error, errors.InvalidTxnState):
+        return (
+            "To stop: close this producer, and go on with a new one. Most likely the transaction was open for longer "
+            "than transaction.timeout.ms, and its coordinator has aborted it."
+        )
     if remedy is Remedy.STOP:
         return "To stop: close this producer, repair the cause, and make a new one."
     return "To retry: make the same call again."
