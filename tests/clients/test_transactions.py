@@ -218,8 +218,10 @@ def test_a_broker_that_restarts_in_the_middle_changes_nothing(own_broker: Any, m
 
 def test_a_coordinator_that_is_away_is_waited_for_and_asked_again(own_broker: Any, make: Make) -> None:
     broker = own_broker()
-    producer = make(bootstrap_servers=broker.bootstrap_servers, max_block_ms=500)
+    producer = make(init=False, bootstrap_servers=broker.bootstrap_servers, max_block_ms=500)
+    patiently(producer.init_transactions)
     producer.begin_transaction()
+    patiently(lambda: producer.partitions_for("t"))
     producer.send("t", b"kept").result(10)
     broker.stop()
     with pytest.raises(TransactionTimeout, match=r"To retry: make the same call again") as caught:
@@ -228,8 +230,21 @@ def test_a_coordinator_that_is_away_is_waited_for_and_asked_again(own_broker: An
     with pytest.raises(TransactionMisuse, match="being committed"):
         producer.begin_transaction()
     broker.start()
-    producer.commit_transaction()
+    patiently(producer.commit_transaction)
     assert committed_by_ours(broker.bootstrap_servers, "t") == [b"kept"]
+
+
+def patiently(call: Callable[[], object]) -> None:
+    """Make a call again until it comes through, as its timeout says."""
+
+    def done() -> bool:
+        try:
+            call()
+        except errors.RequestTimedOut:
+            return False
+        return True
+
+    until(done, "a call that comes through")
 
 
 def test_a_record_that_cannot_be_sent_must_be_aborted(make_topic: MakeTopic, make: Make) -> None:

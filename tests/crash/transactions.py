@@ -29,11 +29,12 @@ from .broker_process import ROOT, BrokerProcess
 INPUT, OUTPUT, GROUP = "numbers", "copies", "copiers"
 PARTITIONS = 4
 COPIERS = 2
-A_ROUND = 40
+A_ROUND = 120
 GIVE_UP_SECONDS = 120.0
+WORK_SECONDS = 8.0
 BROKER = {
     "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",
+    "group.min.session.timeout.ms": "500",
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
@@ -50,12 +51,12 @@ def copy(servers: str, name: str, seed: int) -> None:
     producer.init_transactions()
     consumer = Consumer(
         bootstrap_servers=servers, group_id=GROUP, enable_auto_commit=False, auto_offset_reset="earliest",
-        isolation_level="read_committed", session_timeout_ms=2_000, heartbeat_interval_ms=300,
+        isolation_level="read_committed", session_timeout_ms=1_000, heartbeat_interval_ms=200,
+        max_poll_records=chance.randint(1, 12), fetch_max_wait_ms=50,
     )  # fmt: skip
     consumer.subscribe([INPUT])
     while True:
-        consumer_records = consumer.poll(0.5)
-        records = consumer_records[: chance.randint(1, 12)]
+        records = consumer.poll(0.5)
         if not records:
             continue
         try:
@@ -67,13 +68,12 @@ def copy(servers: str, name: str, seed: int) -> None:
                 if chance.random() < 0.2:
                     raise Changed
         except Changed:
-            pass
+            read_again(consumer)
         except KafkaError as error:
             print(f"{type(error).__name__} ({error.remedy}): {error}", flush=True)
             if error.remedy in ("stop", "retry"):
                 raise
-        # Some were not copied, or none: go on with the next one that is not.
-        read_again(consumer)
+            read_again(consumer)
 
 
 class Changed(Exception):
@@ -114,7 +114,7 @@ class Run:
     def _round(self, number: int) -> None:
         self._write(A_ROUND)
         self._look_after()
-        time.sleep(self.chance.uniform(0.3, 1.8))
+        self._let_them_work()
         victims = self.chance.choice(["broker", "copier", "both", "double"])
         self.deaths[victims] += 1
         if victims in ("copier", "both"):
@@ -126,6 +126,14 @@ class Run:
             self.broker.start()
         copies = sum(map(len, self.seen().values()))
         print(f"round {number + 1}: {victims}, {sum(self.written)} inputs, {copies} copies", flush=True)
+
+    def _let_them_work(self) -> None:
+        """Until something is copied, which after a death takes a session timeout, and some random moment longer."""
+        before = sum(map(len, self.seen().values()))
+        deadline = time.monotonic() + WORK_SECONDS
+        while time.monotonic() < deadline and sum(map(len, self.seen().values())) == before:
+            time.sleep(0.05)
+        time.sleep(self.chance.uniform(0, 0.3))
 
     def _write(self, count: int) -> None:
         with Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
