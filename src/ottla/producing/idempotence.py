@@ -251,7 +251,8 @@ class TransactionalNumbers(Idempotence):
         self.identify(producer_id, producer_epoch)
         self._entries.clear()
         self._unresolved.clear()
-        self.broken = False
+        self._to_renumber.clear()
+        self.broken = self._bump = False
 
     def settle(self) -> None:
         for key in list(self._unresolved):
