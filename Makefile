@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench bench-broker bench-clients simulate crash fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format bench bench-broker bench-clients simulate crash crash-transactions fuzz compat-java compat-go compat-kafka compat-dump reference clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 setup: $(STAMP) ## install ottla and what its tests need into .venv
 
@@ -62,6 +62,9 @@ simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:1000
 
 crash: setup ## kill -9 under load, many rounds: make crash ROUNDS=25
 	$(BIN)/python -m tests.crash.torture --rounds $(or $(ROUNDS),25) $(ARGS)
+
+crash-transactions: setup ## exactly once under kill -9, with our clients: make crash-transactions ROUNDS=25
+	$(BIN)/python -m tests.crash.transactions --rounds $(or $(ROUNDS),25) $(ARGS)
 
 fuzz: setup ## hostile bytes against a running broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)

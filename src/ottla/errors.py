@@ -37,6 +37,8 @@ class KafkaError(OttlaError):
     name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
     default_message: ClassVar[str] = ""
+    remedy: str | None = None
+    """Of an error in a transaction: "retry", "abort" or "stop". The message says how."""
 
     def __init_subclass__(cls, code: int | None = None) -> None:
         super().__init_subclass__()

@@ -1,4 +1,4 @@
-"""The three examples of docs/delivery.md, each killed in the middle and started again: what is lost, what doubled."""
+"""The examples of docs/delivery.md, each killed in the middle and started again: what is lost, what doubled."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from .consumer_scenes import numbers, write
+from .transaction_scenes import committed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RECORDS = 25
@@ -55,3 +56,19 @@ def remove_members(servers: str, group: str) -> None:
 
     with Admin(bootstrap_servers=servers) as admin:
         admin.remove_members(group)
+
+
+def test_from_topic_to_topic_a_crash_costs_nothing(own_broker: Any, tmp_path: Path) -> None:
+    from ottla import Admin, NewTopic
+
+    servers = own_broker(group_min_session_timeout_ms="500").bootstrap_servers
+    with Admin(bootstrap_servers=servers) as admin:
+        for topic in ("orders", "invoices"):
+            admin.create_topics(NewTopic(topic, num_partitions=1))
+    write(servers, "orders", numbers(0, RECORDS))
+    command = [sys.executable, str(EXAMPLES / "exactly_once_transactions.py"), servers, "orders", "invoices"]
+    crashed = subprocess.run([*command, "--crash-after", str(CRASH_AFTER)], timeout=60, check=False)
+    assert crashed.returncode == 1
+    remove_members(servers, "invoices")
+    subprocess.run([*command, "--patience", "1"], timeout=60, check=True)
+    assert committed(servers, "invoices", RECORDS) == sorted(b"invoice for %d" % number for number in range(RECORDS))

@@ -14,10 +14,12 @@ exactly once.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -31,10 +33,29 @@ from .broker_process import ROOT, BrokerProcess
 INPUT, OUTPUT = "numbers", "copies"
 COPIERS = 2
 A_ROUND = 60
-GIVE_UP_SECONDS = 90.0
+GIVE_UP_SECONDS = 120.0
+PATIENCE = 8.0
 BROKER = {"log.flush.offset.checkpoint.interval.ms": "300", "transaction.state.log.num.partitions": "3",
           "offsets.topic.num.partitions": "3", "log.initial.task.delay.ms": "100",
           "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}  # fmt: skip
+
+
+class Watchdog(threading.Thread):
+    """Ends the process if a call into the library does not come back.
+
+    librdkafka's send_offsets_to_transaction may wait for ever, whatever timeout it is given, when the coordinator of
+    the group went away (its issues 5456 and 5511). A copier that is ended like this is one more that was killed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.alive_at = time.monotonic()
+
+    def run(self) -> None:
+        while time.monotonic() - self.alive_at < PATIENCE:
+            time.sleep(0.2)
+        print("ends: a call did not come back", flush=True)
+        os._exit(3)
 
 
 # ── a copier ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -45,13 +66,16 @@ def copy_confluent(bootstrap_servers: str, number: int, seed: int) -> None:
     chance = random.Random(seed)
     shared = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
     producer = Producer({**shared, "transactional.id": f"copier-{number}", "transaction.timeout.ms": 10_000})
-    producer.init_transactions(60)
+    producer.init_transactions(PATIENCE)
     consumer = Consumer(
         {**shared, "group.id": f"copiers-{number}", "enable.auto.commit": False, "isolation.level": "read_committed"}
     )
     place = TopicPartition(INPUT, number)
     _seek_confluent(consumer, place)
+    watchdog = Watchdog()
+    watchdog.start()
     while True:
+        watchdog.alive_at = time.monotonic()
         messages = [each for each in consumer.consume(chance.randint(1, 8), 0.2) if not each.error()]
         if not messages:
             continue
@@ -60,20 +84,20 @@ def copy_confluent(bootstrap_servers: str, number: int, seed: int) -> None:
             for message in messages:
                 producer.produce(OUTPUT, message.value(), partition=chance.randrange(2))
             after = [TopicPartition(INPUT, number, (messages[-1].offset() or 0) + 1)]
-            producer.send_offsets_to_transaction(after, consumer.consumer_group_metadata(), 60)
+            producer.send_offsets_to_transaction(after, consumer.consumer_group_metadata(), PATIENCE)
             if chance.random() < 0.8:
-                producer.commit_transaction(60)
+                producer.commit_transaction(PATIENCE)
                 continue
-            producer.abort_transaction(60)
+            producer.abort_transaction(PATIENCE)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            producer.abort_transaction(60)
+            producer.abort_transaction(PATIENCE)
         _seek_confluent(consumer, place)
 
 
 def _seek_confluent(consumer: Consumer, place: TopicPartition) -> None:
-    (found,) = consumer.committed([place], 60)
+    (found,) = consumer.committed([place], PATIENCE)
     start = found.offset if found.offset >= 0 else OFFSET_BEGINNING
     consumer.assign([TopicPartition(place.topic, place.partition, start)])
 
@@ -89,6 +113,7 @@ class Run:
 
     def __init__(self, directory: Path, seed: int, library: str) -> None:
         self.chance = random.Random(seed)
+        self.directory = directory
         self.library = library
         self.broker = BrokerProcess(directory / "data", directory / "broker.log", BROKER)
         self.copiers: list[list[subprocess.Popen[bytes]]] = [[] for _ in range(COPIERS)]
@@ -139,8 +164,8 @@ class Run:
     def _start_copier(self, index: int) -> None:
         command = [sys.executable, "-m", "tests.crash.exactly_once", "--copier", str(index), "--library", self.library]
         command += ["--bootstrap", self.broker.bootstrap_servers, "--seed", str(self.chance.randrange(10**6))]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.copiers[index].append(process)
+        with (self.directory / f"copier-{index}.log").open("ab") as log:
+            self.copiers[index].append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
 
     def _kill_copiers(self, index: int) -> None:
         for process in self.copiers[index]:
@@ -153,8 +178,20 @@ class Run:
             for index in range(COPIERS):
                 self._look_after(index)
             time.sleep(0.3)
+        if len(self.seen()) < sum(self.written):
+            self._tell()
         for index in range(COPIERS):
             self._kill_copiers(index)
+
+    def _tell(self) -> None:
+        """Say how things stand when they do not go on."""
+        names = [f"copier-{index}" for index in range(COPIERS)]
+        for command in (["list"], ["describe", *names], ["find-hanging", "--max-transaction-timeout", "0"]):
+            arguments = ["transactions", command[0], "-b", self.broker.bootstrap_servers, *command[1:]]
+            subprocess.run([sys.executable, "-m", "ottla", *arguments], cwd=ROOT, check=False)
+        for name in names:
+            print((self.directory / f"{name}.log").read_text("utf-8", "replace")[-2000:])
+        print(self.broker.last_words(30), flush=True)
 
     def seen(self) -> list[bytes]:
         """What a reader of committed records sees of the output."""
@@ -197,8 +234,12 @@ def main() -> int:
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.copier is not None:
-        LIBRARIES[args.library](args.bootstrap, args.copier, args.seed)
-        return 0
+        try:
+            LIBRARIES[args.library](args.bootstrap, args.copier, args.seed)
+        except Exception as error:
+            # librdkafka may wait for ever for the end of a producer whose transaction is open.
+            print(f"ends: {error}", flush=True)
+            os._exit(1)
     with tempfile.TemporaryDirectory() as directory:
         run = Run(Path(directory), args.seed, args.library)
         try:

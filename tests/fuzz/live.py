@@ -22,7 +22,6 @@ from typing import Any, Self
 from tests.crash.broker_process import BrokerProcess
 from tests.wire import Wire, read_log
 
-from ottla.broker.handlers import HANDLERS
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.records import Compression, Record, encode_batch
@@ -188,10 +187,10 @@ class Live:
             self.world.broker_id = wire.call(ApiKey.METADATA, 8, asked).brokers[0].node_id
 
     def _find_coordinator(self) -> None:
-        """Make the topic of the groups: it is there for good once somebody asks for it."""
-        if ApiKey.FIND_COORDINATOR in HANDLERS:
-            with Wire(self.broker.port) as wire:
-                wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "group-0", "key_type": 0})
+        """Make the topics of groups and transactions: they are there for good once somebody asks for them."""
+        with Wire(self.broker.port) as wire:
+            wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "group-0", "key_type": 0})
+            wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "t", "key_type": 1})
 
     def _write_kept(self) -> None:
         with Wire(self.broker.port) as wire:

@@ -27,7 +27,8 @@ BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 #: They change topics or configs: only what may be lost is named in them.
 CHANGING = {
     ApiKey.PRODUCE, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DELETE_RECORDS, ApiKey.CREATE_PARTITIONS,
-    ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
 }  # fmt: skip
 CONFIGS = [
     ("retention.ms", "1000"), ("retention.ms", "-1"), ("retention.ms", "nine"), ("segment.bytes", "1048576"),
@@ -183,6 +184,11 @@ class Generator:
         names = [name for name in known if self._api_key not in CHANGING or name not in self.world.kept]
         return known[self.rng.choice(names)] if names and self.rng.random() < 0.9 else None
 
+    def transactional_id(self) -> str | None:
+        if self._api_key == ApiKey.PRODUCE and self.rng.random() < 0.7:
+            return None
+        return self.rng.choice(["t", "t", "u", "", "x" * 200])
+
     def offset(self) -> int:
         return self.rng.choice([0, 0, 0, 1, 5, 100, -1, -2, -(2**63), 2**63 - 1, self.rng.randrange(1000)])
 
@@ -202,7 +208,15 @@ _MEANINGFUL: dict[str, Callable[[Generator], Any]] = {
     "resource_name": Generator.resource_name,
     "records": lambda g: any_batch(g.rng),
     "acks": lambda g: g.one_of(-1, -1, -1, -1, -1, 1, 0, 2),
-    "transactional_id": lambda g: g.rng.choice([None, None, None, None, None, "t"]),
+    "transactional_id": Generator.transactional_id,
+    "transactional_ids": Generator.transactional_id,
+    "v3_and_below_transactional_id": Generator.transactional_id,
+    "transaction_timeout": lambda g: g.one_of(1, 50, 60_000, 0, -1),
+    "producer_id": lambda g: g.one_of(-1, 0, 1, 2, 3, 2**63 - 1),
+    "v3_and_below_producer_id": lambda g: g.one_of(0, 1, 2, 3, -1),
+    "producer_epoch": lambda g: g.one_of(-1, 0, 0, 1, 2, 32_767),
+    "v3_and_below_producer_epoch": lambda g: g.one_of(0, 0, 1, 2, -1),
+    "transactional_id_pattern": lambda g: g.rng.choice([None, "t.*", "(", "(a+)+$"]),
     "index": lambda g: g.one_of(0, 0, 0, 1, 2, -1),
     "partition": lambda g: g.one_of(0, 0, 0, 1, 2, -1),
     "partitions": lambda g: g.one_of(0, 0, 1, -1),

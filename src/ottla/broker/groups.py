@@ -173,10 +173,7 @@ class Groups:
             yield shard.coordinator
 
     def _shard(self, group_id: str) -> Shard:
-        if not self._shards:
-            raise errors.CoordinatorNotAvailable("No group has a coordinator yet: ask FindCoordinator first.")
-        find = _partition_for if len(group_id) <= LONGEST_KEPT else partition_for
-        shard = self._shards[find(group_id, len(self._shards))]
+        shard = self._shards[self.index_of(group_id)]
         if not shard.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"The group '{group_id}' is being loaded.")
         return shard
@@ -198,7 +195,8 @@ class Groups:
         """Return the partition of ``__consumer_offsets`` that a group belongs to."""
         if not self._shards:
             raise errors.CoordinatorNotAvailable("No group has a coordinator yet: ask FindCoordinator first.")
-        return _partition_for(group_id, len(self._shards))
+        find = _partition_for if len(group_id) <= LONGEST_KEPT else partition_for
+        return find(group_id, len(self._shards))
 
     def shard_of(self, group_id: str) -> Shard:
         """Return the shard of a group, or raise the error that says why there is none now."""

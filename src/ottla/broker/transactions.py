@@ -27,7 +27,7 @@ from ottla.runtime.runner import Runner
 from ottla.transactions import messages as m
 from ottla.transactions.config import TransactionConfig
 from ottla.transactions.coordinator import TransactionCoordinator
-from ottla.transactions.records import TransactionRecord, decode, encode
+from ottla.transactions.records import LONGEST_ID, TransactionRecord, decode, encode
 from ottla.types import NO_PRODUCER_ID, Millis, TopicPartition
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.transactions")
 Response = TypeVar("Response")
-RETRY_SECONDS = 0.1
+#: How soon what could not be written is tried again; twice as long after every time, up to the last.
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
 
 
 def _encode_all(records: Sequence[TransactionRecord]) -> list[tuple[bytes, bytes | None]]:
@@ -73,6 +74,7 @@ class Shard:
         self._missing: dict[m.Markers, frozenset[TopicPartition]] = {}
         """What is left of markers that could not all be written."""
         self._writing: set[str] = set()
+        self._pause = RETRY_SECONDS
         self._is_closed = False
         self._later: asyncio.TimerHandle | None = None
         self._finishing: asyncio.Task[None] | None = None
@@ -139,13 +141,14 @@ class Shard:
                 self._missing[markers] = missing
             else:
                 await self.runner.run(self.coordinator.markers_written, markers)
-                done = True
+                done, self._pause = True, RETRY_SECONDS
         except errors.KafkaStorageError as error:
             logger.warning("the end of the transaction of %r is tried again: %s", markers.transactional_id, error)
         finally:
             self._writing.discard(markers.transactional_id)
             if not done:
-                self._finish_later(RETRY_SECONDS)
+                self._finish_later(self._pause)
+                self._pause = min(2 * self._pause, LONGEST_RETRY_SECONDS)
 
     async def _write(self, markers: m.Markers, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
         """Write markers to partitions; return those that have to be tried again."""
@@ -234,6 +237,8 @@ class Transactions:
         """Return the shard of a transactional id, or raise the error that says why there is none now."""
         if not self._shards:
             raise errors.CoordinatorNotAvailable("No transaction has a coordinator yet: ask FindCoordinator first.")
+        if len(transactional_id) > LONGEST_ID:
+            raise errors.InvalidRequest(f"A transactional id of {len(transactional_id):,} characters is too long.")
         shard = self._shards[partition_for(transactional_id, len(self._shards))]
         if not shard.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"The transactions of {transactional_id!r} are being loaded.")

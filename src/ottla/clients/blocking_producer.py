@@ -17,7 +17,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -25,10 +26,12 @@ from typing import Any, Self
 from ottla.clients.blocking import LoopThread
 from ottla.clients.columns import ColumnsFuture
 from ottla.clients.producer import ProducerClosed
-from ottla.clients.producer_batches import WaitableBatch
+from ottla.clients.producer_batches import batch_class
 from ottla.clients.producer_core import ProducerCore
 from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of
+from ottla.clients.producer_transactions import Offsets, TransactionCalls
 from ottla.config.producer import ProducerConfig
+from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.records.buffers import Buffer
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis, TopicPartition
@@ -50,16 +53,22 @@ class Producer(FastSend):
         self.config = ProducerConfig.given(config, options)
         self._thread = LoopThread("producer")
         try:
-            self._core = ProducerCore(self.config, self._lanes, partial(WaitableBatch, check=self._thread.check))
+            make_batch = partial(batch_class(self.config.transactional_id), check=self._thread.check)
+            self._core = ProducerCore(self.config, self._lanes, make_batch)
             self._path = SendPath(self.config, self._core)
+            self._transactions = TransactionCalls(self._core)
             self._thread.call(self._bind())
         except BaseException:
             self._thread.stop()
             raise
         self._hash_keys = not self.config.partitioner_ignore_keys
-        self._is_fast = self._path.plain
+        self._is_fast = self._path.plain and self._core.transactions is None
+        self._core.set_fast = self._set_fast
         self._process = os.getpid()
         _alive.add(self)
+
+    def _set_fast(self, allowed: bool) -> None:
+        self._is_fast = allowed and self._path.plain
 
     async def _bind(self) -> None:
         self._core.bind(asyncio.get_running_loop())
@@ -169,6 +178,42 @@ class Producer(FastSend):
             self._thread.call(self._core.topics.wait_for(topic, self.config.max_block_ms / 1000))
         return self._core.topics.partitions_of(topic)
 
+    def init_transactions(self) -> None:
+        """Take over the transactional.id: what another producer of it left open is aborted, and that one is fenced.
+
+        To be called once, before the first transaction. This and the calls below wait for at most max.block.ms; an
+        error has a `remedy`, which is "retry", "abort" or "stop", and its message says how.
+        """
+        self._thread.call(self._transactions.init())
+
+    def begin_transaction(self) -> None:
+        """From now on records belong to a transaction. `with producer.transaction():` does it all."""
+        self._thread.check()
+        self._transactions.begin()
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
+        """Commit offsets of a consumer's group (the next ones to read) if and only if the transaction is committed."""
+        self._thread.call(self._transactions.send_offsets(offsets, group_metadata))
+
+    def commit_transaction(self) -> None:
+        """Send what waits, and commit. When this returns, all of the transaction counts."""
+        self._thread.call(self._transactions.commit())
+
+    def abort_transaction(self) -> None:
+        """Drop what waits, and abort. When this returns, nothing of the transaction counts."""
+        self._thread.call(self._transactions.abort())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """A transaction: committed at the end of the block, aborted after an exception."""
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException as error:
+            self._thread.call(self._transactions.leave(error))
+            raise
+        self._thread.call(self._transactions.leave(None))
+
     def metrics(self) -> dict[str, float]:
         """What the producer has done so far, under Kafka's names."""
         return self._core.metrics()
@@ -179,9 +224,14 @@ class Producer(FastSend):
             return
         self._thread.check()
         self._is_fast = False
-        self._thread.call(self._core.close(timeout, ProducerClosed()))
+        self._thread.call(self._close(timeout))
         self._thread.stop()
         self._path.close()
+
+    async def _close(self, timeout: float | None) -> None:
+        await self._transactions.close(timeout)
+        self._is_fast = False
+        await self._core.close(timeout, ProducerClosed())
 
 
 class _Turn:

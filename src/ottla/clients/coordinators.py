@@ -1,4 +1,4 @@
-"""The way to the coordinators of groups: find them, split work over them, try again while they move or load.
+"""The way to coordinators: find them, split work over them, try again while they move or load.
 
 It is to groups what `Cluster.by_leader` is to partitions. What the requests mean is in `groups` and `group_offsets`.
 """
@@ -19,6 +19,7 @@ from ottla.protocol.codec import Struct
 from ottla.types import Millis
 
 GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
 FIRST_BATCHED = 4
 #: The codes by which a broker says that it is not, or not yet, the one to ask; some requests give them a partition.
 COORDINATOR_ERRORS = frozenset(
@@ -81,21 +82,23 @@ async def _one_share(
         return dict.fromkeys(share, error)
 
 
-async def find_coordinators(cluster: Cluster, groups: Sequence[str]) -> dict[str, Node | KafkaError]:
-    """Ask any broker where the coordinators of these groups are."""
+async def find_coordinators(
+    cluster: Cluster, groups: Sequence[str], key_type: int = GROUP_KEY_TYPE
+) -> dict[str, Node | KafkaError]:
+    """Ask any broker where the coordinators of these groups, or transactional ids, are."""
     try:
         connection = await cluster.any_connection()
         if connection.version_of(ApiKey.FIND_COORDINATOR) >= FIRST_BATCHED:
-            message = {"key_type": GROUP_KEY_TYPE, "coordinator_keys": list(groups)}
+            message = {"key_type": key_type, "coordinator_keys": list(groups)}
             response = await connection.request(ApiKey.FIND_COORDINATOR, message)
             return {answer.key: _read_node(answer) for answer in response.coordinators}
-        return {group: await _find_one(connection, group) for group in groups}
+        return {group: await _find_one(connection, group, key_type) for group in groups}
     except KafkaError as error:
         return dict.fromkeys(groups, error)
 
 
-async def _find_one(connection: Connection, group: str) -> Node | KafkaError:
-    message = {"key": group, "key_type": GROUP_KEY_TYPE}
+async def _find_one(connection: Connection, group: str, key_type: int) -> Node | KafkaError:
+    message = {"key": group, "key_type": key_type}
     return _read_node(await connection.request(ApiKey.FIND_COORDINATOR, message))
 
 

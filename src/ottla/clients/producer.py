@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +22,12 @@ from typing import Any, Self
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster import Cluster
 from ottla.clients.columns import ColumnsFuture
-from ottla.clients.producer_batches import WaitableBatch
+from ottla.clients.producer_batches import batch_class
 from ottla.clients.producer_core import ProducerCore
 from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of
+from ottla.clients.producer_transactions import Offsets, TransactionCalls
 from ottla.config.producer import ProducerConfig
+from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.errors import KafkaError
 from ottla.producing.values import RecordMetadata
 from ottla.records.buffers import Buffer
@@ -44,8 +47,10 @@ class AsyncProducer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ProducerConfig.given(config, options)
         self._fast = FastSend()
-        self._core = ProducerCore(self.config, self._fast._lanes, partial(WaitableBatch, check=_must_not_block))
+        make_batch = partial(batch_class(self.config.transactional_id), check=_must_not_block)
+        self._core = ProducerCore(self.config, self._fast._lanes, make_batch)
         self._path = SendPath(self.config, self._core)
+        self._transactions = TransactionCalls(self._core)
         self._fast._hash_keys = not self.config.partitioner_ignore_keys
         self._started = False
 
@@ -62,7 +67,11 @@ class AsyncProducer:
         if not self._started:
             self._started = True
             self._core.bind(asyncio.get_running_loop())
-            self._fast._is_fast = self._path.plain
+            self._fast._is_fast = self._path.plain and self._core.transactions is None
+            self._core.set_fast = self._set_fast
+
+    def _set_fast(self, allowed: bool) -> None:
+        self._fast._is_fast = allowed and self._path.plain
 
     async def __aenter__(self) -> Self:
         self._bind()
@@ -195,6 +204,46 @@ class AsyncProducer:
             await self._core.topics.wait_for(topic, self.config.max_block_ms / 1000)
         return self._core.topics.partitions_of(topic)
 
+    async def init_transactions(self) -> None:
+        """Take over the transactional.id: what another producer of it left open is aborted, and that one is fenced.
+
+        To be called once, before the first transaction. This and the calls below wait for at most max.block.ms; an
+        error has a `remedy`, which is "retry", "abort" or "stop", and its message says how.
+        """
+        self._bind()
+        await self._transactions.init()
+
+    def begin_transaction(self) -> None:
+        """From now on records belong to a transaction. `async with producer.transaction():` does it all."""
+        self._bind()
+        self._transactions.begin()
+
+    async def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
+        """Commit offsets of a consumer's group (the next ones to read) if and only if the transaction is committed."""
+        self._bind()
+        await self._transactions.send_offsets(offsets, group_metadata)
+
+    async def commit_transaction(self) -> None:
+        """Send what waits, and commit. When this returns, all of the transaction counts."""
+        self._bind()
+        await self._transactions.commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop what waits, and abort. When this returns, nothing of the transaction counts."""
+        self._bind()
+        await self._transactions.abort()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """A transaction: committed at the end of the block, aborted after an exception."""
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException as error:
+            await self._transactions.leave(error)
+            raise
+        await self._transactions.leave(None)
+
     def metrics(self) -> dict[str, float]:
         """What the producer has done so far, under Kafka's names."""
         return self._core.metrics()
@@ -203,6 +252,7 @@ class AsyncProducer:
         """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
         self._fast._is_fast = False
         self._bind()
+        await self._transactions.close(timeout)
         self._fast._is_fast = False
         await self._core.close(timeout, ProducerClosed())
         self._path.close()

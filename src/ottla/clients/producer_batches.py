@@ -46,3 +46,13 @@ class WaitableBatch(Batch):
         if self.watch(future, lambda _: loop.call_soon_threadsafe(wake)):
             await waiter
         return future.result()
+
+
+class TransactionalBatch(WaitableBatch):
+    """A batch of a producer with a transactional id."""
+
+    transactional = True
+
+
+def batch_class(transactional_id: str | None) -> type[WaitableBatch]:
+    return WaitableBatch if transactional_id is None else TransactionalBatch

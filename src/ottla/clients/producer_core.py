@@ -25,6 +25,7 @@ from ottla.clients.producer_links import Links, read_results
 from ottla.clients.producer_metrics import Counters
 from ottla.clients.producer_topics import Topics
 from ottla.clients.retry import JITTER
+from ottla.clients.transaction_requests import LAST_PRODUCE_OF_FIRST, carry_out
 from ottla.config.producer import ProducerConfig
 from ottla.errors import KafkaError, NetworkException, OttlaError
 from ottla.producing.accumulator import Accumulator, Appended
@@ -33,6 +34,8 @@ from ottla.producing.buffer_pool import Ticket
 from ottla.producing.idempotence import Idempotence
 from ottla.producing.partitioning import StickyPartitioner
 from ottla.producing.sender import Finished, Request, Sender
+from ottla.producing.transaction_values import Ask
+from ottla.producing.transactions import SECOND, State, Transactions
 from ottla.protocol.codec import Struct
 from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes
@@ -71,6 +74,9 @@ class ProducerCore:
         self._owners: dict[Ticket, Owner] = {}
         self._identifying: asyncio.Task[None] | None = None
         self._progress: asyncio.Future[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self.set_fast: Callable[[bool], None] = lambda allowed: None
+        """Says whether records may take the short way, which does not look at transactions."""
         self.accumulator = Accumulator(
             batch_size=config.batch_size,
             linger_ms=config.linger_ms,
@@ -79,9 +85,13 @@ class ProducerCore:
             backoff=self._backoff,
             make_batch=make_batch,
         )
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(config.transactional_id, backoff=self._backoff)
         self.sender = Sender(
             self.accumulator,
-            idempotence=Idempotence() if config.enable_idempotence else None,
+            idempotence=self._numbers(),
+            transactions=self.transactions,
             retries=config.retries,
             max_in_flight=config.max_in_flight_requests_per_connection,
             max_request_size=config.max_request_size,
@@ -98,6 +108,11 @@ class ProducerCore:
             config, self.cluster, self._codec, changed=self.wake, unreachable=self.topics.refresh_all_soon
         )
 
+    def _numbers(self) -> Idempotence | None:
+        if self.transactions is not None:
+            return self.transactions.numbers
+        return Idempotence() if self.config.enable_idempotence else None
+
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Live on this loop, from its own thread."""
         self._loop = loop
@@ -107,11 +122,28 @@ class ProducerCore:
         """IllegalUse if no record can be taken any more."""
         if self.closing:
             raise IllegalUse("this producer is closed: make a new one")
+        if self.transactions is not None:
+            self.transactions.check_send()
 
     def _check_not_ended(self) -> None:
-        """Under the lock: what is appended after the end would wait for ever."""
+        """Under the lock: what is appended after the end would wait for ever, or belong to no transaction."""
         if self.closed:
             raise IllegalUse("this producer was closed by another thread meanwhile")
+        if self.transactions is not None:
+            self.transactions.check_send()
+
+    def allow_fast(self) -> None:
+        """After every step of a transaction: records are taken in one only."""
+        if self.transactions is not None:
+            self.set_fast(self.transactions.state is State.IN_TRANSACTION and not self.closing)
+
+    def send_failed(self, error: Exception) -> None:
+        """A record could not be appended: its transaction would lack it."""
+        if self.transactions is not None and isinstance(error, KafkaError):
+            with self.lock:
+                if self.transactions.state is State.IN_TRANSACTION:
+                    self.transactions.batch_failed(error)
+            self.allow_fast()
 
     @property
     def on_loop(self) -> bool:
@@ -164,7 +196,7 @@ class ProducerCore:
             return None
         with self.lock:
             opened = lanes.opened(lanes.sticky)
-            if self.closing or opened is None:
+            if self.closing or opened is None or not self._takes_records:
                 return None
             index = opened.append(timestamp, None, value)
             if index >= 0:
@@ -180,6 +212,10 @@ class ProducerCore:
             lanes.sticky_bytes += len(value)
         self.wake()
         return batch, index  # type: ignore[return-value]
+
+    @property
+    def _takes_records(self) -> bool:
+        return self.transactions is None or self.transactions.state is State.IN_TRANSACTION
 
     def _sticky_partition(self, lanes: Lanes, key: bytes | None, value: bytes | None) -> int:
         opened = lanes.opened(lanes.sticky)
@@ -268,8 +304,24 @@ class ProducerCore:
             self.topics.refresh_soon(plan.refresh)
         if plan.identify and self._identifying is None:
             self._identifying = self._loop.create_task(self._identify())
+        if plan.ask is not None:
+            self._asking = self._loop.create_task(self._ask(plan.ask))
+        if self.transactions is not None:
+            self._transaction_moved()
         if plan.wait is not None:
             self._come_again(plan.wait, now=now)
+
+    async def _ask(self, ask: Ask) -> None:
+        assert self.transactions is not None
+        answer = await carry_out(self.cluster, self.config, ask)
+        with self.lock:
+            self.transactions.answered(ask, answer, now=now_ms())
+        self._transaction_moved()
+        self.wake()
+
+    def _transaction_moved(self) -> None:
+        self.allow_fast()
+        self._made_progress()
 
     def _come_again(self, wait: Millis, *, now: Millis) -> None:
         assert self._loop is not None
@@ -288,7 +340,8 @@ class ProducerCore:
     def _transmit(self, request: Request) -> None:
         self.counters.sent(request)
         try:
-            answer = self._links.send(request)
+            first = self.transactions is not None and self.transactions.version < SECOND
+            answer = self._links.send(request, last_version=LAST_PRODUCE_OF_FIRST if first else None)
         except OttlaError as error:
             self._landed(partial(self.sender.lost, request, _as_kafka_error(error)))
             return
@@ -332,11 +385,14 @@ class ProducerCore:
             while watchers:
                 future, watcher = watchers.pop(0)
                 _call(watcher, future)
-        if told and self._progress is not None:
-            progress, self._progress = self._progress, None
-            if not progress.done():
-                progress.set_result(None)
+        if told:
+            self._made_progress()
         self._wake_owners(granted)
+
+    def _made_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None and not progress.done():
+            progress.set_result(None)
 
     async def _identify(self) -> None:
         """Get a producer id; without one nothing can be sent."""
@@ -390,12 +446,12 @@ class ProducerCore:
         try:
             for batch in batches:
                 while not _settled(batch):
-                    await self._next_progress()
+                    await self.next_progress()
         finally:
             with self.lock:
                 self.accumulator.end_flush()
 
-    async def _next_progress(self) -> None:
+    async def next_progress(self) -> None:
         if self._progress is None:
             self._progress = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._progress)
@@ -409,7 +465,7 @@ class ProducerCore:
         try:
             async with asyncio.timeout(timeout):
                 while self.accumulator.incomplete:
-                    await self._next_progress()
+                    await self.next_progress()
         except TimeoutError:
             pass
         finally:
@@ -425,7 +481,11 @@ class ProducerCore:
         self._tell(left, waiting)
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [task for task in (self._identifying, *self.topics.tasks, *self._links.tasks) if task is not None]
+        tasks = [
+            task
+            for task in (self._identifying, self._asking, *self.topics.tasks, *self._links.tasks)
+            if task is not None
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -83,13 +83,15 @@ class Links:
         self._throttled.discard(node)
         self._changed()
 
-    def send(self, request: Request) -> asyncio.Future[Struct | None]:
+    def send(self, request: Request, *, last_version: int | None = None) -> asyncio.Future[Struct | None]:
         """Write a request at once; the future is its answer, None where there will be none (acks=0)."""
         connection = self._open.get(request.node)
         if connection is None:
             raise Disconnected(f"broker {request.node} is not connected")
         topics = {batch.topic_partition.topic for batch in request.batches}
         at_most = newest_version(self._cluster, topics, LAST_PRODUCE_BY_NAME)
+        if last_version is not None:
+            at_most = last_version
         message = self._message(request)
         if self._config.required_acks == 0:
             return self._send_in_turn(connection, message, at_most, request.node)
@@ -123,7 +125,7 @@ class Links:
             topics.setdefault(topic, []).append({"index": partition, "records": Records(sealed)})
         known = self._cluster.metadata.topics
         return {
-            "transactional_id": None,
+            "transactional_id": self._config.transactional_id,
             "acks": self._config.required_acks,
             "timeout": self._config.request_timeout_ms,
             "topic_data": [

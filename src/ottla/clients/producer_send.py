@@ -124,6 +124,7 @@ class SendPath:
         try:
             return (yield from self._steps(record, callback, owner))
         except Exception as error:
+            self._core.send_failed(error)
             self._acknowledge(None, error)
             raise
 

@@ -61,7 +61,14 @@ class ProducerConfig(ClientConfig):
     max_in_flight_requests_per_connection: int = int32(
         5, "How many requests a broker may have that it has not answered yet.", at_least(1)
     )
-    transactional_id: str | None = string(None, "Reserved for transactions, which this producer does not have yet.")
+    transactional_id: str | None = string(
+        None,
+        "The name under which the producer writes transactions, over its restarts: a second producer of the same name "
+        "fences the first. Without one there are no transactions. It implies idempotence.",
+    )
+    transaction_timeout_ms: int = int32(
+        60_000, "A transaction that is open for longer is aborted by its coordinator.", at_least(1)
+    )
 
     # Batches and memory.
     batch_size: int = int32(
@@ -111,7 +118,9 @@ class ProducerConfig(ClientConfig):
         named = cls.named(values)
         if type(named.get("acks")) is int:
             named["acks"] = str(named["acks"])
-        given = super(ProducerConfig, cls).parse({"enable.idempotence": False, **named})
+        # Transactions ask for idempotence, too.
+        asked = named.get("transactional.id") is not None
+        given = super(ProducerConfig, cls).parse({"enable.idempotence": asked, **named})
         wished = named.get("enable.idempotence") is not None
         if wished or any(_idempotence(given)):
             return given
@@ -136,8 +145,10 @@ class ProducerConfig(ClientConfig):
 
 
 def _problems(config: ProducerConfig) -> Iterator[str]:
-    if config.transactional_id is not None:
-        yield "transactional.id cannot be set: this producer has no transactions yet. Leave it out."
+    if config.transactional_id == "":
+        yield "transactional.id cannot be empty: give it a name, or leave it out."
+    if config.transactional_id is not None and not config.enable_idempotence:
+        yield "transactional.id needs idempotence: leave enable.idempotence out, or set it to true."
     if config.enable_idempotence:
         yield from _idempotence(config)
     least = config.linger_ms + config.request_timeout_ms

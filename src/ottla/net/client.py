@@ -90,6 +90,8 @@ class Connection:
         self.request_timeout_ms = request_timeout_ms
         self.security = security
         self.api_versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        """The features of the cluster that are switched on, and their levels."""
         self._loop = asyncio.get_running_loop()
         self._on_closed = on_closed
         self._in_flight: dict[int, _InFlight] = {}
@@ -248,6 +250,7 @@ class Connection:
                 f"the broker at {self.address} refused to say what it serves (error code {answer.error_code})"
             )
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self.features = {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
 
     async def _authenticate(self, timeout_ms: Millis) -> None:
         if self.security.sasl is None:

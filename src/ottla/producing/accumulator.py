@@ -361,6 +361,15 @@ class Accumulator:
                 self._remove(queue, queue.batches[0])
         return dropped
 
+    def drop_unsent(self) -> list[Batch]:
+        """Take out what was never numbered; what was, and waits to go again, stays."""
+        dropped: list[Batch] = []
+        for queue in list(self._waiting.values()):
+            for batch in [each for each in queue.batches if not each.has_sequence]:
+                dropped.append(batch)
+                self._remove(queue, batch)
+        return dropped
+
     def finished(self, batch: Batch) -> None:
         """A batch has its outcome: its memory goes to those who wait."""
         if batch in self.incomplete:

@@ -1,8 +1,8 @@
-"""What can go wrong in a producer without any broker saying so. Each is a timeout of Kafka's, as in the Java client."""
+"""What can go wrong in a producer without any broker saying so. The timeouts are Kafka's, as in the Java client."""
 
 from __future__ import annotations
 
-from ottla.errors import RequestTimedOut
+from ottla.errors import KafkaError, RequestTimedOut
 
 
 class BufferExhausted(RequestTimedOut):
@@ -15,3 +15,15 @@ class MetadataTimeout(RequestTimedOut):
 
 class DeliveryTimeout(RequestTimedOut):
     """The record was not acknowledged within delivery.timeout.ms."""
+
+
+class TransactionTimeout(RequestTimedOut):
+    """A coordinator did not do its part of a transaction within max.block.ms."""
+
+    remedy = "retry"
+
+
+class TransactionAborted(KafkaError):
+    """The record was not sent, because its transaction was aborted."""
+
+    default_message = "the record was not sent: its transaction was aborted"

@@ -4,8 +4,8 @@ A partition numbers its records from 0 in each epoch. What was sent keeps its nu
 in their order. When a broker shows that the numbers no longer fit (it lost them, or a batch was given up whose fate
 nobody knows), the epoch is raised and the batches in flight are numbered from 0 again.
 
-These are the rules of Kafka's TransactionManager for a producer without transactions. Transactions come on top: their
-states, and batches that keep the epoch when one fails.
+These are the rules of Kafka's TransactionManager. In transactions (`TransactionalNumbers`) the coordinator gives the
+epochs: where a producer without them would raise it, the transaction has to be aborted.
 """
 
 from __future__ import annotations
@@ -238,3 +238,36 @@ class Idempotence:
         for batch in entry.in_flight:
             batch.number(entry.producer_id, entry.producer_epoch, entry.next_sequence)
             entry.next_sequence = (entry.next_sequence + batch.count) & MAX_SEQUENCE
+
+
+class TransactionalNumbers(Idempotence):
+    """The numbers of a producer with transactions: it takes epochs, and raises none."""
+
+    broken = False
+    """Numbers are missing in the present epoch: it cannot be gone on with."""
+
+    def renew(self, producer_id: int, producer_epoch: int) -> None:
+        """Begin with another epoch, in which nothing was sent."""
+        self.identify(producer_id, producer_epoch)
+        self._entries.clear()
+        self._unresolved.clear()
+        self._to_renumber.clear()
+        self.broken = self._bump = False
+
+    def settle(self) -> None:
+        for key in list(self._unresolved):
+            self._resolve(key, self._entries[key])
+        self.broken = self.broken or self._bump
+        self._bump = False
+        self._to_renumber.clear()
+
+    def _can_retry_unknown(self, batch: Batch, entry: _Entry, log_start_offset: int) -> bool:
+        """The broker forgot the producer. If retention deleted its records, that was to be expected."""
+        told = log_start_offset >= 0 and not batch.sequence_reset
+        if told and entry.last_acked_offset < log_start_offset:
+            self._begin(entry)
+            return True
+        return not told
+
+    def _can_retry_out_of_order(self, batch: Batch, entry: _Entry) -> bool:
+        return not entry.unresolved and (batch.sequence_reset or not self._is_next(entry, batch.base_sequence))

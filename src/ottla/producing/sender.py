@@ -25,8 +25,10 @@ from ottla.errors import (
 )
 from ottla.producing.accumulator import Accumulator
 from ottla.producing.batch import Batch
-from ottla.producing.errors import DeliveryTimeout
+from ottla.producing.errors import DeliveryTimeout, TransactionAborted
 from ottla.producing.idempotence import Idempotence
+from ottla.producing.transaction_values import Ask
+from ottla.producing.transactions import Transactions
 from ottla.producing.values import NO_OFFSET, PartitionResult, View
 from ottla.types import BrokerId, Millis, TopicPartition
 
@@ -60,6 +62,8 @@ class Plan:
     refresh: set[str] = field(default_factory=set)
     identify: bool = False
     """A producer id is needed."""
+    ask: Ask | None = None
+    """What to ask a coordinator of transactions."""
     wait: Millis | None = None
     """When to come again even if nothing happens."""
 
@@ -76,8 +80,10 @@ class Sender:
         max_in_flight: int,
         max_request_size: int,
         availability_timeout_ms: Millis = 0,
+        transactions: Transactions | None = None,
     ) -> None:
         self.accumulator = accumulator
+        self.transactions = transactions
         self.idempotence = idempotence
         self.retries = retries
         self.max_in_flight = max_in_flight
@@ -97,13 +103,15 @@ class Sender:
         """What is to be done now."""
         plan = Plan()
         self._expire(plan, now=now)
+        if self.transactions is not None:
+            self._heed(self.transactions, plan)
         if self.fatal is not None:
             self._give_up(plan, self.fatal)
         if self.idempotence is not None:
             self.idempotence.settle()
         ready = self.accumulator.ready(view, now=now)
         if self.idempotence is not None and not self.idempotence.identified:
-            plan.identify = True
+            plan.identify = self.transactions is None
         else:
             for node in ready.nodes:
                 self._send_to(node, plan, view, connected, now=now)
@@ -111,7 +119,23 @@ class Sender:
         self._stale = set()
         expiry = self.accumulator.next_expiry(now=now)
         plan.wait = min((wait for wait in (ready.wait, expiry) if wait is not None), default=None)
+        if self.transactions is not None:
+            self._ask(self.transactions, plan, now=now)
         return plan
+
+    def _heed(self, transactions: Transactions, plan: Plan) -> None:
+        """Records that were never sent fail with their transaction; those that were have to get their outcome first."""
+        self.fatal = transactions.fatal or self.fatal
+        if transactions.drops_unsent:
+            error = transactions.error or TransactionAborted()
+            plan.finished += [self._finish(Finished(batch, error)) for batch in self.accumulator.drop_unsent()]
+
+    def _ask(self, transactions: Transactions, plan: Plan, *, now: Millis) -> None:
+        ask = transactions.next_ask(incomplete=bool(self.accumulator.incomplete), now=now)
+        if isinstance(ask, int):
+            plan.wait = ask if plan.wait is None else min(plan.wait, ask)
+        else:
+            plan.ask = ask
 
     def _send_to(self, node: BrokerId, plan: Plan, view: View, connected: Container[BrokerId], *, now: Millis) -> None:
         if node not in connected:
@@ -134,6 +158,8 @@ class Sender:
             self._stuck_since.setdefault(node, now)
 
     def _must_wait(self, batch: Batch) -> bool:
+        if self.transactions is not None and not self.transactions.may_send(batch.topic_partition):
+            return True
         return self.idempotence is not None and self.idempotence.must_wait(batch)
 
     def _note_sent(self, batches: list[Batch]) -> None:
@@ -219,6 +245,8 @@ class Sender:
     def _failed(self, batch: Batch, error: Exception, *, fate_known: bool) -> Finished:
         if self.idempotence is not None:
             self.idempotence.failed(batch, fate_known=fate_known)
+        if self.transactions is not None:
+            self.transactions.batch_failed(error)
         return Finished(batch, error)
 
     def _finish(self, outcome: Finished) -> Finished:

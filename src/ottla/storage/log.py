@@ -373,6 +373,7 @@ class Log:
             paths += [*segment.paths[1:], snapshot_path(self.path, segment.base_offset)]
         if not complete_only:
             files.append(active.open())
+            paths += active.new_aborted_paths()
         if active.base_offset != self._named:
             paths.append(snapshot_path(self.path, active.base_offset))
             paths.append(os.path.join(self.path, LEADER_EPOCH_CHECKPOINT))

@@ -53,6 +53,7 @@ class Segment:
         "_aborted",
         "_cache",
         "_first_timestamp",
+        "_has_new_aborted",
         "base_offset",
         "bytes_since_index_entry",
         "created",
@@ -80,6 +81,7 @@ class Segment:
         self.verification: Verification | None = None
         self._first_timestamp: Millis | None = None
         self._aborted: list[AbortedTransaction] | None = None
+        self._has_new_aborted = False
         self._cache = cache
 
     @classmethod
@@ -223,6 +225,14 @@ class Segment:
         known = self.aborted_transactions()
         append_aborted(transaction_index_path(self.directory, self.base_offset), aborted)
         known.append(aborted)
+        self._has_new_aborted = True
+
+    def new_aborted_paths(self) -> list[str]:
+        """What has to be forced to disk of transactions that were aborted since the last call."""
+        if not self._has_new_aborted:
+            return []
+        self._has_new_aborted = False
+        return [transaction_index_path(self.directory, self.base_offset), self.directory]
 
     def forget_aborted(self) -> None:
         """Remove the transaction index; replay writes it again."""

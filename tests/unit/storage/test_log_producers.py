@@ -336,3 +336,11 @@ def test_after_a_marker_that_raised_the_epoch_sequences_begin_with_zero(store: S
     with pytest.raises(errors.OutOfOrderSequenceNumber):
         store.append(producer_id=2, epoch=1, sequence=1, transactional=True)
     assert store.append(producer_id=2, epoch=1, sequence=0, transactional=True).base_offset == 2
+
+
+def test_a_flush_is_about_the_aborted_transactions_too(store: Store) -> None:
+    store.append(producer_id=2, sequence=0, transactional=True)
+    store.append_own(marker_batch(2, commit=False))
+    index = str(store.directory / "00000000000000000000.txnindex")
+    assert index in store.log.begin_flush().paths
+    assert index not in store.log.begin_flush().paths

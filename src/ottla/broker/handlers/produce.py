@@ -97,7 +97,9 @@ def _check(request: Struct, data: Struct) -> None:
         raise errors.InvalidRequiredAcks(f"acks must be 0, 1 or -1 (all), not {request.acks}.")
     if data.records is None:
         raise errors.InvalidRecord("The request has no records for the partition.")
-    if request.transactional_id is None and _is_transactional(data.records):
+    # Not by a call of _is_transactional: every batch comes by here.
+    is_batch = len(data.records) >= BATCH_OVERHEAD and data.records[MAGIC_AT] == MAGIC
+    if is_batch and data.records[ATTRIBUTES] & TRANSACTIONAL and request.transactional_id is None:
         raise errors.TransactionalIdAuthorizationFailed("A transactional batch needs a transactional id.")
 
 
