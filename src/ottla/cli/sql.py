@@ -13,7 +13,7 @@ from ottla.cli.terminal import note, table
 from ottla.clients.blocking_admin import Admin
 from ottla.config.admin import AdminConfig
 from ottla.errors import OttlaError
-from ottla.spark.session import session
+from ottla.spark.sessions import session
 from ottla.spark.views import make_views, named_in
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from ottla.clients.blocking_admin import Admin
-from ottla.errors import KafkaError, OttlaError, UnknownTopicOrPartition
+from ottla.errors import KafkaError, UnknownTopicOrPartition
 from ottla.spark.options import (
     COMMITTED,
     EARLIEST,
@@ -27,19 +27,6 @@ from ottla.types import Millis, TopicPartition
 log = logging.getLogger("ottla.spark")
 #: New topics and partitions are looked for this often: an idle query asks for offsets every few milliseconds.
 REFRESH_SECONDS = 1.0
-
-
-class DataLoss(OttlaError):
-    """Records that the query should have read are gone, and failOnDataLoss is true."""
-
-
-def report_loss(message: str, options: ReadOptions) -> None:
-    """Data is gone: an error, or a warning if the query was told to go on."""
-    if options.fail_on_data_loss:
-        raise DataLoss(
-            f"{message}. The query stops because failOnDataLoss is true: set it to false to go on with what is left"
-        )
-    log.warning("%s; the query goes on, because failOnDataLoss is false", message)
 
 
 class Lookup:

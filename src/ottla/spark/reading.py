@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clients.blocking_consumer import Consumer
 from ottla.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
-from ottla.spark.lookup import report_loss
+from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Range
 from ottla.spark.options import ReadOptions
 from ottla.types import TopicPartition

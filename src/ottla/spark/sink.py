@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
-from ottla.clients.blocking_producer import Producer
-from ottla.clients.columns import ColumnsFuture
 from ottla.spark.options import OptionError, WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ottla.clients.blocking_producer import Producer
+    from ottla.clients.columns import ColumnsFuture
 
 #: So many tables may be on their way before the oldest is waited for.
 IN_FLIGHT = 16
@@ -68,6 +69,8 @@ def _are_headers(kind: Any) -> bool:
 
 def write_rows(options: WriteOptions, columns: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Written:
     """Write all rows and wait until they are acknowledged."""
+    from ottla.clients.blocking_producer import Producer
+
     key = tuple(sorted(options.producer_config().items()))
     producer = _producers.pop(key, None) or Producer(options.producer_config())
     waiting: list[ColumnsFuture] = []

@@ -4,7 +4,8 @@
 
 Spark makes these objects in processes of its own: one for planning a batch query, one that lives as long as a streaming
 query (which asks for offsets and plans), and the workers that run `read`. What is needed in all of them
-are the options; connections are made where they are first used, and never travel.
+are the options; connections are made where they are first used, and never travel. Every process imports this module,
+and the clients only when it uses them: that is most of what a worker takes to start.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ottla.spark.lookup import Lookup, report_loss
+from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Json, Range, count_between, from_json, limited, ranges_between, split, to_json
 from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
-from ottla.spark.reading import read_range
-from ottla.spark.sink import BatchWriter, StreamWriter, check_columns
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ottla.spark.lookup import Lookup
+    from ottla.spark.sink import BatchWriter, StreamWriter
 
 COLUMNS = StructType(
     [
@@ -77,12 +79,16 @@ class OttlaSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise OptionError('records of a topic cannot be overwritten: use mode("append")')
+        from ottla.spark.sink import BatchWriter, check_columns
+
         options = WriteOptions.of(self.options)
         return BatchWriter(options, check_columns(schema, options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         if overwrite:
             raise OptionError('records of a topic cannot be overwritten: use outputMode("append") or "update"')
+        from ottla.spark.sink import StreamWriter, check_columns
+
         options = WriteOptions.of(self.options)
         return StreamWriter(options, check_columns(schema, options))
 
@@ -109,6 +115,8 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition.value, Range):  # what Spark makes of a plan without partitions
         return iter(())
+    from ottla.spark.reading import read_range
+
     return read_range(options, partition.value, _arrow_schema(schema))
 
 
@@ -125,6 +133,8 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[RangePartition]:
+        from ottla.spark.lookup import Lookup
+
         lookup = Lookup(self._options)
         try:
             keys = lookup.existing()
@@ -181,6 +191,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _cluster(self) -> Lookup:
         if self._lookup is None:
+            from ottla.spark.lookup import Lookup
+
             self._lookup = Lookup(self._options)
         return self._lookup
 
