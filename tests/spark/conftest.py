@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 import ottla
+from compat.brokers import outside_broker, start_broker
 from ottla.clients.blocking_admin import Admin
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ HERE = Path(__file__).parent
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
 
-CONFIGS = {"group_initial_rebalance_delay_ms": 0, "log_cleaner_backoff_ms": 50}
+CONFIGS = {"group.initial.rebalance.delay.ms": "0", "log.cleaner.backoff.ms": "50"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,8 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[str]:
-    with ottla.Broker(**CONFIGS) as broker:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An embedded broker, or Apache Kafka with OTTLA_COMPAT_BROKER=kafka."""
+    outside = outside_broker()
+    if outside is not None:
+        yield outside
+        return
+    with start_broker(CONFIGS, tmp_path_factory.mktemp("spark")) as broker:
         yield broker.bootstrap_servers
 
 

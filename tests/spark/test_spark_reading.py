@@ -30,7 +30,7 @@ def failure(work: Callable[[], object]) -> str:
 
 
 def test_columns_are_those_of_sparks_kafka_source(topics: Topics) -> None:
-    topic = topics.make(2)
+    topic = topics.make(2, retention_ms="-1")
     topics.producer.send(topic, b"one", key=b"k", partition=1, timestamp=START, headers=[("a", b"1"), ("b", None)])
     topics.producer.send(topic, None, partition=0, timestamp=START + 1)
     topics.producer.flush(10)
@@ -65,7 +65,7 @@ def test_offsets_bound_what_is_read(topics: Topics) -> None:
 
 
 def test_times_bound_what_is_read(topics: Topics) -> None:
-    topic = topics.make()
+    topic = topics.make(retention_ms="-1")
     for number in range(4):
         topics.fill(topic, 1, first=number, timestamp=START + number * HOUR)
     assert topics.values(topic, startingTimestamp=START + 1, endingTimestamp=START + 3 * HOUR) == [1, 2]
