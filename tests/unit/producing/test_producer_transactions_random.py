@@ -10,8 +10,9 @@ from producer_context import BACKOFF, P0, P1, P2, Context
 from ottla import errors
 from ottla.errors import KafkaError
 from ottla.producing.sender import Request
+from ottla.producing.transaction_states import State, TransactionMisuse
 from ottla.producing.transaction_values import Answer, Ask, CommitOffsets, EndTransaction, GroupMember, Offset
-from ottla.producing.transactions import Operation, State, TransactionMisuse, Transactions
+from ottla.producing.transactions import Operation, Transactions
 
 PASSING: list[type[KafkaError]] = [
     errors.ConcurrentTransactions,
