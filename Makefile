@@ -51,6 +51,7 @@ bench-clients: setup ## the clients beside those of others, the assignors beside
 	$(BIN)/python -m benchmarks.consumer
 	$(BIN)/python -m benchmarks.columns
 	$(BIN)/python -m benchmarks.assignors
+	$(BIN)/python -m benchmarks.transactions
 
 simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:10000
 	$(BIN)/python -m tests.simulation.run --seeds $(or $(SEEDS),0:1000) $(ARGS)
