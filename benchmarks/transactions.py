@@ -3,8 +3,8 @@
     python -m benchmarks.transactions [--seconds 3] [--only ottla]
 
 Our producer and our consumer, against our broker and, where Java and Maven are there, against Apache Kafka. The numbers
-are those of one client that waits for each commit, which is where latency shows: Apache Kafka answers a commit before its
-markers are written, and holds the next transaction's first batch back until they are.
+are those of one client that waits for each commit, which is where latency shows: Apache Kafka answers a commit before
+its markers are written, and holds the next transaction's first batch back until they are.
 """
 
 from __future__ import annotations

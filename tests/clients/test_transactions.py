@@ -19,7 +19,7 @@ from ottla.clients.blocking import IllegalUse
 from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.producing.errors import TransactionTimeout
-from ottla.producing.transactions import State, TransactionMisuse
+from ottla.producing.transaction_states import State, TransactionMisuse
 
 from .conftest import MakeTopic
 from .transaction_scenes import committed, committed_by_ours, values

@@ -23,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from ottla import Admin, Consumer, KafkaError, NewTopic, OttlaError, Producer, TopicPartition
+from ottla.clients import transaction_requests
 
 from .broker_process import ROOT, BrokerProcess
 
@@ -44,8 +45,10 @@ BROKER = {
 # ── a copier ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def copy(servers: str, name: str, seed: int) -> None:
+def copy(servers: str, name: str, seed: int, version: int) -> None:
     """Copy until killed, fenced, or left alone by the broker for too long."""
+    if version == 1:
+        transaction_requests._version = lambda connection: 1
     chance = random.Random(seed)
     producer = Producer(bootstrap_servers=servers, transactional_id=name, transaction_timeout_ms=10_000, linger_ms=0)
     producer.init_transactions()
@@ -94,7 +97,8 @@ def read_again(consumer: Consumer) -> None:
 class Run:
     """Broker, copiers and the books."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, version: int) -> None:
+        self.version = version
         self.chance = random.Random(seed)
         self.directory = directory
         self.broker = BrokerProcess(directory / "data", directory / "broker.log", BROKER)
@@ -155,7 +159,8 @@ class Run:
 
     def _start(self, index: int) -> None:
         command = [sys.executable, "-m", "tests.crash.transactions", "--copier", f"copier-{index}"]
-        command += ["--bootstrap", self.broker.bootstrap_servers, "--seed", str(self.chance.randrange(10**6))]
+        command += ["--protocol", str(self.version), "--bootstrap", self.broker.bootstrap_servers, "--seed"]
+        command += [str(self.chance.randrange(10**6))]
         with (self.directory / f"copier-{index}.log").open("ab") as log:
             self.copiers[index].append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
 
@@ -215,17 +220,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Exactly once with our own clients, under SIGKILL.")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--protocol", type=int, choices=(1, 2), default=2, help="version of the transaction protocol")
     parser.add_argument("--copier", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.copier is not None:
         try:
-            copy(args.bootstrap, args.copier, args.seed)
+            copy(args.bootstrap, args.copier, args.seed, args.protocol)
         except OttlaError as error:
             print(f"ended: {type(error).__name__}: {error}", flush=True)
         return 1
     with tempfile.TemporaryDirectory() as directory:
-        run = Run(Path(directory), args.seed)
+        run = Run(Path(directory), args.seed, args.protocol)
         try:
             run.go(args.rounds)
             problems = run.problems()

@@ -6,7 +6,7 @@ A record that is new in `ottla.coordinator.records` is shown by its fields; give
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 from uuid import UUID
@@ -73,7 +73,7 @@ def as_json(entry: Entry, names: TopicNames) -> dict[str, Any]:
 
 
 def _plain(value: Any, names: TopicNames) -> Any:
-    if is_dataclass(value):
+    if _has_fields(value):
         return _object(value, names)
     if isinstance(value, tuple | list):
         return [_plain(one, names) for one in value]
@@ -85,7 +85,7 @@ def _plain(value: Any, names: TopicNames) -> Any:
 
 
 def _object(value: Any, names: TopicNames) -> dict[str, Any]:
-    found = {field.name: _plain(getattr(value, field.name), names) for field in fields(value)}
+    found = {name: _plain(getattr(value, name), names) for name in _field_names(value)}
     if isinstance(value, r.TopicPartitions):
         found["topic"] = names.of(value.topic_id)
     if isinstance(value, r.MemberMetadata):
@@ -123,7 +123,7 @@ def _transaction(entry: Entry) -> str:
 
 
 def _pairs(value: Any, names: TopicNames) -> list[str]:
-    return [_pair(value, field.name, getattr(value, field.name), names) for field in fields(value)]
+    return [_pair(value, name, getattr(value, name), names) for name in _field_names(value)]
 
 
 def _pair(owner: Any, name: str, value: Any, names: TopicNames) -> str:
@@ -144,7 +144,7 @@ def _short(value: Any, names: TopicNames) -> str:
     if isinstance(value, r.TopicPartitions):
         topic = names.of(value.topic_id) or _short(value.topic_id, names)
         return format_partitions(TopicPartition(topic, number) for number in value.partitions) or f"{topic}:"
-    if is_dataclass(value):
+    if _has_fields(value):
         return "{" + " ".join(_pairs(value, names)) + "}"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_short(one, names) for one in value) + "]"
@@ -152,3 +152,11 @@ def _short(value: Any, names: TopicNames) -> str:
         return f"{len(value)} bytes"
     text = str(value)
     return f'"{text}"' if not text or " " in text else text
+
+
+def _has_fields(value: object) -> bool:
+    return is_dataclass(value) or hasattr(value, "_fields")
+
+
+def _field_names(value: Any) -> Iterable[str]:
+    return [field.name for field in fields(value)] if is_dataclass(value) else value._fields

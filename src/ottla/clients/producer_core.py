@@ -34,8 +34,9 @@ from ottla.producing.buffer_pool import Ticket
 from ottla.producing.idempotence import Idempotence
 from ottla.producing.partitioning import StickyPartitioner
 from ottla.producing.sender import Finished, Request, Sender
+from ottla.producing.transaction_states import State
 from ottla.producing.transaction_values import Ask
-from ottla.producing.transactions import SECOND, State, Transactions
+from ottla.producing.transactions import SECOND, Transactions
 from ottla.protocol.codec import Struct
 from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes

@@ -19,8 +19,9 @@ from ottla.clients.producer_core import ProducerCore
 from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.producing.errors import TransactionTimeout
+from ottla.producing.transaction_states import State
 from ottla.producing.transaction_values import GroupMember, Offset, Remedy
-from ottla.producing.transactions import Operation, State, Transactions
+from ottla.producing.transactions import Operation, Transactions
 from ottla.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]

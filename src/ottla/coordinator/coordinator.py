@@ -11,7 +11,6 @@ what comes of it (timers and answers, never records), and fails the request itse
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from ottla import errors
@@ -41,7 +40,6 @@ Record = r.CoordinatorRecord
 _HEARTBEAT_FINE: Outcome[Record, m.HeartbeatResponse] = Outcome((), m.HeartbeatResponse())
 
 
-@lru_cache(maxsize=10_000)
 def partition_for(group_id: str, partitions: int) -> int:
     """Return the partition of the offsets topic that a group belongs to.
 

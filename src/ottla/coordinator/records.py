@@ -39,8 +39,7 @@ class LegacyOffsetCommitValue:
     commit_timestamp: Millis
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitKey:
+class OffsetCommitKey(NamedTuple):
     """Type 1."""
 
     group_id: str
@@ -48,8 +47,7 @@ class OffsetCommitKey:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitValue:
+class OffsetCommitValue(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""

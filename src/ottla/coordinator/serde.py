@@ -211,7 +211,8 @@ class _Part(NamedTuple):
 @cache
 def _parts(cls: Any) -> tuple[_Part, ...]:
     hints = get_type_hints(cls)
-    return tuple(_part(field.name, hints[field.name]) for field in fields(cls))
+    names = [field.name for field in fields(cls)] if is_dataclass(cls) else cls._fields
+    return tuple(_part(name, hints[name]) for name in names)
 
 
 def _part(name: str, hint: Any) -> _Part:

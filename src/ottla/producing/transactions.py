@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from ottla.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
     KafkaError,
-    OttlaError,
     UnknownProducerId,
 )
 from ottla.producing.idempotence import TransactionalNumbers
+from ottla.producing.transaction_states import FOLLOWS, WHERE, State, TransactionMisuse
 from ottla.producing.transaction_values import (
     MOVED,
     AddOffsets,
@@ -49,35 +48,7 @@ SECOND = 2
 FIRST_RETRY_MS: Millis = 20
 """The markers of the last transaction are usually written within this time."""
 
-
-class State(Enum):
-    UNINITIALIZED = "Uninitialized"
-    INITIALIZING = "Initializing"
-    READY = "Ready"
-    IN_TRANSACTION = "InTransaction"
-    COMMITTING = "CommittingTransaction"
-    ABORTING = "AbortingTransaction"
-    ABORTABLE_ERROR = "AbortableError"
-    FATAL_ERROR = "FatalError"
-
-
 S = State
-FOLLOWS: dict[State, frozenset[State]] = {
-    S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
-    S.INITIALIZING: frozenset({S.READY, S.FATAL_ERROR}),
-    S.READY: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
-    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
-    S.COMMITTING: frozenset({S.READY, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
-    S.ABORTABLE_ERROR: frozenset({S.ABORTING, S.FATAL_ERROR}),
-    # After some errors only another epoch makes sure that nothing of the transaction comes late.
-    S.ABORTING: frozenset({S.READY, S.INITIALIZING, S.FATAL_ERROR}),
-    S.FATAL_ERROR: frozenset(),
-}
-"""Which state may follow which."""
-
-
-class TransactionMisuse(OttlaError):
-    """A call that the state of the producer's transaction does not allow; the message says which one it does."""
 
 
 @dataclass(slots=True, eq=False)
@@ -182,7 +153,7 @@ class Transactions:
             return
         if self.error is not None and self.state in (S.ABORTABLE_ERROR, S.FATAL_ERROR):
             raise self.error
-        raise TransactionMisuse(f"{call} cannot be called {_WHERE[self.state]}")
+        raise TransactionMisuse(f"{call} cannot be called {WHERE[self.state]}")
 
     # What batches are told, and tell.
 
@@ -397,18 +368,6 @@ class Transactions:
         if state not in FOLLOWS[self.state]:
             raise RuntimeError(f"{self.state} is not followed by {state}")
         self.state = state
-
-
-_WHERE = {
-    S.UNINITIALIZED: "yet: call init_transactions() first",
-    S.INITIALIZING: "while init_transactions() or abort_transaction() is under way: wait for it, or call it again",
-    S.READY: "outside of a transaction: call begin_transaction() first, or use `with producer.transaction():`",
-    S.IN_TRANSACTION: "in a transaction: commit_transaction() or abort_transaction() ends it",
-    S.COMMITTING: "while the transaction is being committed: wait for commit_transaction(), or call it again",
-    S.ABORTING: "while the transaction is being aborted: wait for abort_transaction(), or call it again",
-    S.ABORTABLE_ERROR: "after an error: call abort_transaction()",
-    S.FATAL_ERROR: "after a fatal error: make a new producer",
-}
 
 
 def _worst(what: What, answer: Answer) -> KafkaError | None:

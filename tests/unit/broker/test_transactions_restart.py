@@ -6,7 +6,9 @@ nothing of what it only knows.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 import ottla
 from ottla import errors
 from ottla.broker import transactions
+from ottla.protocol.apis import ApiKey
 from unit.broker.transaction_wire import Producer, committed, everything, offset_of, patiently
 from unit.broker.wire import Wire
 
@@ -129,3 +132,37 @@ def test_a_topic_that_is_deleted_meanwhile_does_not_keep_a_transaction_open(tmp_
         assert producer.end(True).code == 0
         assert producer.state() == "CompleteCommit"
         assert committed(wire, "payments") == [b"paid"]
+
+
+def test_until_a_coordinator_is_loaded_everybody_is_told_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what was put off meanwhile keeps its order."""
+    with started(tmp_path) as (_, wire):
+        wire.create_topic("orders")
+        producer = Producer(wire, "id")
+        producer.add("orders")
+    may_load = threading.Event()
+    replay = transactions.Shard._replay_partition
+
+    async def wait_and_replay(shard: transactions.Shard) -> None:
+        while not may_load.is_set():
+            await asyncio.sleep(0.005)
+        await replay(shard)
+
+    monkeypatch.setattr(transactions.Shard, "_replay_partition", wait_and_replay)
+    with started(tmp_path) as (_, wire):
+        producer.wire = wire
+        assert producer.init().error_code == 14
+        assert producer.end(True).code == 14
+        assert producer.add("orders") == [14]
+        assert producer.verify("orders", 0) == [14]
+        assert producer.produce("orders", b"first") == (19, -1)
+        assert wire.call(ApiKey.LIST_TRANSACTIONS, 2, {}).error_code == 14
+        may_load.set()
+        patiently(lambda: producer.init(producer_id=99, producer_epoch=0))
+        assert producer.produce("orders", b"second", sequence=1) == (45, -1)
+        assert producer.produce("orders", b"first", sequence=0) == (0, 0)
+        assert producer.produce("orders", b"second", sequence=1) == (0, 1)
+        assert producer.end(True).code == 0
+        assert committed(wire, "orders") == [b"first", b"second"]

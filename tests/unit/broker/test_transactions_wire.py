@@ -442,3 +442,16 @@ def test_before_anybody_has_asked_for_a_coordinator() -> None:
             lambda: wire.call(ApiKey.INIT_PRODUCER_ID, 5, {"transactional_id": "id", "transaction_timeout": 5})
         )
         assert answer.error_code == 0
+
+
+def test_a_broker_that_forces_everything_to_disk_first() -> None:
+    config = {"log.flush.interval.messages": 1, "transaction.state.log.num.partitions": 1}
+    with ottla.Broker(config=config) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("orders")
+        producer = Producer(wire, "id")
+        for value, commits in ((b"a" * 5_000, True), (b"b", False), (b"c", True)):
+            assert producer.produce("orders", value, version=12)[0] == 0
+            assert producer.commit_offset("group", "orders", len(value), version=5) == 0
+            assert producer.end_second(commits) == 0
+        assert committed(wire, "orders") == [b"a" * 5_000, b"c"]
+        assert offset_of(wire, "group", "orders") == (1, 0)

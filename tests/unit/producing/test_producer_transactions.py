@@ -11,6 +11,7 @@ from ottla import errors
 from ottla.errors import KafkaError
 from ottla.producing.errors import TransactionAborted
 from ottla.producing.sender import Plan, Request
+from ottla.producing.transaction_states import FOLLOWS, State, TransactionMisuse
 from ottla.producing.transaction_values import (
     AddOffsets,
     AddPartitions,
@@ -24,7 +25,7 @@ from ottla.producing.transaction_values import (
     Offset,
     What,
 )
-from ottla.producing.transactions import FIRST_RETRY_MS, FOLLOWS, Operation, State, TransactionMisuse, Transactions
+from ottla.producing.transactions import FIRST_RETRY_MS, Operation, Transactions
 
 MEMBER = GroupMember("g", 3, "m")
 OFFSETS = {P0: Offset(7)}

@@ -1,0 +1,24 @@
+"""A few of the rounds that ``python -m tests.crash.exactly_once`` runs many of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.crash.broker_process import ROOT
+
+ROUNDS = 3
+SECONDS = 170
+
+
+@pytest.mark.timeout(SECONDS + 10)
+def test_every_input_is_copied_exactly_once_whoever_is_killed() -> None:
+    """In a process of its own, because the clients leave sockets behind when a broker dies under them."""
+    command = [sys.executable, "-m", "tests.crash.exactly_once", "--rounds", str(ROUNDS), "--seed", "1"]
+    run = subprocess.run(
+        command, cwd=ROOT, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    print(run.stdout)
+    assert run.returncode == 0
+    assert f"{ROUNDS} rounds" in run.stdout
