@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 #: After this time without progress the cluster is asked whether the records are still there.
 DOUBT_SECONDS = 2.0
-#: A range of fewer records is read with smaller fetches: what is fetched beyond its end is thrown away.
-SMALL_RANGE = 10_000
-SMALL_FETCH = str(1024 * 1024)
+#: What is fetched beyond the end of a range is thrown away: a smaller range is read with smaller fetches. By records.
+FETCH_BYTES = ((10_000, 1024 * 1024), (40_000, 2 * 1024 * 1024), (160_000, 4 * 1024 * 1024))
 
 _idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}
 
@@ -54,8 +53,10 @@ def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
 def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of a range that are still there, in order. Offsets without records are passed over."""
     config = options.consumer_config()
-    if wanted.size < SMALL_RANGE and "max.partition.fetch.bytes" not in options.kafka:
-        config["max.partition.fetch.bytes"] = SMALL_FETCH
+    if "max.partition.fetch.bytes" not in options.kafka:
+        fitting = [size for records, size in FETCH_BYTES if wanted.size < records]
+        if fitting:
+            config["max.partition.fetch.bytes"] = str(fitting[0])
     with _borrowed(config) as consumer:
         yield from _Task(options, wanted, consumer, schema).batches()
 
