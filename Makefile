@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JOBS ?= 2
+# One more than two cores: many tests of real clients wait most of their time.
+JOBS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format bench bench-broker bench-clients simulate crash crash-transactions fuzz compat-java compat-go compat-kafka compat-dump reference clean
@@ -27,8 +28,9 @@ run: setup ## the main job: a broker, producers and a consumer group, with progr
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
 # a moment, and what fails for a reason fails again.
 test: setup ## all tests
-	$(BIN)/python -m pytest -n $(JOBS) tests || \
-	{ echo "The tests that failed are run again, alone:"; $(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests; }
+	$(BIN)/python -m pytest -n $(JOBS) --durations=20 tests || \
+	{ echo "The tests that failed are run again, alone:"; \
+	$(BIN)/python -m pytest -p no:unraisableexception --last-failed --last-failed-no-failures none tests; }
 
 check: setup ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check src tests benchmarks tools

@@ -75,6 +75,13 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         yield broker.bootstrap_servers
 
 
+@pytest.fixture(scope="module", autouse=True)
+def leave_nothing_behind() -> Iterator[None]:
+    """What the libraries leave open is found here, where it is no news, and not in another test."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
 def start_own_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Starts a broker for this test alone: to configure it, or to restart it."""

@@ -26,6 +26,7 @@ from .raw import need_consumer_protocol
 
 PACE_SECONDS = 0.003
 SETTLE_SECONDS = 40.0
+DESCRIBE_TIMEOUT = 5.0
 
 
 class AnyMember(Protocol):
@@ -192,9 +193,10 @@ class Scenario:
     def described(self) -> list[list[TP]] | str:
         """The assignments by the broker's account, or the state that the group is in."""
         try:
-            found = self.admin.describe_consumer_groups([self.group])[self.group].result(REQUEST_TIMEOUT)
-        except KafkaException as problem:
-            return str(problem)
+            found = self.admin.describe_consumer_groups([self.group])[self.group].result(DESCRIBE_TIMEOUT)
+        except (KafkaException, TimeoutError) as problem:
+            # librdkafka does not always ask again when a broker that restarts has lost its question.
+            return str(problem) or "no answer"
         if found.state != ConsumerGroupState.STABLE:
             return str(found.state)
         return sorted(
