@@ -194,9 +194,12 @@ class Scenario:
         """The assignments by the broker's account, or the state that the group is in."""
         try:
             found = self.admin.describe_consumer_groups([self.group])[self.group].result(DESCRIBE_TIMEOUT)
-        except (KafkaException, TimeoutError) as problem:
+        except KafkaException as problem:
+            return str(problem)
+        except TimeoutError:
             # librdkafka does not always ask again when a broker that restarts has lost its question.
-            return str(problem) or "no answer"
+            self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
+            return "no answer"
         if found.state != ConsumerGroupState.STABLE:
             return str(found.state)
         return sorted(
