@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import argparse
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from ottla.cli import groups_describe, groups_explain, groups_plan, groups_reset
 from ottla.cli.groups_common import active_group, add_topic_option, chosen_partitions, existing_groups, missing_group
-from ottla.cli.options import add_bootstrap_option, did_you_mean
-from ottla.cli.session import run_with_admin
+from ottla.cli.options import did_you_mean
+from ottla.cli.session import add_action
 from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin import AsyncAdmin
 from ottla.clients.groups import GroupDescription, ListedGroup
 from ottla.errors import GroupIdNotFound, GroupSubscribedToTopic, KafkaError, NonEmptyGroup, OttlaError
 from ottla.types import TopicPartition
 
-Action = Callable[[AsyncAdmin, Namespace], Awaitable[int]]
 STATES = (
     "Empty",
     "PreparingRebalance",
@@ -38,40 +35,30 @@ TYPES = ("classic", "consumer", "share", "streams")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _configure_list(_add(actions, "list", list_, "list the groups"))
+    _configure_list(add_action(actions, "list", list_, "list the groups"))
     groups_describe.configure(
-        _add(actions, "describe", groups_describe.describe, "show offsets, lag, members and state")
+        add_action(actions, "describe", groups_describe.describe, "show offsets, lag, members and state")
     )
     groups_describe.configure_members(
-        _add(actions, "members", groups_describe.members, "show the members of a group and what each has")
+        add_action(actions, "members", groups_describe.members, "show the members of a group and what each has")
     )
     groups_reset.configure(
-        _add(actions, "reset-offsets", groups_reset.reset, "move the offsets of a group without members")
+        add_action(actions, "reset-offsets", groups_reset.reset, "move the offsets of a group without members")
     )
-    _configure_delete(_add(actions, "delete", delete, "delete groups without members, with their offsets"))
+    _configure_delete(add_action(actions, "delete", delete, "delete groups without members, with their offsets"))
     _configure_delete_offsets(
-        _add(actions, "delete-offsets", delete_group_offsets, "forget the offsets that a group committed for topics")
+        add_action(
+            actions, "delete-offsets", delete_group_offsets, "forget the offsets that a group committed for topics"
+        )
     )
     groups_explain.configure(
-        _add(actions, "explain", groups_explain.explain, "tell why a group rebalanced, as a timeline")
+        add_action(actions, "explain", groups_explain.explain, "tell why a group rebalanced, as a timeline")
     )
     groups_plan.configure(
-        _add(actions, "plan", groups_plan.show_plan, "show what an assignor would move, without changing anything")
+        add_action(
+            actions, "plan", groups_plan.show_plan, "show what an assignor would move, without changing anything"
+        )
     )
-
-
-def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
-    add_bootstrap_option(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.set_defaults(run=partial(_run, action))
-    return parser
-
-
-def _run(action: Action, args: Namespace) -> int:
-    return run_with_admin(args, action)
 
 
 # list

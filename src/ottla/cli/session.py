@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 import threading
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ottla.cli.options import client_config, did_you_mean
+from ottla.cli.options import add_bootstrap_option, client_config, did_you_mean
 from ottla.clients.admin import AsyncAdmin
 from ottla.clients.cluster import Cluster
 from ottla.clients.metadata import TopicInfo
@@ -18,6 +19,7 @@ from ottla.errors import UnknownTopicOrPartition
 from ottla.runtime.loops import new_event_loop
 
 T = TypeVar("T")
+Command: TypeAlias = Callable[[AsyncAdmin, Namespace], Awaitable[int]]
 PATIENCE_SECONDS = 1.0
 
 
@@ -60,7 +62,16 @@ class HasCluster(Protocol):
     def cluster(self) -> Cluster: ...
 
 
-def run_with_admin(args: Namespace, command: Callable[[AsyncAdmin, Namespace], Awaitable[int]]) -> int:
+def add_action(actions: Any, name: str, command: Command, summary: str) -> ArgumentParser:
+    """Add an action to a command: it speaks to a cluster and can print JSON; the caller adds what is its own."""
+    parser: ArgumentParser = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    add_bootstrap_option(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    parser.set_defaults(run=partial(run_with_admin, command=command))
+    return parser
+
+
+def run_with_admin(args: Namespace, command: Command) -> int:
     """Run a command with an admin client for the cluster of ``--bootstrap-server``."""
 
     async def session() -> int:

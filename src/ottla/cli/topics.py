@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ottla.cli.options import (
     UsageError,
-    add_bootstrap_option,
     did_you_mean,
     parse_setting,
     positive,
     settings,
 )
-from ottla.cli.session import existing_topic, run_with_admin
+from ottla.cli.session import add_action, existing_topic
 from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin import AsyncAdmin
 from ottla.clients.admin_values import BROKER_DEFAULT, ConfigChange, ConfigResource, ConfigValue, NewTopic, OffsetSpec
@@ -31,7 +29,6 @@ from ottla.errors import (
 )
 from ottla.types import Millis, TopicPartition
 
-Action = Callable[[AsyncAdmin, Namespace], Awaitable[int]]
 OFFSETS_TIMEOUT_MS: Millis = 5_000
 _SOURCES = {
     ConfigSource.DYNAMIC_BROKER: "set for the broker",
@@ -43,25 +40,11 @@ _SOURCES = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _configure_list(_add(actions, "list", list_topics, "list the topics"))
-    _configure_create(_add(actions, "create", create, "create topics"))
-    _configure_describe(_add(actions, "describe", describe, "show partitions, offsets and configs"))
-    _configure_alter(_add(actions, "alter", alter, "add partitions, set and unset configs"))
-    _configure_delete(_add(actions, "delete", delete, "delete topics and their records"))
-
-
-def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
-    add_bootstrap_option(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.set_defaults(run=partial(_run, action))
-    return parser
-
-
-def _run(action: Action, args: Namespace) -> int:
-    return run_with_admin(args, action)
+    _configure_list(add_action(actions, "list", list_topics, "list the topics"))
+    _configure_create(add_action(actions, "create", create, "create topics"))
+    _configure_describe(add_action(actions, "describe", describe, "show partitions, offsets and configs"))
+    _configure_alter(add_action(actions, "alter", alter, "add partitions, set and unset configs"))
+    _configure_delete(add_action(actions, "delete", delete, "delete topics and their records"))
 
 
 # list

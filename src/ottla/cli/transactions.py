@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import time
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from ottla.cli.groups_common import add_topic_option, chosen_partitions
-from ottla.cli.options import UsageError, add_bootstrap_option, did_you_mean, not_negative
-from ottla.cli.session import existing_topic, run_with_admin
+from ottla.cli.options import UsageError, did_you_mean, not_negative
+from ottla.cli.session import add_action, existing_topic
 from ottla.cli.terminal import print_json, table
 from ottla.cli.transactions_calls import (
     AbortMarker,
@@ -31,7 +30,6 @@ from ottla.clients.admin_values import ProducerState
 from ottla.errors import KafkaError, OttlaError
 from ottla.types import Millis, TopicPartition
 
-Action = Callable[[AsyncAdmin, Namespace], Awaitable[int]]
 STATES = (
     "Empty",
     "Ongoing",
@@ -61,24 +59,10 @@ class OpenTransaction(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _configure_list(_add(actions, "list", list_, "list transactional ids and their states"))
-    _configure_describe(_add(actions, "describe", describe, "show the transaction of an id and its partitions"))
-    _configure_find(_add(actions, "find-hanging", find_hanging, "find transactions that nobody is going to end"))
-    _configure_abort(_add(actions, "abort", abort, "abort a transaction in one partition, past its coordinator"))
-
-
-def _add(actions: Any, name: str, action: Action, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
-    )
-    add_bootstrap_option(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    parser.set_defaults(run=partial(_run, action))
-    return parser
-
-
-def _run(action: Action, args: Namespace) -> int:
-    return run_with_admin(args, action)
+    _configure_list(add_action(actions, "list", list_, "list transactional ids and their states"))
+    _configure_describe(add_action(actions, "describe", describe, "show the transaction of an id and its partitions"))
+    _configure_find(add_action(actions, "find-hanging", find_hanging, "find transactions that nobody is going to end"))
+    _configure_abort(add_action(actions, "abort", abort, "abort a transaction in one partition, past its coordinator"))
 
 
 # list
