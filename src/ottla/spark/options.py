@@ -49,7 +49,8 @@ _READ_NAMES = (
     "group.id",
     "kafkaConsumer.pollTimeoutMs",
 )
-_WRITE_NAMES = ("topic", "deliver", "checkpointLocation", "includeHeaders")
+# Spark hands over a query's name and checkpoint as options.
+_WRITE_NAMES = ("topic", "deliver", "checkpointLocation", "queryName", "includeHeaders")
 #: Options of Spark's source and sink that have no meaning here: code that sets them goes on to work.
 _IGNORED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "useDeprecatedOffsetFetching")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")

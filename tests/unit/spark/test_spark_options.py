@@ -106,7 +106,7 @@ def test_mistakes_of_streams_are_named() -> None:
 
 
 def test_options_of_the_sink() -> None:
-    assert WriteOptions.of({**SERVERS, "topic": "t", "kafka.acks": "1", "checkpointLocation": "/c"}).topic == "t"
+    assert WriteOptions.of({**SERVERS, "topic": "t", "kafka.acks": "1", "queryName": "q"}).topic == "t"
     for options, says in (
         ({"deliver": "exactly-once"}, "not there yet"),
         ({"deliver": "twice"}, "one of at-least-once"),
