@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/r
 	@touch $@
 
 run: setup ## the main job: a broker, producers and a consumer group, with progress and a summary
-	$(BIN)/ottla demo
+	$(BIN)/ottla perf
 
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
 # a moment, and what fails for a reason fails again.

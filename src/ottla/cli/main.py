@@ -32,7 +32,7 @@ _COMMANDS = {
     "offsets": "look into __consumer_offsets, where groups are kept",
     "sql": "look at topics with Spark SQL",
     "log": "look into the files of a log",
-    "demo": "see a broker, producers and a consumer work for some seconds",
+    "perf": "see how fast a broker, producers and consumers are on this machine",
 }
 _EPILOG = """\
 try it:
@@ -40,7 +40,7 @@ try it:
   ottla topics create orders --partitions 3         create a topic
   echo 'alice:hello' | ottla produce orders --key-separator :
   ottla consume orders --from-beginning             read it back, and follow
-  ottla demo                                        see it all work in 15 seconds
+  ottla perf                                        see how fast it is here, in 15 seconds
 
 Every command that talks to a broker works with any Kafka: --bootstrap-server HOST:PORT, or set
 OTTLA_BOOTSTRAP_SERVERS.

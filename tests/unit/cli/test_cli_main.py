@@ -31,7 +31,7 @@ def test_version_says_what_is_in_use(ottla: Ottla) -> None:
     assert any(line.startswith("python      3.") for line in result.lines)
 
 
-@pytest.mark.parametrize("command", ["broker", "topics", "produce", "consume", "log", "demo"])
+@pytest.mark.parametrize("command", ["broker", "topics", "produce", "consume", "log", "perf"])
 def test_every_command_has_help(ottla: Ottla, command: str) -> None:
     result = ottla(command, "--help")
     assert result.code == 0
@@ -182,22 +182,22 @@ def test_metrics_are_served_where_the_line_says(start: Start, tmp_path: Path) ->
         assert b"# TYPE" in response.read()
 
 
-def test_the_demo_checks_every_record_and_sums_up(start: Start, tmp_path: Path) -> None:
-    process = start("demo", "--seconds", "1", "--producers", "2", "--partitions", "2", "--data-dir", str(tmp_path))
+def test_perf_checks_every_record_and_sums_up(start: Start, tmp_path: Path) -> None:
+    process = start("perf", "--seconds", "1", "--producers", "2", "--partitions", "2", "--data-dir", str(tmp_path))
     out, err = process.communicate(timeout=90)
     text = out.decode()
     assert process.returncode == 0, err
     produced, consumed = re.search(r"([\d,]+) produced, ([\d,]+) consumed: each once", text).groups()  # type: ignore[union-attr]
     assert produced == consumed
     assert "MB/s" in text
-    assert re.search(r"demo-readers: 1 \+ 1 partitions, lag 0 when it ended", text)
+    assert re.search(r"perf-readers: 1 \+ 1 partitions, lag 0 when it ended", text)
     assert re.search(r"p50 [\d.]+ ms, p99 [\d.]+ ms", text)
     assert str(tmp_path) in text
-    assert list((tmp_path / "data").glob("demo-*/*.log"))
+    assert list((tmp_path / "data").glob("perf-*/*.log"))
 
 
-def test_the_demo_does_not_touch_a_directory_that_is_in_use(ottla: Ottla, tmp_path: Path) -> None:
+def test_perf_does_not_touch_a_directory_that_is_in_use(ottla: Ottla, tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    result = ottla("demo", "--data-dir", str(tmp_path))
+    result = ottla("perf", "--data-dir", str(tmp_path))
     assert result.code == 1
     assert f"{tmp_path} is not empty" in result.err

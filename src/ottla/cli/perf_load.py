@@ -1,4 +1,4 @@
-"""The load of ``ottla demo``: numbered records from several producers, and a group of consumers that check each one.
+"""The load of ``ottla perf``: numbered records from several producers, and a group of consumers that check each one.
 
 A record says which producer wrote it, its number among that producer's records in its partition, and when. So
 the consumers see at once what is lost, doubled or out of order, and how long it took.
@@ -107,7 +107,7 @@ async def steady(producer: NumberedProducer, per_second: int, seconds: float) ->
 
 
 class Member:
-    """A consumer of the demo's group."""
+    """A consumer of the group."""
 
     def __init__(self, consumer: AsyncConsumer, ledger: Ledger) -> None:
         self._consumer = consumer

@@ -1,8 +1,8 @@
-"""``ottla demo``: a broker, several producers and a consumer group at work, checked record by record, then a
-summary.
+"""``ottla perf``: how fast it is on this machine. A broker, several producers and a consumer group at work, checked
+record by record, then a summary.
 
 First everybody goes at full speed, then a steady trickle shows the latency. The load itself is in
-demo_load.py.
+perf_load.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pathlib import Path
 
 from ottla import __version__
 from ottla.cli.child import ChildBroker
-from ottla.cli.demo_load import (
+from ottla.cli.options import positive
+from ottla.cli.perf_load import (
     BATCH_BYTES,
     BUFFER_BYTES,
     Ledger,
@@ -31,7 +32,6 @@ from ottla.cli.demo_load import (
     full_speed,
     steady,
 )
-from ottla.cli.options import positive
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import megabytes, plural
 from ottla.clients.admin import AsyncAdmin
@@ -42,14 +42,14 @@ from ottla.errors import OttlaError
 from ottla.records import KERNELS
 from ottla.runtime.loops import LOOP_NAME
 
-TOPIC = "demo"
-GROUP = "demo-readers"
+TOPIC = "perf"
+GROUP = "perf-readers"
 MAX_BYTES = 1_000_000_000
 STEADY_RECORDS = 1_000
 DRAIN_SECONDS = 60.0
 SETTLE_SECONDS = 30.0
 SEGMENT_BYTES = 64 * 1024 * 1024
-_MARKER = "demo.pid"
+_MARKER = "perf.pid"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,10 +70,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    return run_on_loop(demo(args))
+    return run_on_loop(perf(args))
 
 
-async def demo(args: Namespace) -> int:
+async def perf(args: Namespace) -> int:
     directory = _fresh_directory(args.data_dir)
     print(f"ottla {__version__}: {KERNELS} kernels, {LOOP_NAME}")
     # Nobody else is about to join the group.
@@ -94,16 +94,16 @@ def _fresh_directory(wanted: Path | None) -> Path:
             raise OttlaError(f"{wanted} is not empty: name a new directory")
         wanted.mkdir(parents=True, exist_ok=True)
         return wanted
-    for old in Path(tempfile.gettempdir()).glob("ottla-demo-*"):
+    for old in Path(tempfile.gettempdir()).glob("ottla-perf-*"):
         if old.stat().st_uid == os.getuid() and _is_left_over(old / _MARKER):
             shutil.rmtree(old, ignore_errors=True)
-    directory = Path(tempfile.mkdtemp(prefix="ottla-demo-"))
+    directory = Path(tempfile.mkdtemp(prefix="ottla-perf-"))
     (directory / _MARKER).write_text(str(os.getpid()))
     return directory
 
 
 def _is_left_over(marker: Path) -> bool:
-    """The demo that made this directory has ended."""
+    """The run that made this directory has ended."""
     try:
         os.kill(int(marker.read_text()), 0)
     except ProcessLookupError:
@@ -141,7 +141,7 @@ async def _load(broker: ChildBroker, args: Namespace) -> _Results:
     ledger = Ledger(args.record_size)
     results = _Results(ledger, args.producers, args.partitions)
     servers = f"{broker.address[0]}:{broker.address[1]}"
-    async with AsyncAdmin(bootstrap_servers=servers, client_id="demo-admin") as admin:
+    async with AsyncAdmin(bootstrap_servers=servers, client_id="perf-admin") as admin:
         topic = NewTopic(TOPIC, args.partitions, 1, {"segment.bytes": SEGMENT_BYTES})
         await admin.create_topics(topic)
         async with AsyncExitStack() as stack:
@@ -168,7 +168,7 @@ async def _load(broker: ChildBroker, args: Namespace) -> _Results:
 
 
 def _consumer(servers: str, number: int) -> AsyncConsumer:
-    name = f"demo-consumer-{number}"
+    name = f"perf-consumer-{number}"
     return AsyncConsumer(bootstrap_servers=servers, client_id=name, group_id=GROUP, auto_offset_reset="earliest")
 
 
@@ -199,7 +199,7 @@ async def _lag(admin: AsyncAdmin, produced: int) -> int:
 
 @asynccontextmanager
 async def _producer(servers: str, number: int, partitions: int, ledger: Ledger) -> AsyncIterator[NumberedProducer]:
-    name = f"demo-producer-{number}"
+    name = f"perf-producer-{number}"
     async with AsyncProducer(
         bootstrap_servers=servers, client_id=name, batch_size=BATCH_BYTES, buffer_memory=BUFFER_BYTES, linger_ms=0
     ) as producer:
