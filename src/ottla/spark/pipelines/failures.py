@@ -1,0 +1,162 @@
+"""Why a flow failed, in a line or two: the real cause out of what Spark, Java and Python wrap around it.
+
+    flow orders: ZeroDivisionError: division by zero (line 21 of steps.py, in price)
+    flow orders: it was reading orders-0 from offset 10 to 41, orders-1 from offset 0 to 57
+
+Only text is looked at, because text is all that Spark gives: a failure in a worker arrives as a Python traceback inside
+of a Java exception inside of a Python exception. What is not recognized is told as it is, but not at any length.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ottla.spark.offsets import Range, from_json, ranges_between
+from ottla.spark.options import Offsets
+
+LONGEST = 600
+MOST_RANGES = 4
+
+_TRACEBACK = "Traceback (most recent call last):"
+_PLACE = re.compile(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)', re.MULTILINE)
+_NOT_THE_USERS = ("pyspark", "py4j", "ottla", "importlib", "concurrent", "threading.py", "<frozen")
+_RAISED = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$", re.DOTALL)
+_LOST_TASK = re.compile(r"(?:Lost task [^\n]*?|failed)\): (?P<cause>[^\n]+)")
+_CAUSED_BY = re.compile(r"^Caused by: (?P<cause>[^\n]+)", re.MULTILINE)
+_JAVA = re.compile(r"^(?:[a-z][\w$]*\.)+(?P<kind>[A-Z][\w$]*): (?P<message>.+)", re.DOTALL)
+_CONDITION = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] ?(?P<message>.+)", re.DOTALL)
+_FAILED_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ", re.DOTALL)
+_STATE = re.compile(r"(?: *SQLSTATE: \w{5})+\s*$")
+_WORKER_DIED = re.compile(r"Python worker exited unexpectedly")
+_OFFSETS = re.compile(r"^Current (?P<which>Committed|Available) Offsets: \{(?P<text>.*)\}$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One flow's end that nobody wanted."""
+
+    flow: str
+    cause: str
+    reading: str = ""
+    """Which offsets the failed micro-batch has, where that is known."""
+    details: str = ""
+    """Everything that Spark told."""
+
+    @classmethod
+    def of(cls, flow: str, error: object) -> Failure:
+        """The failure of a flow from the exception of its query, or from the exception's text."""
+        text = str(error)
+        return cls(flow, cause_of(error), reading_of(text), text)
+
+    @property
+    def lines(self) -> list[str]:
+        """One line, or two."""
+        reading = [f"it was reading {self.reading}"] if self.reading else []
+        return [f"flow {self.flow}: {line}" for line in (self.cause, *reading)]
+
+
+def cause_of(error: object) -> str:
+    """The real cause.
+
+    >>> cause_of("[STREAM_FAILED] Query [id = 1] terminated with exception: [NO_TABLE] It is gone. SQLSTATE: 42P01")
+    'It is gone. (NO_TABLE)'
+    """
+    text = _FAILED_STREAM.sub("", str(error).partition("\n=== Streaming Query ===")[0]).strip()
+    if not text:
+        return type(error).__name__
+    return _cut(_cause(_STATE.sub("", text)))
+
+
+def _cause(text: str) -> str:
+    if _TRACEBACK in text:
+        return _from_python(text[text.rindex(_TRACEBACK) :])
+    if _WORKER_DIED.search(text):
+        return "a Python worker of Spark ended without a word: it was killed, perhaps because memory ran out"
+    lost, caused = _LOST_TASK.search(text), _CAUSED_BY.findall(text)
+    inner = lost["cause"] if lost is not None else caused[-1] if caused else text.partition("\n\tat ")[0]
+    return _from_java(_STATE.sub("", inner.strip()))
+
+
+def _from_python(text: str) -> str:
+    """The last line of a traceback, and the last place in it that is the user's own."""
+    places = list(_PLACE.finditer(text))
+    tail = text[places[-1].end() :] if places else text[len(_TRACEBACK) :]
+    raised = [line for line in tail.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
+    told = _STATE.sub("", "\n".join(raised)).strip()
+    found = _RAISED.match(told)
+    if found is None:
+        return told or "an exception without a name"
+    kind, message = found["kind"], (found["message"] or "").strip()
+    if kind.startswith("ottla."):
+        return message
+    if kind.startswith(("pyspark.", "py4j.")):
+        return _cause(message)
+    place = next((one for one in reversed(places) if not _is_foreign(one["file"])), None)
+    where = (
+        "" if place is None else f" (line {place['line']} of {PurePath(place['file']).name}, in {place['function']})"
+    )
+    return f"{kind}: {message}{where}" if message else f"{kind}{where}"
+
+
+def _is_foreign(file: str) -> bool:
+    return any(part in _NOT_THE_USERS for part in PurePath(file).parts) or file.startswith(_NOT_THE_USERS)
+
+
+def _from_java(text: str) -> str:
+    java = _JAVA.match(text)
+    kind, message = (java["kind"], java["message"]) if java is not None else ("", text)
+    condition = _CONDITION.match(message)
+    if condition is not None:
+        return f"{_first_paragraph(condition['message'])} ({condition['name']})"
+    return f"{kind}: {_first_paragraph(message)}" if kind else _first_paragraph(message)
+
+
+def _first_paragraph(text: str) -> str:
+    """Without the query, the plan and the advice that Spark adds below."""
+    return _STATE.sub("", re.split(r"\n\n|\n==|;\n|\n'|; line \d+ pos", text)[0]).strip()
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def reading_of(text: str) -> str:
+    """The offsets of the batch that failed, from the state of the query that Spark writes below its message."""
+    offsets = {found["which"]: _offsets(found["text"]) for found in _OFFSETS.finditer(text)}
+    if len(offsets) < 2:
+        return ""
+    ranges = ranges_between(offsets["Committed"], offsets["Available"])
+    told = ", ".join(_told(one, offsets["Committed"]) for one in ranges[:MOST_RANGES])
+    return f"{told} and {len(ranges) - MOST_RANGES} more partitions" if len(ranges) > MOST_RANGES else told
+
+
+def _told(one: Range, committed: Offsets) -> str:
+    begin = f" from offset {one.start} to" if one.key in committed else " up to offset"
+    return f"{one.key}{begin} {one.end - 1}"
+
+
+def _offsets(text: str) -> Offsets:
+    """The topics among ``source@1a2b: {"orders": {"0": 42}},other@3c4d: …``."""
+    found: Offsets = {}
+    decoder = json.JSONDecoder()
+    for start in re.finditer(r": (?=\{)", text):
+        try:
+            value, _ = decoder.raw_decode(text, start.end())
+        except ValueError:
+            continue
+        if _is_offset(value):
+            found |= from_json(value)
+    return found
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(partitions, Mapping)
+        and all(number.isdecimal() and type(offset) is int for number, offset in partitions.items())
+        for partitions in value.values()
+    )

@@ -1,0 +1,172 @@
+"""How far the flows of a running pipeline are: values out of Spark's progress, collected on a `Board`.
+
+    board = Board("orders", ["table", "dead-letters.orders"], dead_letters={"dead-letters.orders"})
+    board.progress(run_id, progress)       # from a listener of Spark, in any thread
+    board.flows()                          # what displays, metrics and summaries show
+
+Nothing here knows Spark beyond the JSON of its progress, and nothing prints: see `ottla.cli.pipeline_display`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ottla.spark.offsets import from_json, ranges_between
+from ottla.types import Millis
+
+STARTING, RUNNING, ENDED, STOPPED, FAILED = "starting", "running", "ended", "stopped", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch that is finished."""
+
+    number: int
+    rows: int
+    """Read from all sources."""
+    written: int | None
+    """Written to the sink, where the sink tells."""
+    seconds: float
+    lag: int | None
+    """Records that wait in the topics that it reads, when the batch was planned; None for sources without offsets."""
+    at: Millis
+    """When it began."""
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+
+def batch_of(progress: Mapping[str, Any]) -> Batch:
+    """A batch from the JSON of Spark's progress."""
+    sources = progress.get("sources") or []
+    written = (progress.get("sink") or {}).get("numOutputRows", -1)
+    took = (progress.get("durationMs") or {}).get("triggerExecution", progress.get("batchDuration", 0))
+    # Progress as a whole has no rows for a batch that only moves the watermark.
+    rows = progress.get("numInputRows") or sum(one.get("numInputRows") or 0 for one in sources)
+    return Batch(
+        number=int(progress["batchId"]),
+        rows=int(rows),
+        written=None if written is None or written < 0 else int(written),
+        seconds=took / 1000,
+        lag=_lag(sources),
+        at=_millis(str(progress["timestamp"])),
+    )
+
+
+def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
+    """
+    >>> _lag([{"endOffset": {"orders": {"0": 5}}, "latestOffset": '{"orders": {"0": 12, "1": 3}}'}])
+    10
+    """
+    found = [(_offset(one.get("endOffset")), _offset(one.get("latestOffset"))) for one in sources]
+    known = [(from_json(end), from_json(latest)) for end, latest in found if end is not None and latest is not None]
+    return sum(one.size for end, latest in known for one in ranges_between(end, latest)) if known else None
+
+
+def _offset(value: Any) -> dict[str, dict[str, int]] | None:
+    """The offsets of topics; None for those of other sources."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if isinstance(found, dict) and all(isinstance(partitions, dict) for partitions in found.values()):
+        return found
+    return None
+
+
+def _millis(timestamp: str) -> Millis:
+    return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowProgress:
+    """What one flow has done since it was started."""
+
+    name: str
+    writes_dead_letters: bool = False
+    state: str = STARTING
+    batches: int = 0
+    rows: int = 0
+    written: int = 0
+    last: Batch | None = None
+    """The last batch, with or without rows."""
+
+    @property
+    def dead_letters(self) -> int | None:
+        return self.written if self.writes_dead_letters else None
+
+    @property
+    def told_written(self) -> int | None:
+        """None where the sink does not tell."""
+        return None if self.last is None or self.last.written is None else self.written
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.last is None else self.last.lag
+
+    def after(self, batch: Batch) -> FlowProgress:
+        return replace(
+            self,
+            state=RUNNING,
+            batches=self.batches + 1,
+            rows=self.rows + batch.rows,
+            written=self.written + (batch.written or 0),
+            last=batch,
+        )
+
+
+class Board:
+    """The progress of all flows; filled by Spark's threads and read by others."""
+
+    def __init__(self, pipeline: str, flows: Sequence[str], *, dead_letters: Collection[str] = ()) -> None:
+        self.pipeline = pipeline
+        self._lock = threading.Lock()
+        self._flows = {name: FlowProgress(name, name in dead_letters) for name in flows}
+        self._names: dict[str, str] = {}
+        self._early: dict[str, list[Batch]] = {}
+        self._news: list[tuple[FlowProgress, Batch]] = []
+
+    def started(self, flow: str, run_id: str) -> None:
+        """Spark runs the flow under this id; it may have told of batches before we know."""
+        with self._lock:
+            self._names[run_id] = flow
+            self._flows[flow] = replace(self._flows[flow], state=RUNNING)
+            for batch in self._early.pop(run_id, []):
+                self._add(flow, batch)
+
+    def progress(self, run_id: str, progress: Mapping[str, Any]) -> None:
+        batch = batch_of(progress)
+        with self._lock:
+            flow = self._names.get(run_id)
+            if flow is None:
+                self._early.setdefault(run_id, []).append(batch)
+            else:
+                self._add(flow, batch)
+
+    def _add(self, flow: str, batch: Batch) -> None:
+        self._flows[flow] = self._flows[flow].after(batch)
+        self._news.append((self._flows[flow], batch))
+
+    def ended(self, flow: str, state: str) -> None:
+        with self._lock:
+            self._flows[flow] = replace(self._flows[flow], state=state)
+
+    def flows(self) -> list[FlowProgress]:
+        with self._lock:
+            return list(self._flows.values())
+
+    def news(self) -> list[tuple[FlowProgress, Batch]]:
+        """The batches since the last call, each with the flow as it was after it."""
+        with self._lock:
+            news, self._news = self._news, []
+        return news
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(flow.dead_letters or 0 for flow in self.flows())

@@ -1,0 +1,346 @@
+"""Running the flows of a pipeline until they are done, one of them fails, or somebody wants to stop.
+
+    ending = Runner(flows, board, stop=stop).run(spark)
+
+What is shown meanwhile is the caller's: `tick` is called a few times a second. Queries are looked at through few names
+(`isActive`, `status`, `exception`, `stop`, `lastProgress`), so that tests can play them.
+
+A stop waits for the running micro-batch, up to `grace` seconds; then it is given up, which loses nothing: Spark
+runs it again from the checkpoint. What is finished is committed to the groups of the sources at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.clients.blocking_admin import Admin
+from ottla.config.admin import AdminConfig
+from ottla.errors import OttlaError
+from ottla.spark.finished import finished_offsets
+from ottla.spark.pipelines.declaration import Pipeline, Source
+from ottla.spark.pipelines.failures import Failure
+from ottla.spark.pipelines.progress import ENDED, FAILED, STOPPED, Board
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("ottla.spark")
+
+DONE_CODE, FAILED_CODE = 0, 1
+TICK_SECONDS = 0.2
+GRACE_SECONDS = 30.0
+#: Spark tells of a batch a moment after it is finished.
+NEWS_SECONDS = 3.0
+COMMIT_MS = 10_000
+NO_JAVA = "the Java process of Spark has ended"
+
+
+class Query(Protocol):
+    """What is used of Spark's StreamingQuery."""
+
+    @property
+    def runId(self) -> Any: ...  # noqa: N802 (Spark's names)
+    @property
+    def isActive(self) -> bool: ...  # noqa: N802
+    @property
+    def status(self) -> Mapping[str, Any]: ...
+    @property
+    def lastProgress(self) -> Any: ...  # noqa: N802
+    def exception(self) -> Any: ...
+    def stop(self) -> None: ...
+
+
+class Runnable(Protocol):
+    """What is used of a Flow."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sources(self) -> Sequence[Source]: ...
+    @property
+    def groups(self) -> Mapping[str, str]: ...
+    def start(self) -> Any: ...
+
+
+class Stop:
+    """Somebody's wish to stop. A signal handler may set it: there is no lock that the main thread could hold."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def request(self, number: int) -> None:
+        self.signal = number
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended."""
+
+    failure: Failure | None = None
+    signal: int | None = None
+    """What stopped it, if it was stopped."""
+    given_up: tuple[str, ...] = ()
+    """Flows whose running batch was not waited for."""
+
+    @property
+    def code(self) -> int:
+        """The exit code: 0 done, 1 failed, 128 + the number of the signal that stopped it."""
+        if self.failure is not None:
+            return FAILED_CODE
+        return DONE_CODE if self.signal is None else 128 + self.signal
+
+    @property
+    def word(self) -> str:
+        if self.failure is not None:
+            return "failed"
+        return "done" if self.signal is None else "stopped"
+
+
+class Runner:
+    """One run."""
+
+    def __init__(
+        self,
+        flows: Sequence[Runnable],
+        board: Board,
+        *,
+        stop: Stop | None = None,
+        ends: bool = False,
+        grace: float = GRACE_SECONDS,
+        tick: Callable[[], None] = lambda: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`ends`: the trigger is one that ends, so that a flow may."""
+        self._flows = {flow.name: flow for flow in flows}
+        self._board = board
+        self._stop = stop or Stop()
+        self._ends = ends
+        self._grace = grace
+        self._tick = tick
+        self._sleep = sleep
+        self.queries: dict[str, Query] = {}
+
+    def run(self) -> Ending:
+        """Start all flows and come back when all have ended."""
+        try:
+            failure = self._start() or self._watch()
+            given_up = self._end_all(failure)
+        except ConnectionError as error:
+            return self._without_java(error)
+        except Exception as error:
+            if not _is_gateway_error(error):
+                raise
+            return self._without_java(error)
+        return Ending(failure, None if failure is not None else self._stop.signal, given_up)
+
+    def _without_java(self, error: Exception) -> Ending:
+        """Whoever stops a whole group of processes stops Java too: then that is no failure."""
+        for name, flow in zip(self._flows, self._board.flows(), strict=True):
+            if flow.state not in (ENDED, FAILED):
+                self._board.ended(name, FAILED if self._stop.signal is None else STOPPED)
+        if self._stop.signal is not None:
+            return Ending(signal=self._stop.signal, given_up=tuple(self._flows))
+        return Ending(Failure(next(iter(self._flows), "-"), NO_JAVA, details=str(error)))
+
+    def _start(self) -> Failure | None:
+        for name, flow in self._flows.items():
+            if self._stop.signal is not None:
+                return None
+            try:
+                self.queries[name] = query = flow.start()
+            except OttlaError as error:
+                return self._failed(name, error)
+            except Exception as error:
+                if _is_gateway_error(error):
+                    raise
+                return self._failed(name, error)
+            self._board.started(name, str(query.runId))
+            self._tick()
+        return None
+
+    def _watch(self) -> Failure | None:
+        """Look until all have ended, one has failed, or a stop is wanted."""
+        active = dict(self.queries)
+        while active and self._stop.signal is None:
+            for name, query in list(active.items()):
+                if query.isActive:
+                    continue
+                failure = self._end_of(name, query)
+                if failure is not None:
+                    return failure
+                del active[name]
+            self._tick()
+            if active:
+                self._sleep(TICK_SECONDS)
+        return None
+
+    def _end_of(self, name: str, query: Query) -> Failure | None:
+        error = query.exception()
+        if error is not None:
+            return self._failed(name, error)
+        if not self._ends and self._stop.signal is None:
+            return self._failed(name, "it was stopped from outside")
+        self._board.ended(name, ENDED)
+        return None
+
+    def _failed(self, name: str, error: object) -> Failure:
+        self._board.ended(name, FAILED)
+        return Failure.of(name, error)
+
+    # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end_all(self, failure: Failure | None) -> tuple[str, ...]:
+        """Stop what still runs, each flow when it is between two batches; the names of those that were not."""
+        left = {name: query for name, query in self.queries.items() if query.isActive}
+        begun = {name: _batch(query) for name, query in left.items()}
+        deadline = time.monotonic() + self._grace
+        given_up: list[str] = []
+        while left:
+            late = time.monotonic() >= deadline
+            for name, query in list(left.items()):
+                busy = query.isActive and _is_busy(query) and _batch(query) == begun[name]
+                if busy and not late:
+                    continue
+                if busy:
+                    given_up.append(name)
+                self._stop_one(name, query)
+                del left[name]
+            self._tick()
+            if left:
+                self._sleep(TICK_SECONDS / 4)
+        self._await_news(failure)
+        return tuple(given_up)
+
+    def _stop_one(self, name: str, query: Query) -> None:
+        """A query that does not end in Spark's own time ends with the session."""
+        try:
+            query.stop()
+        except Exception as error:
+            if _is_gateway_error(error):
+                raise
+            log.warning("flow %s did not stop by itself: %s", name, error)
+        self._board.ended(name, STOPPED)
+
+    def _await_news(self, failure: Failure | None) -> None:
+        """Until the last batches have arrived, so that the summary is complete."""
+        if failure is not None:
+            return
+        deadline = time.monotonic() + NEWS_SECONDS
+        while time.monotonic() < deadline and not all(map(self._is_told, self.queries)):
+            self._sleep(TICK_SECONDS / 4)
+        self._tick()
+
+    def _is_told(self, name: str) -> bool:
+        batch = _batch(self.queries[name])
+        known = next(flow.last for flow in self._board.flows() if flow.name == name)
+        return batch is None or (known is not None and known.number >= batch)
+
+
+def _is_busy(query: Query) -> bool:
+    """Whether a batch runs; a query that only looks for records is not busy."""
+    status = query.status
+    return bool(status.get("isTriggerActive") and status.get("isDataAvailable"))
+
+
+def _batch(query: Query) -> int | None:
+    progress = query.lastProgress
+    return None if progress is None else int(progress["batchId"])
+
+
+def _is_gateway_error(error: Exception) -> bool:
+    """Whether Java cannot be reached, by name: what pyspark is made of need not be imported here."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names & {"Py4JNetworkError", "ConnectionError", "EOFError"})
+
+
+# ── Around a run ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listen(spark: SparkSession, board: Board) -> Any:
+    """Tell the board of every batch; returns the listener, for `spark.streams.removeListener`."""
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            try:
+                board.progress(str(event.progress.runId), json.loads(event.progress.json))
+            except Exception as error:  # it must not reach Spark, which would print it
+                log.warning("a progress of Spark was not understood: %s", error)
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            pass
+
+    listener = Listener()
+    spark.streams.addListener(listener)
+    return listener
+
+
+def client_config(pipeline: Pipeline, part: Any = None) -> dict[str, object]:
+    """The configuration of clients for the pipeline's cluster, or for that of one of its parts."""
+    servers = getattr(part, "bootstrap_servers", None) or pipeline.bootstrap_servers
+    return {**pipeline.kafka, **getattr(part, "kafka", {}), "bootstrap.servers": servers}
+
+
+def admin_config(pipeline: Pipeline, part: Any = None) -> dict[str, object]:
+    config = client_config(pipeline, part)
+    return {name: value for name, value in config.items() if name in AdminConfig.rows()}
+
+
+def reads(source: Source, topic: str) -> bool:
+    """Whether a source reads a topic."""
+    if source.pattern is not None:
+        return re.fullmatch(source.pattern, topic) is not None
+    return topic in source.topics or topic in (source.assign or {})
+
+
+def commit_groups(pipeline: Pipeline, flows: Iterable[Runnable], queries: Mapping[str, Query]) -> None:
+    """Commit what each flow has finished to the groups of its sources.
+
+    The source does so by itself before each batch; here it is for the last one. It only warns if it fails.
+    """
+    for flow in flows:
+        query = queries.get(flow.name)
+        offsets = finished_offsets(query.lastProgress) if query is not None and flow.groups else {}
+        for source in flow.sources:
+            group = flow.groups.get(source.name)
+            own = {key: offset for key, offset in offsets.items() if reads(source, key.topic)}
+            if group is None or not own:
+                continue
+            try:
+                with Admin({**admin_config(pipeline, source), "default.api.timeout.ms": COMMIT_MS}) as admin:
+                    admin.alter_group_offsets(group, own)
+            except OttlaError as error:
+                log.warning("the offsets of flow %s were not committed to group %s: %s", flow.name, group, error)
+
+
+def handle_signals(stop: Stop, *, at_once: Callable[[int], None]) -> Callable[[], None]:
+    """Let SIGINT and SIGTERM ask for a stop; the second one ends at once. Returns what undoes it."""
+
+    def received(number: int, _frame: object) -> None:
+        if stop.signal is not None:
+            at_once(number)
+        stop.request(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, received) for number in numbers}
+
+    def undo() -> None:
+        for number, handler in before.items():
+            with suppress(ValueError, TypeError):
+                signal.signal(number, handler)
+
+    return undo
