@@ -40,14 +40,19 @@ Send = Callable[[Coordinator, Sequence[str]], Awaitable[Mapping[str, Result | Ka
 
 
 async def by_coordinator(
-    cluster: Cluster, groups: Iterable[str], send: Send[Result], *, timeout_ms: Millis | None = None
+    cluster: Cluster,
+    groups: Iterable[str],
+    send: Send[Result],
+    *,
+    key_type: int = GROUP_KEY_TYPE,
+    timeout_ms: Millis | None = None,
 ) -> dict[str, Result | KafkaError]:
-    """Send the groups of each coordinator to it; whatever keeps failing is in the result as its error."""
+    """Send the groups, or transactional ids, of each coordinator to it; what keeps failing is in the result."""
     attempts = cluster.attempts(timeout_ms)
     done: dict[str, Result | KafkaError] = {}
     pending = list(dict.fromkeys(groups))
     while pending:
-        outcomes = await _one_round(cluster, pending, send)
+        outcomes = await _one_round(cluster, pending, send, key_type)
         done.update({group: outcome for group, outcome in outcomes.items() if _is_final(outcome)})
         pending = [group for group in pending if group not in done]
         if pending and not await attempts.pause():
@@ -59,10 +64,12 @@ def _is_final(outcome: object) -> bool:
     return not isinstance(outcome, KafkaError) or not outcome.retriable
 
 
-async def _one_round(cluster: Cluster, groups: Sequence[str], send: Send[Result]) -> dict[str, Result | KafkaError]:
+async def _one_round(
+    cluster: Cluster, groups: Sequence[str], send: Send[Result], key_type: int
+) -> dict[str, Result | KafkaError]:
     outcomes: dict[str, Result | KafkaError] = {}
     shares: dict[Node, list[str]] = {}
-    for group, node in (await find_coordinators(cluster, groups)).items():
+    for group, node in (await find_coordinators(cluster, groups, key_type)).items():
         if isinstance(node, KafkaError):
             outcomes[group] = node
         else:

@@ -35,19 +35,27 @@ async def committed_offsets(
     return await by_coordinator(cluster, groups, _fetch)
 
 
+async def stable_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What a group has committed, once no transaction that commits to it is open."""
+    found = (await by_coordinator(cluster, [group], partial(_fetch, stable=True)))[group]
+    if isinstance(found, KafkaError):
+        raise found
+    return found
+
+
 async def _fetch(
-    coordinator: Coordinator, groups: Sequence[str]
+    coordinator: Coordinator, groups: Sequence[str], *, stable: bool = False
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
     version = coordinator.connection.version_of(ApiKey.OFFSET_FETCH, at_most=LAST_BY_NAME)
     if version < FIRST_BATCHED:
-        return {group: _read_offsets(await _fetch_one(coordinator, group)) for group in groups}
-    message = {"groups": [{"group_id": group, "topics": None} for group in groups], "require_stable": False}
+        return {group: _read_offsets(await _fetch_one(coordinator, group, stable)) for group in groups}
+    message = {"groups": [{"group_id": group, "topics": None} for group in groups], "require_stable": stable}
     response = await coordinator.connection.request(ApiKey.OFFSET_FETCH, message, at_most=LAST_BY_NAME)
     return {answer.group_id: _read_offsets(answer) for answer in response.groups}
 
 
-async def _fetch_one(coordinator: Coordinator, group: str) -> Struct:
-    message = {"group_id": group, "topics": None, "require_stable": False}
+async def _fetch_one(coordinator: Coordinator, group: str, stable: bool) -> Struct:
+    message = {"group_id": group, "topics": None, "require_stable": stable}
     return await coordinator.connection.request(ApiKey.OFFSET_FETCH, message, at_most=LAST_BY_NAME)
 
 

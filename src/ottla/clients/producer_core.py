@@ -16,6 +16,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from ottla.clients.blocking import IllegalUse
@@ -137,6 +138,10 @@ class ProducerCore:
         """After every step of a transaction: records are taken in one only."""
         if self.transactions is not None:
             self.set_fast(self.transactions.state is State.IN_TRANSACTION and not self.closing)
+
+    def rename(self, transactional_id: str) -> None:
+        """Send under another transactional id from now on; nothing is on its way."""
+        self.config = self._links.config = replace(self.config, transactional_id=transactional_id)
 
     def send_failed(self, error: Exception) -> None:
         """A record could not be appended: its transaction would lack it."""

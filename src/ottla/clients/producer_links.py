@@ -31,7 +31,7 @@ class Links:
         changed: Callable[[], None],
         unreachable: Callable[[], None],
     ) -> None:
-        self._config = config
+        self.config = config
         self._cluster = cluster
         self._codec = codec
         self._level = config.compression_level
@@ -59,7 +59,7 @@ class Links:
         try:
             known = self._cluster.metadata.nodes.get(node)
             if known is None:
-                await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+                await asyncio.sleep(self.config.retry_backoff_ms / 1000)
                 return
             connection = await self._cluster.connection(known)
             await connection.until_writable()
@@ -68,7 +68,7 @@ class Links:
             # The pool waits before it tries again; until then batches stay where they are.
             # It may have handed its partitions to another broker.
             self._unreachable()
-            await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
+            await asyncio.sleep(self.config.reconnect_backoff_ms / 1000)
         finally:
             del self._connecting[node]
             self._changed()
@@ -93,7 +93,7 @@ class Links:
         if last_version is not None:
             at_most = last_version
         message = self._message(request)
-        if self._config.required_acks == 0:
+        if self.config.required_acks == 0:
             return self._send_in_turn(connection, message, at_most, request.node)
         answer: asyncio.Future[Struct | None] = connection.start(ApiKey.PRODUCE, message, at_most=at_most)  # type: ignore[assignment]
         return answer
@@ -125,9 +125,9 @@ class Links:
             topics.setdefault(topic, []).append({"index": partition, "records": Records(sealed)})
         known = self._cluster.metadata.topics
         return {
-            "transactional_id": self._config.transactional_id,
-            "acks": self._config.required_acks,
-            "timeout": self._config.request_timeout_ms,
+            "transactional_id": self.config.transactional_id,
+            "acks": self.config.required_acks,
+            "timeout": self.config.request_timeout_ms,
             "topic_data": [
                 {"name": topic, "topic_id": known[topic].topic_id, "partition_data": partitions}
                 for topic, partitions in topics.items()

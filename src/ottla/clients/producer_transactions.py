@@ -35,7 +35,8 @@ class TransactionCalls:
         self._core = core
 
     @property
-    def _machine(self) -> Transactions:
+    def machine(self) -> Transactions:
+        """What decides; raises why nothing of transactions can be called now."""
         if self._core.transactions is None:
             raise IllegalUse("this producer has no transactions: give it a transactional.id")
         if self._core.closing:
@@ -43,19 +44,19 @@ class TransactionCalls:
         return self._core.transactions
 
     async def init(self) -> None:
-        machine = self._machine
+        machine = self.machine
         with self._core.lock:
             operation = machine.init()
-        await self._wait(operation)
+        await self.wait(operation)
 
     def begin(self) -> None:
-        machine = self._machine
+        machine = self.machine
         with self._core.lock:
             machine.begin()
         self._core.allow_fast()
 
     async def send_offsets(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
-        machine = self._machine
+        machine = self.machine
         member, given = _member(group_metadata), {key: _offset(key, offset) for key, offset in offsets.items()}
         if not given:
             with self._core.lock:
@@ -63,17 +64,17 @@ class TransactionCalls:
             return
         with self._core.lock:
             operation = machine.send_offsets(given, member)
-        await self._wait(operation)
+        await self.wait(operation)
 
     async def commit(self) -> None:
-        machine = self._machine
+        machine = self.machine
         self._core.set_fast(False)
         with self._core.lock:
             operation = machine.commit()
         await self._end(operation)
 
     async def abort(self) -> None:
-        machine = self._machine
+        machine = self.machine
         self._core.set_fast(False)
         with self._core.lock:
             operation = machine.abort()
@@ -81,7 +82,7 @@ class TransactionCalls:
 
     async def leave(self, error: BaseException | None) -> None:
         """The end of a `with` block: commit, or abort after an error. Raises what matters more than that error."""
-        machine = self._machine
+        machine = self.machine
         if error is None and machine.state is State.IN_TRANSACTION:
             await self._commit_or_abort()
         elif machine.fatal is not None and machine.fatal is not error:
@@ -114,13 +115,14 @@ class TransactionCalls:
         with self._core.lock:
             self._core.accumulator.begin_flush()
         try:
-            await self._wait(operation)
+            await self.wait(operation)
         finally:
             with self._core.lock:
                 self._core.accumulator.end_flush()
             self._core.allow_fast()
 
-    async def _wait(self, operation: Operation) -> None:
+    async def wait(self, operation: Operation) -> None:
+        """Until an operation of the machine is done; raises its error."""
         self._core.wake()
         seconds = self._core.config.max_block_ms / 1000
         try:

@@ -76,8 +76,7 @@ async def _at(connection: Connection, config: ProducerConfig, ask: Ask) -> Answe
         "producer_epoch": ask.producer_epoch,
     }
     if isinstance(what, EndTransaction):
-        at_most = _LAST_END_OF_FIRST if first else None
-        response = await connection.request(ApiKey.END_TXN, {**who, "committed": what.commit}, at_most=at_most)
+        response = await _end(connection, who, what.commit, first)
         return _numbered(response, _version(connection))
     if isinstance(what, AddOffsets):
         response = await connection.request(ApiKey.ADD_OFFSETS_TO_TXN, {**who, "group_id": what.group_id})
@@ -94,6 +93,20 @@ async def _at(connection: Connection, config: ProducerConfig, ask: Ask) -> Answe
             for each in topic.partitions
         )
     )
+
+
+async def _end(connection: Connection, who: Message, commit: bool, first: bool) -> Struct:
+    at_most = _LAST_END_OF_FIRST if first else None
+    return await connection.request(ApiKey.END_TXN, {**who, "committed": commit}, at_most=at_most)
+
+
+async def end_transaction(
+    connection: Connection, transactional_id: str, producer_id: int, producer_epoch: int, version: int, *, commit: bool
+) -> KafkaError | None:
+    """End the transaction of whoever has these numbers; what the coordinator said against it."""
+    who = {"transactional_id": transactional_id, "producer_id": producer_id, "producer_epoch": producer_epoch}
+    first = min(version, _version(connection)) < SECOND
+    return _error((await _end(connection, who, commit, first)).error_code)
 
 
 def _version(connection: Connection) -> int:

@@ -22,8 +22,9 @@ S = State
 FOLLOWS: dict[State, frozenset[State]] = {
     S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
     S.INITIALIZING: frozenset({S.READY, S.FATAL_ERROR}),
-    S.READY: frozenset({S.IN_TRANSACTION, S.FATAL_ERROR}),
-    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
+    # Back to the beginning goes who takes another transactional id, or leaves an open transaction to somebody else.
+    S.READY: frozenset({S.IN_TRANSACTION, S.UNINITIALIZED, S.FATAL_ERROR}),
+    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR, S.UNINITIALIZED, S.FATAL_ERROR}),
     S.COMMITTING: frozenset({S.READY, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
     S.ABORTABLE_ERROR: frozenset({S.ABORTING, S.FATAL_ERROR}),
     # After some errors only another epoch makes sure that nothing of the transaction comes late.

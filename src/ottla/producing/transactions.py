@@ -132,6 +132,28 @@ class Transactions:
         self._attempts = self._retry_at = 0
         return self._begin_operation("abort_transaction")
 
+    def leave_open(self) -> tuple[int, int, int]:
+        """Leave the transaction to whoever ends it by producer id and epoch, which are returned with the version.
+
+        To be called when every batch is acknowledged. `take_over` comes next.
+        """
+        self._check("prepare", S.IN_TRANSACTION)
+        left = (self.numbers.producer_id, self.numbers.producer_epoch, self.version)
+        self._forget_transaction()
+        self._enter(S.UNINITIALIZED)
+        return left
+
+    def take_over(self, transactional_id: str) -> Operation:
+        """Become the producer of this id, which may be another one than before; no transaction is open."""
+        if self.state is not S.UNINITIALIZED:
+            self._check("take_over", S.READY)
+            self._enter(S.UNINITIALIZED)
+        if transactional_id != self.transactional_id:
+            self.transactional_id = transactional_id
+            self._coordinator = None
+        self._needs_epoch = self._unknown_there = False
+        return self.init()
+
     def check_send(self) -> None:
         """Raises why no record can be sent now."""
         if self.state is not S.IN_TRANSACTION:
@@ -328,17 +350,20 @@ class Transactions:
 
     def _ended(self) -> None:
         """The transaction is over; go on, or get another epoch first."""
-        self._partitions.clear()
-        self._new_partitions.clear()
-        self._groups.clear()
-        self._started = False
-        self.error = None
+        self._forget_transaction()
         if self._needs_epoch or self.numbers.broken or self._unknown_there:
             self._needs_epoch = True
             self._enter(S.INITIALIZING)
         else:
             self._enter(S.READY)
             self._finish()
+
+    def _forget_transaction(self) -> None:
+        self._partitions.clear()
+        self._new_partitions.clear()
+        self._groups.clear()
+        self._started = False
+        self.error = None
 
     def _fail(self, error: Exception, remedy: Remedy) -> None:
         if remedy is Remedy.STOP:
