@@ -1,23 +1,36 @@
-"""Reading and writing topics by Spark: `python -m benchmarks.spark [--records 1000000] [--connector VERSION]`.
+"""Reading and writing topics by Spark, beside Spark's own Kafka connector: `python -m benchmarks.spark`.
 
-Each figure is the best of the rounds, on one session with as many cores as `--cores` says, against an ottla broker in a
-process of its own. With `--connector` Spark's own Kafka connector of that version is got from Maven Central, and
-takes turns with ours on the same topic in the same session; what counts then are the ratios.
+Both take turns on the same topics in the same session, against an ottla broker in a process of its own, after a round
+that does not count. A figure is the best of the rounds in rows/s; beside it stands the least processor time for a
+million rows, of Spark's Java and Python processes together, which other work on the machine changes less. `--scale`
+runs one streaming query over more and more records instead, and says what it costs and how much memory it takes. Where
+Maven Central cannot be reached, or the connector does not run on this Spark, ottla is measured alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
+import statistics
+import tempfile
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import ottla
 from benchmarks.ottla_broker import OttlaBroker
+from benchmarks.peer import Unavailable
+from benchmarks.processes import JAVA, PYTHON, Watch
+from benchmarks.spark_connector import jars
 from benchmarks.values import values
 from ottla.spark import session
 
@@ -25,82 +38,257 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTITIONS = 4
-SIZES = (100, 1_000)
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+RECORDS = {100: 2_000_000, 1_000: 400_000}
+BATCHES = 10
+SMALL_BATCHES, SMALL = 30, 400
+SCALE = (1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000)
+SCALE_BATCH = 1_000_000
+OURS, THEIRS, EXACTLY_ONCE = "ottla", "kafka", "ottla exactly-once"
+
+
+@dataclass
+class Figure:
+    """The rounds of one job by one connector."""
+
+    rows: int
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return self.rows / min(self.wall)
+
+    @property
+    def cpu_per_million(self) -> float:
+        return min(self.cpu) / self.rows * 1_000_000
 
 
 class Contest:
-    """The jobs that are timed; each takes the format to use."""
+    """The jobs that are timed; each takes what to use."""
 
-    def __init__(self, spark: SparkSession, servers: str, size: int, records: int) -> None:
-        self.spark, self.servers, self.size, self.records = spark, servers, size, records
-        self.topic = f"in-{size}"
-        self._fill()
+    def __init__(self, spark: SparkSession, servers: str, size: int, records: int, directory: Path) -> None:
+        self.spark, self.servers, self.size = spark, servers, size
+        self.topic, self.directory = f"in-{size}", directory
+        self.records = fill(servers, self.topic, size, records)
+        self._rows = directory / f"rows-{size}"
+        self._rows.mkdir()
+        made = values(size)
+        table = pa.table({"value": pa.array(made * (self.records // BATCHES // len(made) + 1), pa.binary())})
+        for number in range(BATCHES):
+            pq.write_table(
+                table.slice(0, self.records // BATCHES), self._rows / f"{number}.parquet", compression="NONE"
+            )
 
-    def _fill(self) -> None:
-        payloads = values(self.size)
-        with ottla.Admin(bootstrap_servers=self.servers) as admin:
-            admin.create_topics(ottla.NewTopic(self.topic, PARTITIONS))
-        table = pa.table({"value": payloads, "partition": [number % PARTITIONS for number in range(len(payloads))]})
-        with ottla.Producer(bootstrap_servers=self.servers) as producer:
-            for _ in range(-(-self.records // len(payloads))):
-                producer.send_arrow(self.topic, table)
-        self.records = -(-self.records // len(payloads)) * len(payloads)
+    def read_batch(self, name: str) -> None:
+        self._read(self.spark.read, name).write.format("noop").mode("overwrite").save()
 
-    @property
-    def _options(self) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic}
-
-    def read(self, source: str) -> None:
-        frame = self.spark.read.format(source).options(**self._options).load()
-        frame.write.format("noop").mode("overwrite").save()
-
-    def stream(self, source: str) -> None:
+    def read_stream(self, name: str) -> None:
         """Ten micro-batches."""
-        options = {**self._options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(-(-self.records // 10))}
-        frame = self.spark.readStream.format(source).options(**options).load()
-        frame.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
+        self._to_noop(name, self.topic, -(-self.records // BATCHES))
 
-    def write(self, sink: str) -> None:
-        frame = self.spark.range(self.records).selectExpr(f"repeat('x', {self.size}) value")
+    def write_batch(self, name: str) -> None:
+        frame = self.spark.read.parquet(str(self._rows))
+        frame.write.format(name.split()[0]).mode("append").options(**self._sink(name, batch=True)).save()
+
+    def write_stream(self, name: str) -> None:
+        """Ten micro-batches, from files."""
+        rows = self.spark.readStream.schema("value binary").option("maxFilesPerTrigger", 1).parquet(str(self._rows))
+        writer = rows.writeStream.format(name.split()[0]).options(**self._sink(name, batch=False))
+        checkpoint = str(self.directory / uuid4().hex)
+        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+    def small_batches(self, name: str) -> list[float]:
+        """How long micro-batches of few records take, in milliseconds."""
+        progress = self._to_noop(name, self.topic, SMALL, until=SMALL * SMALL_BATCHES)
+        return [one.durationMs["triggerExecution"] for one in progress if one.numInputRows]
+
+    def _read(self, reader: Any, name: str, **options: object) -> Any:
+        reader = reader.format(name).option("kafka.bootstrap.servers", self.servers).option("subscribe", self.topic)
+        return reader.options(**options).load()
+
+    def _to_noop(self, name: str, topic: str, batch: int, until: int | None = None) -> list[Any]:
+        more: dict[str, object] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": batch}
+        writer = self._read(self.spark.readStream, name, **more).writeStream.format("noop")
+        if until is None:
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            return list(query.recentProgress)
+        query = writer.start()
+        deadline = time.monotonic() + 120
+        while sum(one.numInputRows for one in query.recentProgress) < until and time.monotonic() < deadline:
+            time.sleep(0.05)
+        query.stop()
+        return list(query.recentProgress)
+
+    def _sink(self, name: str, *, batch: bool) -> dict[str, str]:
         options = {"kafka.bootstrap.servers": self.servers, "topic": f"out-{uuid4().hex[:8]}"}
-        frame.write.format(sink).mode("append").options(**options).save()
+        with ottla.Admin(bootstrap_servers=self.servers) as admin:
+            admin.create_topics(ottla.NewTopic(options["topic"], PARTITIONS))
+        if name == EXACTLY_ONCE:
+            options["deliver"] = "exactly-once"
+            if batch:
+                options |= {"txnAppId": uuid4().hex, "txnVersion": "1"}
+        return options
 
 
-def timed(job: Callable[[str], None], name: str) -> float:
-    began = time.monotonic()
-    job(name)
-    return time.monotonic() - began
+def fill(servers: str, topic: str, size: int, records: int) -> int:
+    """Make a topic of at least so many records, the same number in each partition; how many they are."""
+    payloads = values(size)
+    table = pa.table({"value": payloads, "partition": [number % PARTITIONS for number in range(len(payloads))]})
+    rounds = -(-records // len(payloads))
+    with ottla.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics(ottla.NewTopic(topic, PARTITIONS))
+    with ottla.Producer(bootstrap_servers=servers) as producer:
+        sent = []
+        for _ in range(rounds):
+            sent.append(producer.send_arrow(topic, table))
+            if len(sent) > 8:
+                sent.pop(0).result()
+        for one in sent:
+            one.result()
+    return rounds * len(payloads)
+
+
+def timed(job: Callable[[str], Any], name: str, broker: OttlaBroker, figure: Figure) -> None:
+    with Watch(os.getpid(), without=broker.pid) as watch:
+        began = time.monotonic()
+        job(name)
+        figure.wall.append(time.monotonic() - began)
+    figure.cpu.append(sum(watch.seconds.values()))
+
+
+def compare(spark: SparkSession, broker: OttlaBroker, names: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with directory() as place:
+        for size, records in RECORDS.items():
+            contest = Contest(spark, broker.bootstrap_servers, size, int(records * args.part), place)
+            for job in (contest.read_batch, contest.read_stream, contest.write_batch, contest.write_stream):
+                if args.only and args.only not in job.__name__:
+                    continue
+                running = names if "write" in job.__name__ else [name for name in names if name != EXACTLY_ONCE]
+                figures = {name: Figure(contest.records) for name in running}
+                for counts in range(args.rounds + 1):
+                    for name in running:
+                        figure = figures[name] if counts else Figure(contest.records)
+                        timed(job, name, broker, figure)
+                found[f"{job.__name__.replace('_', ' ')}, {size} B"] = figures
+                show(f"{job.__name__.replace('_', ' ')}, {size} B", figures)
+        if not args.only or args.only in "small_batches":
+            both = [name for name in names if name != EXACTLY_ONCE]
+            times = {name: [] for name in both}
+            for _ in range(2):
+                for name in both:
+                    times[name] += contest.small_batches(name)[2:]
+            found["micro-batch"] = {name: statistics.median(one) for name, one in times.items()}
+            told = ", ".join(f"{name} {one:.0f} ms" for name, one in found["micro-batch"].items())
+            print(f"a micro-batch of {SMALL} records takes {told} (median)", flush=True)
+    return found
+
+
+def show(what: str, figures: dict[str, Figure]) -> None:
+    theirs = figures.get(THEIRS)
+    for name, one in figures.items():
+        line = (
+            f"{what:22} {name:19} {one.rate:>11,.0f} rows/s  {one.cpu_per_million:6.2f} s of processor a million rows"
+        )
+        if theirs is not None and one is not theirs:
+            line += f"  x {one.rate / theirs.rate:.2f}, processor x {one.cpu_per_million / theirs.cpu_per_million:.2f}"
+        print(line, flush=True)
+
+
+def scale(spark: SparkSession, broker: OttlaBroker, sizes: list[int]) -> list[dict[str, float]]:
+    """One streaming query over each number of records, in micro-batches of a million, to a table that keeps nothing."""
+    servers, found = broker.bootstrap_servers, []
+    there = 0
+    for wanted in sizes:
+        with ottla.Admin(bootstrap_servers=servers) as admin:
+            if there:
+                admin.delete_topics("scale")
+        there = fill(servers, "scale", 100, wanted)
+        reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", servers)
+        frame = reader.option("subscribe", "scale").options(
+            startingOffsets="earliest", maxOffsetsPerTrigger=SCALE_BATCH
+        )
+        with Watch(os.getpid(), without=broker.pid) as watch:
+            began = time.monotonic()
+            query = frame.load().writeStream.format("noop").trigger(availableNow=True).start()
+            query.awaitTermination()
+            wall = time.monotonic() - began
+        rows = sum(one.numInputRows for one in query.recentProgress)
+        cpu = sum(watch.seconds.values()) / there * 1_000_000
+        one = {"records": there, "seconds": wall, "cpu_per_million": cpu}
+        one |= {"java_mb": watch.peak[JAVA] / 1e6, "python_mb": watch.peak[PYTHON] / 1e6}
+        found.append(one)
+        print(
+            f"{there:>11,} records {there / wall:>10,.0f} rows/s  {cpu:.2f} s of processor a million, at most "
+            f"{one['java_mb']:.0f} MB Java, {one['python_mb']:.0f} MB Python (all processes), read {rows:,}",
+            flush=True,
+        )
+    return found
+
+
+@contextmanager
+def directory() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="spark-benchmark-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def connectors(spark: SparkSession, broker: OttlaBroker) -> list[str]:
+    """Those that run here."""
+    found = [OURS]
+    servers = broker.bootstrap_servers
+    fill(servers, "trial", 1_000, 1)
+    try:
+        read = spark.read.format(THEIRS).option("kafka.bootstrap.servers", servers).option("subscribe", "trial").load()
+        read.write.format("noop").mode("overwrite").save()
+        found.append(THEIRS)
+    except Exception as error:
+        print(f"Spark's own connector does not run here, ottla is alone: {str(error).splitlines()[0]}")
+    try:
+        options = {"kafka.bootstrap.servers": servers, "topic": "trial", "deliver": "exactly-once"}
+        options |= {"txnAppId": "trial", "txnVersion": "1"}
+        spark.range(1).selectExpr("cast(id as string) value").write.format(OURS).options(**options).mode(
+            "append"
+        ).save()
+        found.append(EXACTLY_ONCE)
+    except Exception as error:
+        print(f"exactly once is left out: {str(error).splitlines()[0]}")
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--connector", metavar="VERSION", help="of Spark's own Kafka connector, to run beside ours")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--part", type=float, default=1.0, help="of the records, for a first look")
+    parser.add_argument("--only", default="", help="jobs with this in their name: read_batch, write_stream, …")
+    parser.add_argument("--alone", action="store_true", help="without Spark's own connector")
+    parser.add_argument("--scale", nargs="*", type=int, metavar="RECORDS", help="1 to 50 million records, or these")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
     args = parser.parse_args()
-    conf = {"spark.jars.packages": f"{CONNECTOR}:{args.connector}"} if args.connector else {}
-    formats = ["ottla", "kafka"] if args.connector else ["ottla"]
-    spark = session("benchmark", master=f"local[{args.cores}]", conf=conf)
-    figures: dict[str, float] = {}
+    conf = {"spark.driver.memory": "1g", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
+    try:
+        if not args.alone and args.scale is None:
+            import pyspark
+
+            version, files = jars(pyspark.__version__)
+            print(f"beside Spark's connector {version} on Spark {pyspark.__version__}")
+            conf["spark.jars"] = ",".join(map(str, files))
+    except Unavailable as why:
+        print(f"ottla is measured alone: {why}")
+    spark = session("benchmark", master=f"local[{args.cores}]", conf=conf, log_level="fatal")
+    found: Any
     with OttlaBroker() as broker:
-        for size in SIZES:
-            contest = Contest(spark, broker.bootstrap_servers, size, args.records * SIZES[0] // size)
-            for job in (contest.read, contest.stream, contest.write):
-                best = dict.fromkeys(formats, float("inf"))
-                for _ in range(args.rounds):
-                    for name in formats:
-                        best[name] = min(best[name], timed(job, name))
-                for name, seconds in best.items():
-                    figures[f"{job.__name__} {size} B {name}"] = round(contest.records / seconds)
+        if args.scale is not None:
+            found = scale(spark, broker, args.scale or list(SCALE))
+        else:
+            found = compare(spark, broker, connectors(spark, broker), args)
     spark.stop()
     if args.json:
-        print(json.dumps(figures, indent=2))
-        return
-    for what, rate in figures.items():
-        print(f"{what:24} {rate:>12,} records/s")
+        args.json.write_text(json.dumps(found, default=vars, indent=2))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ Any other session can use `format("ottla")` too; nothing here is needed for it.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import warnings
@@ -48,6 +49,9 @@ _FAST = {
 }
 _FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 _LINKED = ("jars", "bin", "sbin")
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+#: They print what the exception that is raised says too, with the whole stack of Java.
+_REPEATING = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def session(
@@ -93,11 +97,19 @@ def prepare(master: str = "local[*]") -> None:
     """Set the environment that Spark starts in: Java, Python, and for one machine a home where workers start faster."""
     # Of no use to whoever looks at the terminal: nothing here goes through pandas.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    _silence()
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local") and "SPARK_HOME" not in os.environ:
         os.environ["SPARK_HOME"] = str(_light_home())
+
+
+def _silence() -> None:
+    from pyspark.logger import PySparkLogger
+
+    for name in _REPEATING:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
@@ -107,10 +119,24 @@ def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.driver.extraJavaOptions": f"{java} {_FAST_JAVA}" if fast else java,
     }
-    if master.startswith("local"):
+    if on_this_machine(master):
         # Nothing leaves the machine, and the name of the host need not be known.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        if os.environ.get("PYSPARK_PYTHON") == sys.executable:
+            settings["spark.python.daemon.module"] = "ottla.spark.daemon"
     return {**settings, **_FAST} if fast else settings
+
+
+def on_this_machine(master: str) -> bool:
+    """Whether everything runs here.
+
+    >>> [on_this_machine(one) for one in ("local[2]", "spark://127.0.0.1:7077", "spark://big:7077", "yarn")]
+    [True, True, False, False]
+    """
+    if master.startswith("local"):
+        return True
+    hosts = master.removeprefix("spark://").split(",")
+    return master.startswith("spark://") and all(host.rpartition(":")[0] in _LOOPBACK for host in hosts)
 
 
 def _logging(level: str) -> Path:

@@ -1,0 +1,82 @@
+"""What a tree of processes costs while something runs in it: processor time and the most memory, by kind of process.
+
+    with Watch(os.getpid(), without=broker.pid) as watch:
+        …
+    watch.seconds["java"], watch.peak["python"]
+
+Processes that end in between count with what they had used when they were last seen.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Self
+
+JAVA, PYTHON = "java", "python"
+EVERY_SECONDS = 0.05
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Watch:
+    """Samples the descendants of a process, itself included, until the block ends."""
+
+    def __init__(self, root: int, *, without: int) -> None:
+        self._root, self._without = root, without
+        self._used: dict[int, tuple[str, float, float]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample_often, daemon=True)
+        self.peak = {JAVA: 0, PYTHON: 0}
+
+    def __enter__(self) -> Self:
+        self._sample(first=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._sample()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        found = {JAVA: 0.0, PYTHON: 0.0}
+        for kind, before, now in self._used.values():
+            found[kind] += now - before
+        return found
+
+    def _sample_often(self) -> None:
+        while not self._over.wait(EVERY_SECONDS):
+            self._sample()
+
+    def _sample(self, *, first: bool = False) -> None:
+        resident = dict.fromkeys(self.peak, 0)
+        for pid in self._tree():
+            try:
+                name, fields = _stat(pid)
+            except OSError:
+                continue
+            kind = JAVA if name == "java" else PYTHON
+            used = (int(fields[11]) + int(fields[12])) / _TICKS
+            before = self._used[pid][1] if pid in self._used else used if first else 0.0
+            self._used[pid] = (kind, before, used)
+            resident[kind] += int(fields[21]) * _PAGE
+        for kind, size in resident.items():
+            self.peak[kind] = max(self.peak[kind], size)
+
+    def _tree(self) -> list[int]:
+        found = [self._root]
+        for parent in found:
+            try:
+                for task in Path(f"/proc/{parent}/task").iterdir():
+                    found += [int(pid) for pid in (task / "children").read_text().split() if int(pid) != self._without]
+            except OSError:
+                continue
+        return found
+
+
+def _stat(pid: int) -> tuple[str, list[str]]:
+    head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    return head.partition("(")[2], tail.split()
