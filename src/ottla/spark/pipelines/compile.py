@@ -1,16 +1,38 @@
 """A declared pipeline as plain Structured Streaming: a query for each sink, and one for the dead letters of a source.
 
-for flow in compile_pipeline(load("orders.toml"), spark):
-    query = flow.start()
+    for flow in compile_pipeline(load("orders.toml"), spark):
+        query = flow.start()
+
+Why a query each, although a source with two sinks is then read twice: what makes a sink exactly once is its own
+memory of the batches that it has (Spark's log of files, transactions for topics, a table in a database), by the numbers
+of one checkpoint. Sinks that share one query share its failures: if the second cannot be written, the first gets its
+batch again, and one slow sink holds up all. Read and parsed twice costs some processor time; nothing is written twice.
+Dead letters are a query of their own too, so that there is one letter for a broken record however many sinks there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Sink, Source
+from ottla.spark.pipelines import sinks, sources, steps
+from ottla.spark.pipelines.check import check
+from ottla.spark.pipelines.check_modes import input_of, source_of
+from ottla.spark.pipelines.declaration import (
+    DEAD_LETTERS,
+    DeadLetters,
+    DeclarationError,
+    Declared,
+    Pipeline,
+    Problem,
+    Sink,
+    Source,
+    Sql,
+)
+from ottla.spark.pipelines.steps import StepError
+from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,4 +66,151 @@ def compile_pipeline(pipeline: Pipeline, spark: SparkSession, *, trigger: str | 
     `trigger` goes before the declared one, in the same words: `available-now` for a run that ends. Everything is
     checked first; SQL that Spark refuses is a `DeclarationError` with the line of its step.
     """
-    raise NotImplementedError
+    problems = check(pipeline)
+    if problems:
+        raise DeclarationError(problems)
+    when = trigger or pipeline.trigger
+    if when not in (AVAILABLE_NOW, ONCE):
+        interval(when)
+    return _Compiler(pipeline, spark, when).flows()
+
+
+def groups_of(pipeline: Pipeline, flow: str) -> dict[str, str]:
+    """The group of each source in a flow. Queries read for themselves, so that each needs a group of its own."""
+    first = pipeline.sinks[0].name
+    return {
+        source.name: source.group_id if flow == first else f"{source.group_id}.{flow}"
+        for source in pipeline.sources
+        if source.group_id
+    }
+
+
+class _Compiler:
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, trigger: str) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._trigger = trigger
+        self._tables: dict[str, DataFrame] = {}
+
+    def flows(self) -> list[Flow]:
+        pipeline = self._pipeline
+        problems: list[Problem] = []
+        for one in pipeline.tables:
+            with _blamed(one, problems):
+                self._tables[one.name] = sources.table(pipeline, one, self._spark)
+        found = []
+        for sink in pipeline.sinks if not problems else ():
+            with _blamed(sink, problems):
+                found.append(self._flow(sink, problems))
+        for source in pipeline.sources:
+            if pipeline.dead_letters is not None and pipeline.sends_dead_letters(source):
+                with _blamed(source, problems):
+                    found.append(self._dead(source, pipeline.dead_letters))
+        if problems:
+            raise DeclarationError(list(dict.fromkeys(problems)))
+        return found
+
+    def _flow(self, sink: Sink, problems: list[Problem]) -> Flow:
+        pipeline = self._pipeline
+        groups = groups_of(pipeline, sink.name)
+        with _views(self._spark) as name_view:
+            views = dict(self._tables)
+            for name, frame in views.items():
+                name_view(name, frame)
+            for source in pipeline.sources:
+                with _blamed(source, problems, stop=True):
+                    views[source.name] = sources.stream(pipeline, source, self._spark, groups.get(source.name))
+                name_view(source.name, views[source.name])
+            for step in pipeline.steps:
+                with _blamed(step, problems, stop=True):
+                    views[step.name] = steps.apply(pipeline, step, views, self._spark)
+                name_view(step.name, views[step.name])
+        frame = sinks.shape(sink, views[input_of(pipeline, sink) or ""])
+        if not frame.isStreaming:
+            raise StepError("nothing in it comes from a source: a stream is needed", "input")
+        only = source_of(pipeline, sink)
+        read = tuple(pipeline.sources) if only is None else (only,)
+        return self._made(sink.name, sink, read, pipeline.checkpoint_of(sink.name), groups, frame)
+
+    def _dead(self, source: Source, letters: DeadLetters) -> Flow:
+        pipeline = self._pipeline
+        name = f"{DEAD_LETTERS}.{source.name}"
+        groups = {key: value for key, value in groups_of(pipeline, name).items() if key == source.name}
+        frame = sources.dead_letters(pipeline, source, letters, self._spark, groups.get(source.name))
+        where = pipeline.checkpoint_of(DEAD_LETTERS, source.name)
+        return self._made(name, letters, (source,), where, groups, frame)
+
+    def _made(
+        self,
+        name: str,
+        sink: Sink | DeadLetters,
+        read: tuple[Source, ...],
+        where: str,
+        groups: Mapping[str, str],
+        frame: DataFrame,
+    ) -> Flow:
+        def start() -> StreamingQuery:
+            from ottla.spark.sessions import activate
+
+            activate(self._spark)
+            problems: list[Problem] = []
+            with _blamed(sink, problems):
+                query: StreamingQuery = sinks.start(self._pipeline, sink, frame, name, where, self._trigger)
+                return query
+            raise DeclarationError(problems)
+
+        used = {one.name for one in read}
+        return Flow(name, sink, read, where, {key: one for key, one in groups.items() if key in used}, frame, start)
+
+
+class _Stop(Exception):
+    """The problem is told; what builds on it cannot be made."""
+
+
+@contextmanager
+def _blamed(part: Declared, problems: list[Problem], *, stop: bool = False) -> Iterator[None]:
+    """Errors of Spark about a part become problems with its line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except _Stop:
+        pass
+    except StepError as error:
+        problems.append(part.problem(str(error), error.key))
+        if stop:
+            raise _Stop from None
+    except PySparkException as error:
+        key = "sql" if isinstance(part, Sql) else None
+        problems.append(part.problem(f"{getattr(part, 'name', 'dead_letters')}: {one_line(error)}", key))
+        if stop:
+            raise _Stop from None
+
+
+@contextmanager
+def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
+    """Names for SQL while a flow is made; what had such a name before gets it back."""
+    before: dict[str, DataFrame | None] = {}
+
+    def name_view(name: str, frame: DataFrame) -> None:
+        if name not in before:
+            known = {one.name for one in spark.catalog.listTables() if one.isTemporary}
+            before[name] = spark.table(name) if name.lower() in known or name in known else None
+        frame.createOrReplaceTempView(name)
+
+    try:
+        yield name_view
+    finally:
+        for name, frame in before.items():
+            spark.catalog.dropTempView(name)
+            if frame is not None:
+                frame.createOrReplaceTempView(name)
+
+
+def one_line(error: Any) -> str:
+    """What Spark says, without the plan and the stack trace that follow."""
+    lines = [line.strip() for line in str(error).split("\n\nJVM stacktrace")[0].splitlines()]
+    told = " ".join(
+        line for line in lines if line and set(line) - set("-^ ") and not line.startswith(("'", "+-", ":-"))
+    )
+    return told if len(told) <= 600 else f"{told[:599]}…"

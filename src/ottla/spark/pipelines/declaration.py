@@ -26,6 +26,8 @@ from ottla.errors import OttlaError
 
 #: Where a record comes from: columns that every source adds to what it has read.
 ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key")
+#: Names that a schema cannot use.
+RESERVED = (*ORIGIN, "_headers", "_value", "_parsed", "_failed", "_broken")
 DEAD_LETTERS = "dead-letters"
 
 
@@ -123,10 +125,11 @@ class Source(Declared):
         metadata=doc('Options of Spark\'s JSON or CSV reader: `{sep = ";"}`, `{timestampFormat = "…"}`.'),
     )
     require: Sequence[str] = field(
-        default=(), metadata=doc("SQL conditions on the columns: a record for which one does not hold is broken.")
+        default=(), metadata=doc("SQL conditions on the columns: a record for which one is false is broken.")
     )
-    null_values: Literal["broken", "skip"] = field(
-        default="broken", metadata=doc("Records without a value (tombstones) are broken, or passed over.")
+    null_values: Literal["broken", "skip", "keep"] = field(
+        default="broken",
+        metadata=doc("Records without a value (tombstones) are broken, passed over, or (text, bytes) kept."),
     )
     on_error: Literal["dead-letters", "fail", "skip"] | None = field(
         default=None,

@@ -2,11 +2,69 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import traceback
 from pathlib import Path
 
-from ottla.spark.pipelines.declaration import Pipeline
+from ottla.config.table import did_you_mean
+from ottla.spark.pipelines import declaration
+from ottla.spark.pipelines.check import check
+from ottla.spark.pipelines.declaration import DeclarationError, Declared, Pipeline, Problem
+from ottla.spark.pipelines.toml_form import keys_of, read_toml
 
 
 def load(path: str | Path) -> Pipeline:
-    """The pipeline of a .toml file, or of a .py file that defines `pipeline`; all its problems as `DeclarationError`."""
-    raise NotImplementedError
+    """The pipeline of a .toml file, or of a .py file that defines `pipeline`.
+
+    All that is wrong with it is told at once, as `DeclarationError`, with file and line.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DeclarationError([Problem(str(path), None, "there is no such file")])
+    if path.suffix not in (".toml", ".py"):
+        raise DeclarationError([Problem(str(path), None, "a pipeline is a .toml or a .py file")])
+    pipeline, problems = read_toml(path) if path.suffix == ".toml" else _read_python(path)
+    if pipeline is not None:
+        problems = [*problems, *check(pipeline)]
+    if problems or pipeline is None:
+        raise DeclarationError(list(dict.fromkeys(problems)))
+    return pipeline
+
+
+def _read_python(path: Path) -> tuple[Pipeline | None, list[Problem]]:
+    names: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
+    directory = str(path.resolve().parent)
+    sys.path.insert(0, directory)
+    try:
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    except SyntaxError as error:
+        return None, [Problem(str(path), error.lineno, f"this is no Python: {error.msg}")]
+    except Exception as error:
+        return None, [_failure(path, error)]
+    finally:
+        sys.path.remove(directory)
+    found = names.get("pipeline")
+    if not isinstance(found, Pipeline):
+        what = f"it is a {type(found).__name__}" if "pipeline" in names else "it is not there"
+        return None, [Problem(str(path), None, f"the file has to define pipeline = Pipeline(…): {what}")]
+    object.__setattr__(found, "directory", path.resolve().parent)
+    return found, []
+
+
+def _failure(path: Path, error: Exception) -> Problem:
+    """What a file raised, at the deepest line of it; a wrong keyword is told as an unknown key in TOML is."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = lines[-1] if lines else None
+    told = str(error)
+    unknown = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", told)
+    missing = re.match(r"(\w+)\.__init__\(\) missing \d+ required keyword-only arguments?: (.*)", told)
+    kind = getattr(declaration, (unknown or missing or ["", ""])[1], None)
+    if isinstance(kind, type) and issubclass(kind, Declared):
+        if unknown:
+            names = list(keys_of(kind).values())
+            near = did_you_mean(unknown[2], names) or f" There are {', '.join(names)}."
+            return Problem(str(path), line, f"{unknown[1]} has no {unknown[2]}.{near}")
+        if missing:
+            return Problem(str(path), line, f"{missing[1]} needs {missing[2].replace(chr(39), '')}")
+    return Problem(str(path), line, f"{type(error).__name__}: {told}")

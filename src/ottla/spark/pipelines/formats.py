@@ -1,0 +1,189 @@
+"""Values to columns: Spark's own parsers for what is right, and a look at what is not.
+
+The good records of JSON and CSV never leave the JVM; `explode` of an array of one keeps Spark from parsing twice, once
+to filter and once for the columns (a filter is not pushed through it). Only broken ones go to Python, for the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark.pipelines.avro import AvroDecoder
+from ottla.spark.pipelines.check import declared_schema
+from ottla.spark.pipelines.declaration import Pipeline, Source, Table
+from ottla.spark.pipelines.explain import Explainer
+from ottla.spark.pipelines.options import as_settings
+from ottla.spark.pipelines.schemas import Field, Type, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+#: Columns between reading and parsing; a value's own columns cannot have these names.
+VALUE, PARSED, FAILED = "_value", "_parsed", "_failed"
+_CORRUPT = "_broken"
+
+
+class Format:
+    """How the values of a source are read: `parse` them, tell good from broken, give the `reason` of a broken one."""
+
+    def __init__(self, pipeline: Pipeline, source: Source | Table) -> None:
+        self.kind = source.format if isinstance(source, Source) else source.value_format
+        self.schema = declared_schema(source, pipeline)
+        self.options = as_settings(source.options) if isinstance(source, Source) else {}
+        self.require = tuple(source.require) if isinstance(source, Source) else ()
+        self.nulls = source.null_values if isinstance(source, Source) else "broken"
+        self._header = isinstance(source, Source) and source.confluent_header
+        self._file = Path(pipeline.path(source.schema_file)) if source.schema_file else None
+
+    def parse(self, frame: DataFrame) -> DataFrame:
+        """The frame with the columns of its values, and what is needed to tell which of them are broken."""
+        from pyspark.sql import functions as fn
+
+        parsed = self._parsed()
+        frame = frame.withColumn(PARSED, parsed if self.kind == "avro" else fn.explode(fn.array(parsed)))
+        frame = frame.selectExpr("*", *self._columns())
+        return frame.withColumn(FAILED, fn.expr(self._unmet())) if self.require else frame
+
+    def good(self) -> str:
+        """SQL that holds for records that are as they should be."""
+        conditions = [f"{VALUE} IS NOT NULL"] if self.nulls != "keep" else []
+        text = f"CAST({VALUE} AS STRING)"
+        if self.kind in ("json", "csv"):
+            conditions += [f"is_valid_utf8({text})", f"{PARSED} IS NOT NULL", f"{PARSED}.{_CORRUPT} IS NULL"]
+            conditions += [f"NOT ({one})" for one in self._missing(PARSED)]
+        if self.kind == "json":
+            # Spark's parser ends with the first object, and does not look at what follows.
+            after = f"{text} RLIKE '[}}]\\\\s*[{{]' AND from_json(concat('[', {text}, ']'), 'array<string>') IS NULL"
+            conditions += [f"{text} RLIKE '[}}]\\\\s*$'", f"NOT ({after})"]
+        elif self.kind == "csv":
+            conditions.append(f"trim({text}) <> ''")
+        elif self.kind == "avro":
+            conditions.append(f"{PARSED}.error IS NULL")
+        elif self.kind == "text":
+            conditions.append(f"({VALUE} IS NULL OR is_valid_utf8({text}))")
+        if self.require:
+            conditions.append(f"size({FAILED}) = 0")
+        return " AND ".join(f"({one})" for one in conditions) or "true"
+
+    @property
+    def columns(self) -> list[str]:
+        return self.schema.names if self.schema else ["value"]
+
+    def reason(self) -> Column:
+        """What is wrong with a broken record."""
+        from pyspark.sql import functions as fn
+
+        failed = fn.col(FAILED) if self.require else fn.array().cast("array<int>")
+        explainer = Explainer(self.kind, self.schema, self.options.get("sep", ","), self.require)
+        told = fn.arrow_udf(_Explain(explainer), "string", fn.ArrowUDFType.SCALAR)(fn.col(VALUE), failed)
+        if self.kind == "avro":
+            return fn.coalesce(fn.col(f"{PARSED}.error"), told)
+        return told
+
+    def _parsed(self) -> Column:
+        from pyspark.sql import functions as fn
+
+        value = fn.col(VALUE)
+        if self.schema is None:
+            return fn.struct((value if self.kind == "bytes" else value.cast("string")).alias("value"))
+        if self.kind == "avro":
+            return self._avro(value)
+        parse = fn.from_json if self.kind == "json" else fn.from_csv
+        ddl = f"{self.schema.ddl()}, {_CORRUPT} STRING"
+        more = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        return parse(value.cast("string"), ddl, {**self.options, **more})
+
+    def _avro(self, value: Column) -> Column:
+        from pyspark.sql import functions as fn
+        from pyspark.sql.pandas.types import to_arrow_type
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        assert self.schema is not None
+        assert self._file is not None
+        kind = spark_type(Type("struct", self.schema.fields))
+        result = StructType([StructField("value", kind), StructField("error", StringType())])
+        decoder = AvroDecoder(self._file.read_text(), to_arrow_type(kind, timezone="UTC"), header=self._header)
+        decode = fn.arrow_udf(_Decode(decoder), result, fn.ArrowUDFType.SCALAR)
+        return decode.asNondeterministic()(value)  # or Spark decodes twice, once to filter and once for the columns
+
+    def _missing(self, path: str) -> Iterator[str]:
+        if self.schema is not None:
+            yield from missing(self.schema.fields, path)
+
+    def _columns(self) -> list[str]:
+        inside = f"{PARSED}.value" if self.kind == "avro" else PARSED
+        return [f"{inside}.{quoted(name)} AS {quoted(name)}" for name in self.columns]
+
+    def _unmet(self) -> str:
+        """SQL: the numbers of the conditions that do not hold. Unknown is not wrong, as in SQL's CHECK."""
+        numbers = (f"IF(({one}) <=> false, {number}, NULL)" for number, one in enumerate(self.require))
+        return f"array_compact(array({', '.join(numbers)}))"
+
+
+class _Explain:
+    """A function of columns, which Spark sends to its workers."""
+
+    def __init__(self, explainer: Explainer) -> None:
+        self._explainer = explainer
+
+    def __call__(self, values: Any, failed: Any) -> Any:
+        return self._explainer.column(values, failed)
+
+
+class _Decode:
+    def __init__(self, decoder: AvroDecoder) -> None:
+        self._decoder = decoder
+
+    def __call__(self, values: Any) -> Any:
+        return self._decoder(values)
+
+
+def missing(fields: Iterable[Field], path: str, depth: int = 0) -> Iterator[str]:
+    """SQL for each field that must be there and is not, also inside of structs and arrays of them."""
+    for one in fields:
+        at = f"{path}.{one.quoted}"
+        if one.required:
+            yield f"{at} IS NULL"
+        yield from _missing_inside(one.type, at, depth)
+
+
+def _missing_inside(kind: Type, at: str, depth: int) -> Iterator[str]:
+    if kind.name == "struct":
+        for one in missing(kind.inside, at, depth):
+            yield f"{at} IS NOT NULL AND {one}"
+    elif kind.name == "array":
+        name = f"x{depth}"
+        inner = [*_missing_inside(kind.inside[0].type, name, depth + 1)]
+        if inner:
+            yield f"coalesce(exists({at}, {name} -> {' OR '.join(f'({one})' for one in inner)}), false)"
+
+
+def spark_type(kind: Type) -> DataType:
+    """The type as Spark's own object, made without Spark."""
+    from pyspark.sql import types as kinds
+
+    if kind.name == "struct":
+        return kinds.StructType([kinds.StructField(one.name, spark_type(one.type)) for one in kind.inside])
+    if kind.name == "array":
+        return kinds.ArrayType(spark_type(kind.inside[0].type))
+    if kind.name == "map":
+        return kinds.MapType(spark_type(kind.inside[0].type), spark_type(kind.inside[1].type))
+    if kind.name == "decimal":
+        return kinds.DecimalType(*(kind.numbers or (10, 0)))
+    plain = {
+        "boolean": kinds.BooleanType,
+        "int": kinds.IntegerType,
+        "bigint": kinds.LongType,
+        "float": kinds.FloatType,
+        "double": kinds.DoubleType,
+        "string": kinds.StringType,
+        "binary": kinds.BinaryType,
+        "date": kinds.DateType,
+        "timestamp": kinds.TimestampType,
+        "timestamp_ntz": kinds.TimestampNTZType,
+        "void": kinds.NullType,
+    }
+    return plain[kind.name]()

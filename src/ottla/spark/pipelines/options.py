@@ -1,0 +1,90 @@
+"""What a declared source or sink means as options of `format("ottla")`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from ottla.config.admin import AdminConfig
+from ottla.config.consumer import ConsumerConfig
+from ottla.config.producer import ProducerConfig
+from ottla.config.table import ConfigTable
+from ottla.spark.options import OptionError, ReadOptions, WriteOptions
+from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Source, Table, TopicSink
+
+READING = (ConsumerConfig, AdminConfig)
+WRITING = (ProducerConfig,)
+_KAFKA = "kafka."
+
+
+def as_settings(given: Mapping[str, object]) -> dict[str, str]:
+    """Settings as text: true instead of True."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
+def read_options(pipeline: Pipeline, source: Source, group_id: str | None, *, headers: bool = False) -> dict[str, str]:
+    """The options of `readStream`."""
+    offsets = source.starting_offsets
+    given = {
+        "subscribe": ",".join(source.topics) or None,
+        "subscribePattern": source.pattern,
+        "assign": json.dumps(dict(source.assign)) if source.assign else None,
+        "startingOffsets": offsets if isinstance(offsets, str) else json.dumps(offsets),
+        "startingTimestamp": source.starting_timestamp,
+        "group.id": group_id,
+        "maxOffsetsPerTrigger": source.max_offsets_per_trigger,
+        "minPartitions": source.min_partitions,
+        "failOnDataLoss": source.fail_on_data_loss,
+        "includeHeaders": source.include_headers or headers,
+        "kafka.isolation.level": source.isolation,
+    }
+    return {
+        **_kafka(pipeline, source.bootstrap_servers, source.kafka, *READING),
+        **as_settings({name: value for name, value in given.items() if value is not None}),
+    }
+
+
+def table_options(pipeline: Pipeline, table: Table) -> dict[str, str]:
+    """The options of `read`, for a table that is a topic."""
+    fixed = {"subscribe": table.topic or "", "kafka.isolation.level": "read_committed"}
+    return {**_kafka(pipeline, None, {}, *READING), **as_settings(table.options), **fixed}
+
+
+def write_options(pipeline: Pipeline, sink: TopicSink | DeadLetters, topic: str | None) -> dict[str, str]:
+    """The options of `writeStream`; without a topic the rows have a column of that name."""
+    where = {} if topic is None else {"topic": topic}
+    return {**_kafka(pipeline, sink.bootstrap_servers, sink.kafka, *WRITING), **where, "deliver": sink.deliver}
+
+
+def _kafka(
+    pipeline: Pipeline, servers: str | None, more: Mapping[str, object], *tables: type[ConfigTable]
+) -> dict[str, str]:
+    """Of the settings for all, each client gets those that it has."""
+    common = {name: value for name, value in pipeline.kafka.items() if any(name in table.rows() for table in tables)}
+    settings = {f"kafka.{name}": value for name, value in as_settings({**common, **more}).items()}
+    found = servers or pipeline.bootstrap_servers
+    return {**settings, **({"kafka.bootstrap.servers": found} if found else {})}
+
+
+def kafka_problems(
+    given: Mapping[str, object], *, reading: bool = True, writing: bool = True
+) -> Iterator[tuple[str, str]]:
+    """Settings that no client, or not this one, takes: their names and what is wrong."""
+    for name, value in as_settings(given).items():
+        told = []
+        options = {"kafka.bootstrap.servers": "localhost:9092", f"kafka.{name}": value}
+        if reading:
+            told += _refused(partial(ReadOptions.of, {**options, "subscribe": "x"}, streaming=True))
+        if writing:
+            told += _refused(partial(WriteOptions.of, {**options, "topic": "x"}))
+        if len(told) == reading + writing:
+            yield name, next((one for one in told if "no such" not in one), told[0])
+
+
+def _refused(make: Callable[[], object]) -> list[str]:
+    try:
+        make()
+    except OptionError as error:
+        return [str(error).replace(f"option {_KAFKA}", _KAFKA)]
+    return []

@@ -1,0 +1,117 @@
+"""Declared sinks as writers of streams. A new kind of sink is a dataclass in `declaration.py` and a function here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark.pipelines.declaration import (
+    ORIGIN,
+    ConsoleSink,
+    DeadLetters,
+    FileSink,
+    JdbcSink,
+    Pipeline,
+    Sink,
+    TopicSink,
+)
+from ottla.spark.pipelines.jdbc import write_jdbc
+from ottla.spark.pipelines.options import as_settings, write_options
+from ottla.spark.pipelines.schemas import quoted
+from ottla.spark.pipelines.steps import check_columns
+from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+
+def shape(sink: Sink, frame: DataFrame) -> DataFrame:
+    """The frame as the sink takes it."""
+    if isinstance(sink, TopicSink):
+        return _records(sink, frame)
+    if isinstance(sink, FileSink):
+        check_columns(sink.partition_by, frame, "partition_by")
+        return frame if _keeps_origin(sink, frame) else frame.drop(*ORIGIN)
+    if isinstance(sink, JdbcSink):
+        check_columns(sink.keys, frame, "keys")
+        return frame.drop("_key", "_headers")
+    return frame
+
+
+def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: str, where: str, trigger: str) -> Any:
+    """Start the query of a sink, with its checkpoint at `where`."""
+    writer = frame.writeStream.queryName(f"{pipeline.name}.{name}").option("checkpointLocation", where)
+    writer = writer.outputMode((sink.mode if isinstance(sink, Sink) else None) or "append")
+    writer = _triggered(writer, trigger)
+    if isinstance(sink, TopicSink):
+        return writer.format("ottla").options(**write_options(pipeline, sink, sink.topic)).start()
+    if isinstance(sink, DeadLetters):
+        return writer.format("ottla").options(**write_options(pipeline, sink, None)).start()
+    if isinstance(sink, FileSink):
+        return _files(pipeline, sink, writer)
+    if isinstance(sink, ConsoleSink):
+        options = as_settings({"numRows": sink.rows, "truncate": sink.truncate})
+        return writer.format("console").options(**options).start()
+    assert isinstance(sink, JdbcSink)
+    return writer.foreachBatch(write_jdbc(sink, where)).start()
+
+
+def _files(pipeline: Pipeline, sink: FileSink, writer: DataStreamWriter) -> StreamingQuery:
+    writer = writer.format(sink.format).options(**as_settings(sink.options))
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    return writer.toTable(sink.table) if sink.table else writer.start(pipeline.path(sink.path or ""))
+
+
+def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
+    if trigger == AVAILABLE_NOW:
+        return writer.trigger(availableNow=True)
+    if trigger == ONCE:
+        return writer.trigger(once=True)
+    return writer.trigger(processingTime=interval(trigger))
+
+
+def _keeps_origin(sink: FileSink, frame: DataFrame) -> bool:
+    if sink.origin:
+        check_columns(ORIGIN, frame, "origin")
+    return sink.format not in ("csv", "json") if sink.origin is None else sink.origin
+
+
+def _records(sink: TopicSink, frame: DataFrame) -> DataFrame:
+    """Rows of `format("ottla")`: key, value and headers."""
+    from pyspark.sql import functions as fn
+
+    content = [quoted(name) for name in frame.columns if name not in (*ORIGIN, "_headers")]
+    columns: list[Column] = []
+    if sink.key is not None:
+        columns.append(_content(frame, fn.expr(sink.key), "key"))
+    elif "key" in frame.columns:
+        columns.append(_content(frame, fn.col("key"), "key"))
+    if sink.value is not None:
+        value = fn.expr(sink.value)
+    elif frame.columns and [name for name in frame.columns if name not in ORIGIN] == ["value"]:
+        value = fn.col("value")
+    else:
+        value = fn.to_json(fn.struct(*content))
+    columns.append(_content(frame, value, "value"))
+    if sink.origin:
+        check_columns(ORIGIN, frame, "origin")
+        columns.append(fn.array(*[_header(name) for name in ("topic", "partition", "offset")]).alias("headers"))
+    return frame.select(*columns)
+
+
+def _header(name: str) -> Column:
+    from pyspark.sql import functions as fn
+
+    text = fn.col(f"_{name}").cast("string").cast("binary")
+    return fn.struct(fn.lit(f"origin-{name}").alias("key"), text.alias("value"))
+
+
+def _content(frame: DataFrame, column: Column, name: str) -> Column:
+    """Bytes as they are, all else as text: a number is its digits, a struct is JSON."""
+    from pyspark.sql import functions as fn
+
+    kind = frame.select(column.alias(name)).schema[name].dataType.typeName()
+    if kind in ("binary", "string"):
+        return column.alias(name)
+    return (fn.to_json(column) if kind in ("struct", "array", "map") else column.cast("string")).alias(name)

@@ -1,0 +1,118 @@
+"""Declared sources and tables as DataFrames: good records with their origin, and broken ones as dead letters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.clients.dead_letter_steps import MAX_MESSAGE_CHARACTERS, PREFIX
+from ottla.spark.pipelines.declaration import ORIGIN, DeadLetters, Pipeline, Source, Table
+from ottla.spark.pipelines.formats import PARSED, VALUE, Format
+from ottla.spark.pipelines.options import as_settings, read_options, table_options
+from ottla.spark.pipelines.schemas import quoted
+from ottla.spark.pipelines.times import interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+BROKEN = "ottla.spark.pipelines.BrokenRecord"
+
+
+def stream(pipeline: Pipeline, source: Source, spark: SparkSession, group_id: str | None) -> DataFrame:
+    """The good records of a source: the columns of its schema, then those of the origin."""
+    from pyspark.sql import functions as fn
+
+    form = Format(pipeline, source)
+    parsed = form.parse(_raw(pipeline, source, spark, group_id))
+    if form.nulls == "skip":
+        parsed = parsed.where(f"{VALUE} IS NOT NULL")
+    if source.on_error == "fail" or (source.on_error is None and pipeline.dead_letters is None):
+        parsed = parsed.where(fn.expr(f"IF({form.good()}, true, CAST(raise_error({_refusal(source)}) AS BOOLEAN))"))
+    else:
+        parsed = parsed.where(form.good())
+    headers = ["_headers"] if source.include_headers else []
+    frame = parsed.select(*[quoted(name) for name in form.columns], *ORIGIN, *headers)
+    if source.watermark and source.event_time:
+        frame = frame.withWatermark(source.event_time, interval(source.watermark))
+    return frame
+
+
+def dead_letters(
+    pipeline: Pipeline, source: Source, letters: DeadLetters, spark: SparkSession, group_id: str | None
+) -> DataFrame:
+    """The broken records of a source as rows for `format("ottla")`: as they were, with the reason in their headers."""
+    from pyspark.sql import functions as fn
+
+    form = Format(pipeline, source)
+    parsed = form.parse(_raw(pipeline, source, spark, group_id, headers=True))
+    if form.nulls == "skip":
+        parsed = parsed.where(f"{VALUE} IS NOT NULL")
+    broken = parsed.where(f"NOT coalesce({form.good()}, false)").withColumn(PARSED, form.reason())
+    told: dict[str, Column] = {
+        "topic": fn.col("_topic"),
+        "partition": fn.col("_partition"),
+        "offset": fn.col("_offset"),
+        "timestamp": fn.unix_millis("_timestamp"),
+        "group": fn.lit(source.group_id or pipeline.name),
+        "attempts": fn.lit(0),
+        "error-class": fn.lit(BROKEN),
+        "error-message": fn.left(fn.col(PARSED), fn.lit(MAX_MESSAGE_CHARACTERS)),
+        "error-traceback": fn.lit(""),
+    }
+    added = [
+        fn.struct(fn.lit(PREFIX + name).alias("key"), value.cast("string").cast("binary").alias("value"))
+        for name, value in told.items()
+    ]
+    own = fn.expr(f"filter(coalesce(_headers, array()), x -> NOT startswith(x.key, '{PREFIX}'))")
+    return broken.select(
+        fn.replace(fn.lit(letters.topic), fn.lit("{topic}"), fn.col("_topic")).alias("topic"),
+        fn.col("_key").alias("key"),
+        fn.col(VALUE).alias("value"),
+        fn.concat(own, fn.array(*added)).alias("headers"),
+    )
+
+
+def table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> DataFrame:
+    """A table to join with."""
+    if declared.format == "topic":
+        return _topic_table(pipeline, declared, spark)
+    form = Format(pipeline, declared)
+    reader = spark.read.format(declared.format).options(**as_settings(declared.options))
+    if form.schema is not None:
+        reader = reader.schema(form.schema.ddl())
+    return reader.load(pipeline.path(declared.path or ""))
+
+
+def _topic_table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> DataFrame:
+    """What a topic says at its end; a record that cannot be read is left out, as is a deleted key."""
+    from pyspark.sql import functions as fn
+
+    form = Format(pipeline, declared)
+    raw = (
+        spark.read.format("ottla").options(**table_options(pipeline, declared)).load().selectExpr(*_origin(), *_value())
+    )
+    if declared.latest:
+        last = fn.max_by(fn.struct(*raw.columns), fn.struct("_timestamp", "_offset")).alias("last")
+        raw = raw.groupBy("_topic", "_key").agg(last).select("last.*")
+    return form.parse(raw).where(form.good()).select(*[quoted(name) for name in form.columns])
+
+
+def _raw(
+    pipeline: Pipeline, source: Source, spark: SparkSession, group_id: str | None, *, headers: bool = False
+) -> DataFrame:
+    reader = spark.readStream.format("ottla").options(**read_options(pipeline, source, group_id, headers=headers))
+    with_headers = ["headers AS _headers"] if headers or source.include_headers else []
+    return reader.load().selectExpr(*_origin(), *_value(), *with_headers)
+
+
+def _origin() -> list[str]:
+    return [f"{name.removeprefix('_')} AS {name}" for name in ORIGIN]
+
+
+def _value() -> list[str]:
+    return [f"value AS {VALUE}"]
+
+
+def _refusal(source: Source) -> str:
+    place = "_topic, '-', _partition, ' at offset ', _offset"
+    hint = "Add [dead_letters] to let such records go there, or set on_error."
+    return f"concat('source {source.name}: the record of ', {place}, ' is no {source.format} of the schema. {hint}')"

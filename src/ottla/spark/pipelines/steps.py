@@ -1,0 +1,113 @@
+"""Declared steps as DataFrames. A new kind of step is a dataclass in `declaration.py` and a function here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ottla.config.table import did_you_mean
+from ottla.spark.pipelines.check_modes import input_of, source_of
+from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Sql, Step, Window
+from ottla.spark.pipelines.schemas import quoted
+from ottla.spark.pipelines.times import interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class StepError(ValueError):
+    """A step that cannot be made, with the key that is to blame."""
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def apply(pipeline: Pipeline, step: Step, views: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame:
+    """The result of a step; `views` are the sources, tables and steps before it."""
+    if isinstance(step, Sql):
+        return spark.sql(step.sql or Path(pipeline.path(step.sql_file or "")).read_text())
+    frame = views[input_of(pipeline, step) or ""]
+    if isinstance(step, Python):
+        return _python(pipeline, step, frame)
+    if isinstance(step, Dedupe):
+        check_columns(step.keys, frame, "dedupe")
+        timed = _timed(pipeline, step, frame, step.within)
+        return timed.dropDuplicatesWithinWatermark(list(step.keys))
+    if isinstance(step, Window):
+        return _windowed(pipeline, step, frame)
+    assert isinstance(step, Join)
+    check_columns(step.on, frame, "on")
+    check_columns(step.on, views[step.table], "on", f"table {step.table}")
+    return frame.join(views[step.table], list(step.on), step.how)
+
+
+def _windowed(pipeline: Pipeline, step: Window, frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as fn
+
+    check_columns(step.group_by, frame, "group_by")
+    source = source_of(pipeline, step)
+    timed = _timed(pipeline, step, frame, step.watermark) if step.watermark else frame
+    column = step.event_time or (source.event_time if source else None) or "_timestamp"
+    check_columns([column], frame, "event_time")
+    window = fn.window(fn.col(quoted(column)), interval(step.window), interval(step.slide) if step.slide else None)
+    names = [quoted(name) for name in step.group_by]
+    aggregates = [fn.expr(sql).alias(name) for name, sql in step.aggregate.items()]
+    found = timed.groupBy(window, *names).agg(*aggregates)
+    bounds = ["window.start AS window_start", "window.end AS window_end"]
+    return found.selectExpr(*bounds, *names, *[quoted(name) for name in step.aggregate])
+
+
+def _timed(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame, late: str) -> DataFrame:
+    """The frame with a watermark on the time that the step goes by."""
+    source = source_of(pipeline, step)
+    column = step.event_time or (source.event_time if source else None) or "_timestamp"
+    check_columns([column], frame, "event_time")
+    return frame.withWatermark(column, interval(late))
+
+
+def check_columns(wanted: Iterable[str], frame: DataFrame, key: str, where: str = "its input") -> None:
+    """StepError, with the nearest name, if one is not there."""
+    known = {name.lower() for name in frame.columns}
+    for name in wanted:
+        if name.lower() not in known:
+            near = did_you_mean(name, frame.columns) or f" There are {', '.join(frame.columns)}."
+            raise StepError(f"{key}: {where} has no column {name}.{near}", key)
+
+
+def _python(pipeline: Pipeline, step: Python, frame: DataFrame) -> DataFrame:
+    from pyspark.sql import DataFrame as Frames
+
+    module, _, name = step.python.partition(":")
+    try:
+        function = getattr(_module(pipeline, module), name)
+        found = function(frame, **step.arguments)
+    except Exception as error:
+        raise StepError(f"{step.python}: {type(error).__name__}: {error}", "python") from error
+    if not isinstance(found, Frames):
+        raise StepError(f"{step.python} returned a {type(found).__name__}: a step returns a DataFrame", "python")
+    return found
+
+
+def _module(pipeline: Pipeline, name: str) -> ModuleType:
+    """The module, from beside the declaration if it is there; its functions then travel to workers by value."""
+    directory = str(pipeline.directory.resolve())
+    file = pipeline.directory.resolve() / (name.replace(".", "/") + ".py")
+    if not file.is_file():
+        return importlib.import_module(name)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) != str(file):
+        del sys.modules[name]  # of another pipeline
+    sys.path.insert(0, directory)
+    try:
+        found = importlib.import_module(name)
+    finally:
+        sys.path.remove(directory)
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(found)
+    return found

@@ -1,0 +1,198 @@
+"""A pipeline from TOML: which class a table is, which keys it may have, and the lines of both.
+
+Values are taken as they are: whether they fit is for `check`, which is the same for pipelines made in Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ottla.config.table import did_you_mean
+from ottla.spark.pipelines.declaration import (
+    SINKS,
+    STEPS,
+    DeadLetters,
+    Declared,
+    FileSink,
+    Pipeline,
+    Problem,
+    Sink,
+    Source,
+    Step,
+    Table,
+    Where,
+)
+from ottla.spark.pipelines.toml_lines import Path as KeyPath
+from ottla.spark.pipelines.toml_lines import locate
+
+_Part = TypeVar("_Part", bound=Declared)
+_VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+
+
+def read_toml(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline | None, list[Problem]]:
+    """The pipeline, as far as it can be understood, and what is wrong with its keys."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        return None, [Problem(str(path), None, f"this is no TOML: it is not UTF-8 text ({error.reason})")]
+    except tomllib.TOMLDecodeError as error:
+        found = _AT_LINE.search(str(error))
+        message = _AT_LINE.sub("", str(error))
+        return None, [Problem(str(path), int(found[1]) if found else None, f"this is no TOML: {message}")]
+    return _Reader(str(path), locate(text), environment).pipeline(data)
+
+
+def toml_key(one: Field[Any]) -> str:
+    return str(one.metadata.get("key", one.name))
+
+
+def keys_of(kind: type[Declared]) -> dict[str, str]:
+    """The keys of a table, and the fields that they are."""
+    return {toml_key(one): one.name for one in fields(kind) if one.init}
+
+
+class _Reader:
+    def __init__(self, file: str, lines: Mapping[KeyPath, int], environment: Mapping[str, str]) -> None:
+        self._file = file
+        self._lines = lines
+        self._environment = environment
+        self._problems: list[Problem] = []
+
+    def pipeline(self, data: dict[str, Any]) -> tuple[Pipeline, list[Problem]]:
+        data = self._substituted(data, ())
+        kinds: dict[str, Callable[[dict[str, Any], KeyPath], Any]] = {
+            "source": lambda one, path: self._part(Source, one, path),
+            "table": lambda one, path: self._part(Table, one, path),
+            "step": self._step,
+            "sink": self._sink,
+        }
+        parts: dict[str, Any] = {name: self._array(name, data.pop(name, []), kind) for name, kind in kinds.items()}
+        letters = data.pop("dead_letters", None)
+        if isinstance(letters, dict):
+            parts["dead_letters"] = self._part(DeadLetters, letters, ("dead_letters",))
+        elif letters is not None:
+            self._tell(("dead_letters",), "dead_letters is a table: write [dead_letters] and below it topic = …")
+        found = self._part(Pipeline, data, (), parts)
+        object.__setattr__(found, "directory", Path(self._file).resolve().parent)
+        return found, self._problems
+
+    def _array(self, name: str, given: Any, make: Callable[[dict[str, Any], KeyPath], Any]) -> list[Any]:
+        if isinstance(given, dict):
+            self._tell((name,), f"there may be several of them: write [[{name}]] instead of [{name}]")
+            given = [given]
+        if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+            self._tell((name,), f"{name} is a table: write [[{name}]] and its keys below")
+            return []
+        return [make(one, (name, number)) for number, one in enumerate(given)]
+
+    def _step(self, given: dict[str, Any], path: KeyPath) -> Step:
+        kinds = {STEPS[key] for key in given if key in STEPS}
+        if len(kinds) == 1:
+            return self._part(kinds.pop(), given, path)
+        words = "sql, sql_file, python, dedupe, window and join"
+        if kinds:
+            self._tell(path, f"a step has only one of {words}: make several steps of it")
+        else:
+            odd = [key for key in given if key not in keys_of(Step)]
+            near = next((hint for key in odd if (hint := did_you_mean(key, STEPS))), "")
+            self._tell(path, f"what the step does is missing: one of {words}.{near}")
+        return self._part(Step, {key: given[key] for key in keys_of(Step) if key in given}, path)
+
+    def _sink(self, given: dict[str, Any], path: KeyPath) -> Sink:
+        kind = given.get("format")
+        if isinstance(kind, str) and kind in SINKS:
+            made = SINKS[kind]
+            rest = given if made is FileSink else {key: value for key, value in given.items() if key != "format"}
+            return self._part(made, rest, path)
+        names = ", ".join(SINKS)
+        if kind is None:
+            self._tell(path, f"format is missing: one of {names}")
+        else:
+            near = did_you_mean(kind, SINKS) if isinstance(kind, str) else ""
+            self._tell((*path, "format"), f"format is one of {names}, not {kind!r}.{near}")
+        return self._part(Sink, {key: given[key] for key in keys_of(Sink) if key in given}, path)
+
+    def _part(
+        self, kind: type[_Part], given: dict[str, Any], path: KeyPath, parts: Mapping[str, Any] | None = None
+    ) -> _Part:
+        """One table; what is missing becomes None, about which `check` speaks."""
+        parts = parts or {}
+        keys = keys_of(kind)
+        for key in given:
+            if key not in keys:
+                self._unknown(kind, key, path)
+        values = {keys[key]: value for key, value in {**given, **parts}.items() if key in keys}
+        for one in fields(kind):
+            if one.name in values and "Mapping[str, str]" in str(one.type):
+                values[one.name] = _flat(values[one.name])
+            if one.init and one.name not in values and toml_key(one) not in parts and _needed(one):
+                values[one.name] = None
+        found = kind(**values)
+        object.__setattr__(found, "where", self._where(path))
+        return found
+
+    def _unknown(self, kind: type[Declared], key: str, path: KeyPath) -> None:
+        others = [other for other in (*dict.fromkeys(STEPS.values()), *dict.fromkeys(SINKS.values())) if other != kind]
+        family = Step if issubclass(kind, Step) else Sink if issubclass(kind, Sink) else None
+        near = did_you_mean(key, keys_of(kind))
+        owner = next((one for one in others if family and issubclass(one, family) and key in keys_of(one)), None)
+        if owner is not None and not near:
+            near = f" It belongs to {owner.title}."
+        names = ", ".join(keys_of(kind))
+        title = kind.title if kind is not Pipeline else "a pipeline"
+        self._tell((*path, key), f"{title} has no key {key}.{near or f' There are {names}.'}")
+
+    def _where(self, path: KeyPath) -> Where:
+        size = len(path)
+        keys = {
+            ".".join(map(str, one[size:])): line
+            for one, line in self._lines.items()
+            if one[:size] == path and len(one) > size
+        }
+        return Where(self._file, self._lines.get(path, 1 if not path else None), keys)
+
+    def _substituted(self, value: Any, path: KeyPath) -> Any:
+        """The value with `${NAME}` and `${NAME:-otherwise}` taken from the environment; `$${` is a plain `${`."""
+        if isinstance(value, dict):
+            return {key: self._substituted(one, (*path, key)) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._substituted(one, (*path, number)) for number, one in enumerate(value)]
+        return _VARIABLE.sub(lambda found: self._variable(found, path), value) if isinstance(value, str) else value
+
+    def _variable(self, found: re.Match[str], path: KeyPath) -> str:
+        if found[1]:
+            return found[0][1:]
+        given: str | None = self._environment.get(found[2], found[3])
+        if given is None:
+            self._tell(path, f"the environment has no variable {found[2]}: set it, or write ${{{found[2]}:-a default}}")
+            return ""
+        return given
+
+    def _tell(self, path: KeyPath, message: str) -> None:
+        line = next((self._lines[path[:size]] for size in range(len(path), 0, -1) if path[:size] in self._lines), None)
+        self._problems.append(Problem(self._file, line, message))
+
+
+def _needed(one: Field[Any]) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING
+
+
+def _flat(given: Any, before: str = "") -> Any:
+    """Settings by their dotted names: in TOML `security.protocol` without quotes is a table in a table."""
+    if not isinstance(given, dict):
+        return given
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = value
+    return found
