@@ -31,6 +31,7 @@ _COMMANDS = {
     "transactions": "list and describe transactions, find and abort those that hang",
     "offsets": "look into __consumer_offsets, where groups are kept",
     "sql": "look at topics with Spark SQL",
+    "audit": "find what was lost, repeated, out of order or late between a topic and a table or topic",
     "log": "look into the files of a log",
     "perf": "see how fast a broker, producers and consumers are on this machine",
 }
