@@ -7,38 +7,36 @@ record does, so that a live request and a restart take the same way. It holds no
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.types import Millis
 
 Record = TypeVar("Record")
 Response = TypeVar("Response", covariant=True)
+_NO_ANSWERS: Mapping[Hashable, object] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
+class Parked(NamedTuple):
     """The request waits; a later outcome names the token and brings the answer."""
 
     token: Hashable
 
 
-@dataclass(frozen=True, slots=True)
-class Timer:
+class Timer(NamedTuple):
     """Call the machine's ``fire(key)`` at a time. A timer of the same key is replaced; ``at=None`` cancels it."""
 
     key: Hashable
     at: Millis | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[Record, Response]):
+class Outcome(NamedTuple, Generic[Record, Response]):
     """What an operation decided: records to append, the answer, timers to set, answers of parked requests."""
 
     records: tuple[Record, ...]
     response: Response | Parked
     timers: tuple[Timer, ...] = ()
-    answers: Mapping[Hashable, object] = field(default_factory=dict)
+    answers: Mapping[Hashable, object] = _NO_ANSWERS
 
 
 class Machine(Protocol[Record]):

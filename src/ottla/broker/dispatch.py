@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Coroutine
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from ottla.broker.handlers import HANDLERS, Handler
 from ottla.broker.node import Call, Node
-from ottla.net.connection import Answer, CloseConnection, Connection
+from ottla.net.connection import Answer, CloseConnection, Connection, Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message
 from ottla.runtime.eager import Finished, start
 
 
@@ -20,7 +23,7 @@ class Dispatcher:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def handle(self, connection: Connection, frame: memoryview) -> Answer | Awaitable[Answer]:
+    def handle(self, connection: Connection, frame: memoryview) -> Answer | Later | Awaitable[Answer]:
         """Handle one request frame; see ``net.server.Server``."""
         started = time.perf_counter()
         try:
@@ -38,21 +41,36 @@ class Dispatcher:
         except codec.DecodeError as error:
             raise CloseConnection(f"{handler.name} v{header.api_version}: {error}") from error
         answer = handler.handle(self._node, call, request)
-        if isinstance(answer, Coroutine):
-            begun = start(answer)
-            answer = begun.result if isinstance(begun, Finished) else begun
         if isinstance(answer, dict):
-            self._node.metrics.request(handler.name, time.perf_counter() - started)
-            return codec.encode_response(call.api_key, call.api_version, call.correlation_id, answer)
+            return self._encode(call, handler, started, answer)
         if answer is None:
             return None
-        return self._later(call, handler, answer, started)
+        if isinstance(answer, Later):
+            return Later(answer.future, partial(self._finish, call, handler, started, answer.finish))
+        if isinstance(answer, Coroutine):
+            begun = start(answer)
+            if isinstance(begun, Finished):
+                return self._encode(call, handler, started, begun.result)
+            answer = begun
+        return self._later(call, handler, started, answer)
 
-    async def _later(self, call: Call, handler: Handler, answer: Awaitable[Any], started: float) -> Answer:
-        message = await answer
-        self._node.metrics.request(handler.name, time.perf_counter() - started)
+    async def _later(self, call: Call, handler: Handler, started: float, answer: Awaitable[Any]) -> Answer:
+        return self._encode(call, handler, started, await answer)
+
+    def _finish(
+        self,
+        call: Call,
+        handler: Handler,
+        started: float,
+        finish: Callable[[Future[Any]], Message | None],
+        future: Future[Any],
+    ) -> Answer:
+        return self._encode(call, handler, started, finish(future))
+
+    def _encode(self, call: Call, handler: Handler, started: float, message: Message | None) -> Answer:
         if message is None:
             return None
+        self._node.metrics.request(handler.name, time.perf_counter() - started)
         return codec.encode_response(call.api_key, call.api_version, call.correlation_id, message)
 
     def _unsupported(self, call: Call, handler: Handler) -> Answer:

@@ -11,8 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
@@ -29,6 +28,8 @@ from ottla.coordinator.messages import CommitResponse, TransactionalCommitReques
 from ottla.coordinator.serde import decode, encode_all
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.net.connection import Later
+from ottla.protocol.codec import Message
 from ottla.records import BatchHeader, decode_batch
 from ottla.runtime.runner import Runner
 from ottla.storage.contracts import AppendInfo
@@ -105,7 +106,7 @@ class Shard:
             if (pending := self._journal.committed(position)) is not None:
                 await pending
         # What is left of it are timers and the answer.
-        return await self.runner.run(lambda *, now: replace(outcome, records=()))
+        return await self.runner.run(lambda *, now: outcome._replace(records=()))
 
     def has_ongoing(self, producer_id: int, producer_epoch: int) -> bool:
         """Whether a transaction of the producer has offsets here already."""
@@ -185,11 +186,25 @@ class Groups:
         shard = self._shard(group_id)
         try:
             return await shard.runner.run(operation(shard.coordinator), request)
-        except errors.KafkaStorageError as error:
-            raise errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}") from error
-        except errors.RecordListTooLarge as error:
-            # As Kafka does: not the request is too large but the group as a whole.
-            raise errors.UnknownServerError(f"The group's records could not be written: {error}") from error
+        except errors.KafkaError as error:
+            raise _of_group(error) from error
+
+    def ask(
+        self,
+        group_id: str,
+        operation: Callable[..., Outcome[Any, Response]],
+        request: Any,
+        told: Callable[[Response | errors.KafkaError], Message],
+    ) -> Message | Later:
+        """The same for a handler that is no coroutine: it says how its client is told of the answer, or of an error."""
+        try:
+            shard = self._shard(group_id)
+            begun = shard.runner.begin(operation, shard.coordinator, request)
+        except errors.KafkaError as error:
+            return told(_of_group(error))
+        if isinstance(begun, asyncio.Future):
+            return Later(begun, partial(_finish, told))
+        return told(begun)
 
     def index_of(self, group_id: str) -> int:
         """Return the partition of ``__consumer_offsets`` that a group belongs to."""
@@ -265,6 +280,24 @@ class TopicInfos(Mapping[str, TopicInfo]):
 
     def __len__(self) -> int:
         return len(self._node.metadata.topics)
+
+
+def _finish(told: Callable[[Any], Message], future: asyncio.Future[Any]) -> Message:
+    try:
+        answer = future.result()
+    except errors.KafkaError as error:
+        answer = _of_group(error)
+    return told(answer)
+
+
+def _of_group(error: errors.KafkaError) -> errors.KafkaError:
+    """Say what an error of the log means to whoever asked something of a group."""
+    if isinstance(error, errors.KafkaStorageError):
+        return errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}")
+    if isinstance(error, errors.RecordListTooLarge):
+        # As Kafka does: not the request is too large but the group as a whole.
+        return errors.UnknownServerError(f"The group's records could not be written: {error}")
+    return error
 
 
 def _new_id() -> str:

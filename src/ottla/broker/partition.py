@@ -107,7 +107,8 @@ class Partition:
     def append_own(self, records: memoryview, *, now: Millis) -> AppendInfo:
         """Append what the broker itself has to say."""
         info = self.log.append(records, leader_epoch=self.leader_epoch, now=now, from_client=False)
-        self._wake(len(records))
+        if self.waiters:
+            self._wake(len(records))
         return info
 
     def append_marker(self, end: EndOfTransaction, *, now: Millis) -> AppendInfo:

@@ -24,7 +24,7 @@ from ottla.config.listeners import Listener, parse_address
 from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
 from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, TopicDeleted, from_json, to_json
-from ottla.net.connection import Answer, Connection
+from ottla.net.connection import Answer, Connection, Later
 from ottla.net.server import Limits, Server
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.journal import FileJournal
@@ -131,7 +131,7 @@ class BrokerServer:
         await server.start(listener.host, listener.port)
         return server
 
-    def _handle(self, connection: Connection, frame: memoryview) -> Answer | Awaitable[Answer]:
+    def _handle(self, connection: Connection, frame: memoryview) -> Answer | Later | Awaitable[Answer]:
         return self._dispatcher.handle(connection, frame)
 
     def _assemble(self, logs: LogManager, *, unclean: bool) -> Node:

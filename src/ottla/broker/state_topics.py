@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.partition import Partition
-from ottla.records import BatchHeader, Record, encode_batch, scan
+from ottla.records import BatchHeader, encode_pairs, scan
 from ottla.storage.verification import SegmentUnverified
 
 if TYPE_CHECKING:
@@ -37,13 +37,14 @@ class PartitionJournal(Generic[T]):
 
     def _write(self, records: Sequence[T], producer_id: int, producer_epoch: int, *, transactional: bool) -> int:
         now = self._node.clock.now()
-        batch = encode_batch(
-            [Record(number, now, key, value) for number, (key, value) in enumerate(self._encode(records))],
+        batch = encode_pairs(
+            self._encode(records),
+            now,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=transactional,
         )
-        info = self._partition.append_own(memoryview(bytearray(batch)), now=now)
+        info = self._partition.append_own(memoryview(batch), now=now)
         return info.last_offset + 1
 
     def committed(self, position: int, /) -> Awaitable[None] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,8 +14,7 @@ LEAVE_STATIC_EPOCH = -2
 """A static member goes for a while, and its partitions wait for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeatRequest:
+class ConsumerHeartbeatRequest(NamedTuple):
     """ConsumerGroupHeartbeat. What is None has not changed since the last one."""
 
     group_id: str
@@ -42,8 +40,7 @@ class ConsumerHeartbeatRequest:
         return self.rebalance_timeout != -1 and subscribes and self.topic_partitions is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeatResponse:
+class ConsumerHeartbeatResponse(NamedTuple):
     error_code: int = 0
     error_message: str | None = None
     member_id: str | None = None
@@ -59,8 +56,7 @@ class NamedPartitions(NamedTuple):
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumer:
+class DescribedConsumer(NamedTuple):
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -75,8 +71,7 @@ class DescribedConsumer:
     """0 for the classic protocol, 1 for the consumer protocol; version 1 and later."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumerGroup:
+class DescribedConsumerGroup(NamedTuple):
     """ConsumerGroupDescribe of one group."""
 
     group_id: str

@@ -8,7 +8,6 @@ Messages of the consumer protocol (KIP-848) are in ``consumer_messages``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
@@ -30,18 +29,17 @@ class MemberProtocol(NamedTuple):
 # ── join ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest:
+class JoinRequest(NamedTuple):
     group_id: str
-    member_id: str = UNKNOWN_MEMBER_ID
-    group_instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     session_timeout: Millis
     rebalance_timeout: Millis
     """Version 0 has none on the wire: then it is the session timeout."""
     protocol_type: str
     protocols: tuple[MemberProtocol, ...]
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
     reason: str = ""
     requires_known_member_id: bool = True
     """Version 4 and later: a new member is told its id first, and joins with it."""
@@ -55,8 +53,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinResponse:
+class JoinResponse(NamedTuple):
     error_code: int = 0
     generation_id: int = NO_GENERATION
     protocol_type: str | None = None
@@ -76,8 +73,7 @@ class MemberAssignment(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRequest:
+class SyncRequest(NamedTuple):
     group_id: str
     generation_id: int
     member_id: str
@@ -87,8 +83,7 @@ class SyncRequest:
     assignments: tuple[MemberAssignment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncResponse:
+class SyncResponse(NamedTuple):
     error_code: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -98,16 +93,14 @@ class SyncResponse:
 # ── heartbeat, leave ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatRequest:
+class HeartbeatRequest(NamedTuple):
     group_id: str
     generation_id: int
     member_id: str
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatResponse:
+class HeartbeatResponse(NamedTuple):
     error_code: int = 0
 
 
@@ -117,8 +110,7 @@ class LeavingMember(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveRequest:
+class LeaveRequest(NamedTuple):
     group_id: str
     members: tuple[LeavingMember, ...]
     """Versions below 3 name one."""
@@ -130,8 +122,7 @@ class LeftMember(NamedTuple):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveResponse:
+class LeaveResponse(NamedTuple):
     error_code: int = 0
     """Versions below 3 have no members in the answer: the handler puts the member's code here."""
     members: tuple[LeftMember, ...] = ()
@@ -150,8 +141,7 @@ class OffsetToCommit(NamedTuple):
     """Known from version 10 on; the name has been looked up by the handler."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRequest:
+class CommitRequest(NamedTuple):
     """OffsetCommit; partitions that do not exist have been answered by the handler and are not here."""
 
     group_id: str
@@ -171,14 +161,12 @@ class CommittedPartition(NamedTuple):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitResponse:
+class CommitResponse(NamedTuple):
     partitions: tuple[CommittedPartition, ...] = ()
     """In the order of the request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalCommitRequest:
+class TransactionalCommitRequest(NamedTuple):
     """TxnOffsetCommit: the offsets count once the transaction of the producer is committed."""
 
     group_id: str
@@ -198,8 +186,7 @@ class TopicToFetch(NamedTuple):
     topic_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
+class FetchRequest(NamedTuple):
     """OffsetFetch of one group."""
 
     group_id: str
@@ -219,21 +206,18 @@ class FetchedPartition(NamedTuple):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResponse:
+class FetchResponse(NamedTuple):
     group_id: str
     partitions: tuple[FetchedPartition, ...] = ()
     """In the order of the request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsetsRequest:
+class DeleteOffsetsRequest(NamedTuple):
     group_id: str
     partitions: tuple[tuple[str, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsetsResponse:
+class DeleteOffsetsResponse(NamedTuple):
     partitions: tuple[CommittedPartition, ...] = ()
 
 
@@ -256,8 +240,7 @@ class DescribedMember(NamedTuple):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
+class DescribedGroup(NamedTuple):
     """DescribeGroups of one group."""
 
     group_id: str

@@ -52,23 +52,19 @@ class Offsets:
         expires_at: Millis = -1,
     ) -> m.CommitResponse:
         """Write the records of a commit that the group has agreed to."""
-        return m.CommitResponse(
-            partitions=tuple(self._commit_one(group_id, offset, fx, check, expires_at) for offset in offsets)
-        )
-
-    def _commit_one(
-        self, group_id: str, offset: m.OffsetToCommit, fx: Effects, check: CheckPartition | None, expires_at: Millis
-    ) -> m.CommittedPartition:
-        metadata = offset.metadata or ""
-        if _utf16_length(metadata) > self._metadata_max:
-            return m.CommittedPartition(offset.topic, offset.partition, errors.OffsetMetadataTooLarge.code)
-        if check is not None:
-            check(offset.topic, offset.topic_id, offset.partition)
-        fx.write(
-            r.OffsetCommitKey(group_id, offset.topic, offset.partition),
-            r.OffsetCommitValue(offset.offset, offset.leader_epoch, metadata, fx.now, expires_at, offset.topic_id),
-        )
-        return m.CommittedPartition(offset.topic, offset.partition)
+        answers, records, now = [], fx.records, fx.now
+        for topic, partition, offset, leader_epoch, metadata, topic_id in offsets:
+            metadata = metadata or ""
+            if _utf16_length(metadata) > self._metadata_max:
+                answers.append(m.CommittedPartition(topic, partition, errors.OffsetMetadataTooLarge.code))
+                continue
+            if check is not None:
+                check(topic, topic_id, partition)
+            key = r.OffsetCommitKey(group_id, topic, partition)
+            value = r.OffsetCommitValue(offset, leader_epoch, metadata, now, expires_at, topic_id)
+            records.append(r.CoordinatorRecord(key, value))
+            answers.append(m.CommittedPartition(topic, partition))
+        return m.CommitResponse(tuple(answers))
 
     # ── fetch ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

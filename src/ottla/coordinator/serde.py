@@ -114,9 +114,15 @@ def encode_all(records: Iterable[r.CoordinatorRecord]) -> list[tuple[bytes, byte
             continue
         if place != (key.group_id, key.topic):
             place = key.group_id, key.topic
-            prefix = encode_key(r.OffsetCommitKey(key.group_id, key.topic, 0))[:-4]
+            prefix = _offset_key_prefix(key)
         encoded.append((prefix + _INT32.pack(key.partition), _encode_offset(value)))
     return encoded
+
+
+def _offset_key_prefix(key: r.OffsetCommitKey) -> bytes:
+    """A key by hand, up to its partition: type, group, topic."""
+    group, topic = key.group_id.encode(), key.topic.encode()
+    return b"\0\1%b%b%b%b" % (_INT16.pack(len(group)), group, _INT16.pack(len(topic)), topic)
 
 
 _OFFSET_HEAD = struct.Struct(">hqi")

@@ -12,7 +12,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from struct import Struct as Layout
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ottla.net.outgoing import Outgoing
 from ottla.protocol.codec import Buffer
@@ -27,7 +27,14 @@ FIRST_ALLOCATION = 1 << 16
 ANSWERS_TOGETHER = 1 << 16
 
 Answer: TypeAlias = Buffer | None
-FrameHandler: TypeAlias = "Callable[[Connection, memoryview], Answer | Awaitable[Answer]]"
+FrameHandler: TypeAlias = "Callable[[Connection, memoryview], Answer | Later | Awaitable[Answer]]"
+
+
+class Later(NamedTuple):
+    """An answer that a future brings: ``finish`` makes it of the future when that is done. It costs no task."""
+
+    future: asyncio.Future[Any]
+    finish: Callable[[asyncio.Future[Any]], Any]
 
 
 class CloseConnection(Exception):
@@ -38,7 +45,7 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the answers."""
 
     __slots__ = (
-        "_busy", "_closed", "_fd", "_loop", "_outgoing", "_server", "_socket", "_task", "_writing", "buffer",
+        "_busy", "_closed", "_fd", "_finish", "_loop", "_outgoing", "_server", "_socket", "_task", "_writing", "buffer",
         "client_host", "client_port", "client_software", "filled", "frame_hint", "last_active", "receiving_since",
     )  # fmt: skip
 
@@ -51,7 +58,8 @@ class Connection:
         self._busy = False
         self._writing = False
         self._closed = False
-        self._task: asyncio.Future[Answer] | None = None
+        self._task: asyncio.Future[Any] | None = None
+        self._finish: Callable[[asyncio.Future[Any]], Answer] = asyncio.Future.result
         self.client_host = host
         self.client_port = port
         self.client_software = ("", "")
@@ -184,19 +192,22 @@ class Connection:
             return self._send(answer)
         self._busy = True
         self._pause()
-        self._task = asyncio.ensure_future(answer, loop=self._loop)
+        if isinstance(answer, Later):
+            self._task, self._finish = answer
+        else:
+            self._task, self._finish = asyncio.ensure_future(answer, loop=self._loop), asyncio.Future.result
         self._task.add_done_callback(self._answered)
         # Earlier answers do not wait for this one; what the socket does not take goes before it later.
         if self._outgoing:
             self._flush()
         return False
 
-    def _answered(self, task: asyncio.Future[Answer]) -> None:
+    def _answered(self, task: asyncio.Future[Any]) -> None:
         self._task = None
         if self._closed and task.cancelled():
             return
         try:
-            answer = task.result()
+            answer = self._finish(task)
         except (CloseConnection, asyncio.CancelledError) as error:
             self.close(str(error))
             return

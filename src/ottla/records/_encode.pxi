@@ -26,6 +26,36 @@ def encode_records(records, base_offset, base_timestamp):
     return output, encoder.latest
 
 
+def encode_pairs(pairs, timestamp):
+    cdef Encoder encoder
+    cdef bytearray output = bytearray(1024)
+    encoder.used = BATCH_OVERHEAD
+    encoder.capacity = 1024
+    encoder.index = 0
+    encoder.base_timestamp = 0
+    note_timestamp(&encoder, timestamp)
+    for key, value in pairs:
+        encode_pair(&encoder, output, key, value)
+    PyByteArray_Resize(output, encoder.used)
+    return output
+
+
+cdef int encode_pair(Encoder *encoder, bytearray output, key, value) except -1:
+    cdef Py_ssize_t size = 3 + varint_size(encoder.index)
+    cdef uint8_t *out
+    size += part_size(key, encoder.index, "key") + part_size(value, encoder.index, "value")
+    out = room(encoder, output, size)
+    out = write_varint(out, size)
+    out[0] = out[1] = 0  # attributes, distance from the base timestamp
+    out = write_varint(out + 2, encoder.index)
+    out = write_part(out, key)
+    out = write_part(out, value)
+    out[0] = 0  # headers
+    encoder.used = out + 1 - <uint8_t *> PyByteArray_AS_STRING(output)
+    encoder.index += 1
+    return 0
+
+
 cdef int encode_record(Encoder *encoder, bytearray output, record) except -1:
     cdef int64_t delta = offset_delta(encoder, record.offset)
     cdef int64_t timestamp_delta = note_timestamp(encoder, record.timestamp)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from ottla.records.buffers import Buffer
@@ -35,6 +35,9 @@ class Kernels(Protocol):
 
     def encode_records(self, records: Sequence[Record], base_offset: int, base_timestamp: int) -> tuple[bytearray, int]:
         """61 bytes of room for a header with the records behind it, and the largest timestamp (or -1)."""
+
+    def encode_pairs(self, pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int) -> bytearray:
+        """61 bytes of room for a header with a record for each key and value behind it, all of the same time."""
 
     def scan(self, buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan: ...
 

@@ -18,7 +18,7 @@ Change both twins together: the property tests hold them equal, to the last word
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
 from ottla.records import _problems
@@ -230,6 +230,23 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
         latest = record.timestamp if index == 0 else max(latest, record.timestamp)
         next_delta = delta + 1
     return output, latest
+
+
+def encode_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int) -> bytearray:
+    output = bytearray(BATCH_OVERHEAD)
+    if not _fits(timestamp):
+        _refuse(0, _problems.timestamp_refusal(timestamp))
+    for index, (key, value) in enumerate(pairs):
+        body = bytearray(2)
+        _write_varint(body, index)
+        _write_part(body, key, index, "key")
+        _write_part(body, value, index, "value")
+        body.append(0)
+        if len(body) > _INT32_MAX:
+            _refuse(index, _problems.SIZE_REFUSAL)
+        _write_varint(output, len(body))
+        output += body
+    return output
 
 
 def _fits(value: int) -> bool:

@@ -6,7 +6,7 @@ The loops over records are in the kernels; the header and the compression are ha
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ottla.records._kernels import kernels
 from ottla.records.buffers import Buffer
@@ -89,6 +89,30 @@ def encode_batch(
         len(records),
     )
     return _seal(output, header)
+
+
+def encode_pairs(
+    pairs: Collection[tuple[bytes | None, bytes | None]],
+    timestamp: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """One batch of keys and values, all of the same time, with offsets from 0 on: `encode_batch` without objects."""
+    if not pairs:
+        raise ValueError("a batch of no records has no offsets")
+    output = kernels.encode_pairs(pairs, timestamp)
+    count, attributes = len(pairs), TRANSACTIONAL if transactional else 0
+    try:
+        HEADER.pack_into(
+            output, 0, 0, len(output) - LOG_OVERHEAD, -1, MAGIC, 0, attributes, count - 1,
+            timestamp, timestamp, producer_id, producer_epoch, -1, count,
+        )  # fmt: skip
+    except struct.error as error:
+        raise ValueError(f"a value does not fit into the header of a batch: {error}") from error
+    CRC.pack_into(output, CRC_AT, crc_of(output, 0, len(output)))
+    return output
 
 
 def decode_batch(buffer: Buffer, position: int = 0, *, max_size: int | None = None) -> list[Record]:

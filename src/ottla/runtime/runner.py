@@ -47,18 +47,25 @@ class Runner(Generic[Record]):
 
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
         """Run ``operation(*args, **kwargs, now=…)`` of the machine and return its response once it is safe."""
+        begun = self.begin(operation, *args, **kwargs)
+        return await begun if isinstance(begun, asyncio.Future) else begun
+
+    def begin(
+        self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any
+    ) -> Response | asyncio.Future[Response]:
+        """The same without a coroutine: return the response if it is safe at once, else a future of it."""
         outcome = operation(*args, **kwargs, now=self._clock.now())
         response = outcome.response
         if not isinstance(response, Parked):
             if (pending := self._apply(outcome)) is not None:
-                await pending
+                return asyncio.ensure_future(_after(pending, response))
             return response
         # The token is taken before the first wait: the answer may come while the records are being committed.
-        waiting = self._parked[response.token] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._parked[response.token] = waiting
         if (pending := self._apply(outcome)) is not None:
-            await pending
-        answer: Response = await waiting
-        return answer
+            return asyncio.ensure_future(_after_both(pending, waiting))
+        return waiting
 
     def _apply(self, outcome: Outcome[Record, Any]) -> Awaitable[None] | None:
         """Do what was decided; return None if that is all, else what to wait for until it is committed."""
@@ -141,3 +148,13 @@ class Runner(Generic[Record]):
         for future in self._parked.values():
             future.cancel()
         self._parked.clear()
+
+
+async def _after(pending: Awaitable[None], response: Response) -> Response:
+    await pending
+    return response
+
+
+async def _after_both(pending: Awaitable[None], waiting: Awaitable[Response]) -> Response:
+    await pending
+    return await waiting

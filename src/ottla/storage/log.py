@@ -149,18 +149,21 @@ class Log:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
         if not from_client:
             return self._append_own(records, leader_epoch, now, transaction_version)
-        rules, base_offset = self._rules, self.log_end_offset
-        records, header = checked_batch(records, rules, self.topic_partition, now=now)
+        records, header = checked_batch(records, self._rules, self.topic_partition, now=now)
         if header.producer_id >= 0:
             duplicate = self._duplicate(header)
             if duplicate is not None:
                 return self._duplicate_info(duplicate)
-            self.producers.check(header, base_offset)
+            self.producers.check(header, self.log_end_offset)
+        return self._append_one(records, header, leader_epoch, now)
+
+    def _append_one(self, records: memoryview, header: BatchHeader, leader_epoch: int, now: Millis) -> AppendInfo:
+        """Give one batch, which has been checked, its offsets and write it."""
+        rules, base_offset = self._rules, self.log_end_offset
         if records.readonly:
             records = memoryview(bytearray(records))
-        last_offset = base_offset + header.last_offset_delta
         time = now if rules.log_append_time else header.max_timestamp
-        segment = self._segment_for(len(records), time, last_offset, now)
+        segment = self._segment_for(len(records), time, base_offset + header.last_offset_delta, now)
         stamp(records, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         if rules.log_append_time:
             stamp_log_append_time(records, 0, now)
@@ -171,6 +174,9 @@ class Log:
     def _append_own(self, records: memoryview, leader_epoch: int, now: Millis, transaction_version: int) -> AppendInfo:
         """An append by the broker: any number of batches, transaction markers among them, without sequence checks."""
         batches = split_batches(records, self.topic_partition)
+        header = batches[0][1]
+        if len(batches) == 1 and header.producer_id < 0 and not header.attributes & _CONTROL:
+            return self._append_one(records, header, leader_epoch, now)  # Nearly all that coordinators write.
         markers: list[Marker | None] = []
         for position, header in batches:
             marker = read_marker(records, position, header) if header.attributes & _CONTROL else None

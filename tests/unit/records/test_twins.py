@@ -9,7 +9,7 @@ from batch_material import TWINS, hostile_records, outcome, record_lists, spoil,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.records import BatchHeader, Record, Scan, encode_batch, read_header
+from ottla.records import BatchHeader, Record, Scan, encode_batch, encode_pairs, read_header
 from ottla.records._kernels import Kernels
 
 BATCH_OVERHEAD = 61
@@ -42,6 +42,44 @@ def test_good_records_are_encoded_and_decoded_alike(records: list[Record]) -> No
     assert all(other == first for other in others)
     batch = encode_batch(records, base_offset=base, last_offset=base + 80_000)
     assert_same(batch[BATCH_OVERHEAD:], read_header(batch))
+
+
+PART = st.one_of(st.none(), st.binary(max_size=200), st.binary(min_size=2000, max_size=2100))
+
+
+@given(st.lists(st.tuples(PART, PART), max_size=150), st.integers(-(2**63), 2**63 - 1))
+def test_pairs_are_encoded_alike_and_as_records_are(
+    pairs: list[tuple[bytes | None, bytes | None]], timestamp: int
+) -> None:
+    first, *others = (twin.encode_pairs(pairs, timestamp) for twin in TWINS)
+    assert all(other == first for other in others)
+    if pairs:
+        records = [Record(number, timestamp, *pair) for number, pair in enumerate(pairs)]
+        like = {"producer_id": 7, "producer_epoch": 3, "transactional": True}
+        assert encode_pairs(pairs, timestamp, **like) == encode_batch(records, **like)  # type: ignore[arg-type]
+        assert encode_pairs(pairs, timestamp) == encode_batch(records)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "timestamp", "problem"),
+    [
+        ([("text", b"")], 0, "record 0: "),
+        ([(b"", b""), (None, bytearray(1))], 0, "record 1: "),
+        ([], 2**63, "record 0: timestamp 9223372036854775808 is out of range"),
+        ([(b"k",)], 0, "not enough values|need more than 1"),
+    ],
+)
+def test_pairs_that_cannot_be_encoded_are_refused_alike(pairs: Any, timestamp: int, problem: str) -> None:
+    for twin in TWINS:
+        with pytest.raises((TypeError, ValueError), match=problem):
+            twin.encode_pairs(pairs, timestamp)
+
+
+def test_a_batch_of_no_pairs_or_of_an_impossible_producer_is_refused() -> None:
+    with pytest.raises(ValueError, match="no records"):
+        encode_pairs([], 0)
+    with pytest.raises(ValueError, match="does not fit into the header"):
+        encode_pairs([(b"k", None)], 0, producer_epoch=2**15)
 
 
 @settings(max_examples=400)

@@ -8,14 +8,16 @@ from __future__ import annotations
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.records import TopicPartitions
+from ottla.net.connection import Later
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 
-async def handle(node: Node, call: Call, request: Struct) -> Message:
+def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     wish = ConsumerHeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -31,10 +33,12 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         client_host=f"/{call.connection.client_host}",
         requires_member_id=call.api_version >= 1,
     )
-    try:
-        answer = await node.groups.run(wish.group_id, lambda group: group.consumer_heartbeat, wish)
-    except errors.KafkaError as error:
-        answer = ConsumerHeartbeatResponse(error_code=error.code, error_message=str(error))
+    return node.groups.ask(wish.group_id, Coordinator.consumer_heartbeat, wish, _told)
+
+
+def _told(answer: ConsumerHeartbeatResponse | errors.KafkaError) -> Message:
+    if isinstance(answer, errors.KafkaError):
+        answer = ConsumerHeartbeatResponse(error_code=answer.code, error_message=str(answer))
     return {
         "error_code": answer.error_code,
         "error_message": answer.error_message,

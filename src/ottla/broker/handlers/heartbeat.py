@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.node import Call, Node
-from ottla.coordinator.messages import HeartbeatRequest
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.messages import HeartbeatRequest, HeartbeatResponse
+from ottla.net.connection import Later
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.HEARTBEAT
 
 
-async def handle(node: Node, call: Call, request: Struct) -> Message:
+def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     wish = HeartbeatRequest(
         group_id=request.group_id,
         generation_id=request.generation_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
     )
-    try:
-        answer = await node.groups.run(wish.group_id, lambda group: group.heartbeat, wish)
-    except errors.CoordinatorLoadInProgress:
-        # As Kafka does: whether the member is known will be seen, and some clients give up at any other answer.
-        return {"error_code": 0}
-    except errors.KafkaError as error:
-        return {"error_code": error.code}
-    return {"error_code": answer.error_code}
+    return node.groups.ask(wish.group_id, Coordinator.heartbeat, wish, _told)
+
+
+def _told(answer: HeartbeatResponse | errors.KafkaError) -> Message:
+    if not isinstance(answer, errors.KafkaError):
+        return {"error_code": answer.error_code}
+    # As Kafka does: whether the member is known will be seen, and some clients give up at any other answer.
+    return {"error_code": 0 if isinstance(answer, errors.CoordinatorLoadInProgress) else answer.code}

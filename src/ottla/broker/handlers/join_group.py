@@ -4,16 +4,20 @@ null; v8 brings the reason (KIP-800); v9 lets a leader skip the assignment."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import JoinRequest, JoinResponse, MemberProtocol
+from ottla.net.connection import Later
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.JOIN_GROUP
 
 
-async def handle(node: Node, call: Call, request: Struct) -> Message:
+def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     wish = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -28,20 +32,19 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         requires_known_member_id=call.api_version >= 4,
         supports_skipping_assignment=call.api_version >= 9,
     )
-    try:
-        answer = await node.groups.run(wish.group_id, lambda group: group.join, wish)
-    except errors.KafkaError as error:
-        answer = JoinResponse(error_code=error.code, member_id=request.member_id)
-    return _message(call, answer)
+    told = partial(_told, call.api_version, request.member_id)
+    return node.groups.ask(wish.group_id, Coordinator.join, wish, told)
 
 
-def _message(call: Call, answer: JoinResponse) -> Message:
+def _told(version: int, member_id: str, answer: JoinResponse | errors.KafkaError) -> Message:
+    if isinstance(answer, errors.KafkaError):
+        answer = JoinResponse(error_code=answer.code, member_id=member_id)
     name = answer.protocol_name
     return {
         "error_code": answer.error_code,
         "generation_id": answer.generation_id,
         "protocol_type": answer.protocol_type,
-        "protocol_name": "" if name is None and call.api_version < 7 else name,
+        "protocol_name": "" if name is None and version < 7 else name,
         "leader": answer.leader,
         "skip_assignment": answer.skip_assignment,
         "member_id": answer.member_id,

@@ -3,12 +3,15 @@ ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import partial
 
 from ottla import errors
 from ottla.broker.node import Call, Node
-from ottla.coordinator.messages import CommitRequest, OffsetToCommit
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.messages import CommitRequest, CommitResponse, OffsetToCommit
 from ottla.metadata import Topic
+from ottla.net.connection import Later
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -17,46 +20,46 @@ API = ApiKey.OFFSET_COMMIT
 LONGEST_RETENTION = 2**62
 
 
-async def handle(node: Node, call: Call, request: Struct) -> Message:
-    topics = [_known(node, call, topic) for topic in request.topics]
-    offsets = tuple(_existing(request, topics))
-    failed = 0
-    codes: Iterator[int] = iter(())
-    try:
-        answer = await node.groups.run(request.group_id, lambda group: group.commit, _wish(call, request, offsets))
-        codes = iter([each.error_code for each in answer.partitions])
-    except errors.KafkaError as error:
-        failed = error.code
-    unknown = errors.UnknownTopicId.code if call.api_version >= 10 else errors.UnknownTopicOrPartition.code
-    return {
-        "topics": [
-            {
-                "name": asked.name,
-                "topic_id": asked.topic_id,
-                "partitions": [
-                    {"partition_index": index, "error_code": code}
-                    for index, code in _codes(asked, topic, failed, unknown, codes)
-                ],
-            }
-            for asked, topic in zip(request.topics, topics, strict=True)
-        ]
-    }
+def handle(node: Node, call: Call, request: Struct) -> Message | Later:
+    message: list[Message] = []
+    offsets: list[OffsetToCommit] = []
+    asked_for: list[Message] = []
+    for asked in request.topics:
+        topic = _known(node, call, asked)
+        partitions = [_answer(call, topic, each.partition_index) for each in asked.partitions]
+        message.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partitions})
+        if topic is not None:
+            name, topic_id = topic.name, topic.topic_id
+            for each, answer in zip(asked.partitions, partitions, strict=True):
+                if not answer["error_code"]:
+                    offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
+                    index, metadata = each.partition_index, each.committed_metadata
+                    offsets.append(OffsetToCommit(name, index, offset, leader_epoch, metadata, topic_id))
+                    asked_for.append(answer)
+    wish = _wish(call, request, tuple(offsets))
+    return node.groups.ask(request.group_id, Coordinator.commit, wish, partial(_told, message, asked_for))
 
 
-def _codes(
-    asked: Struct, topic: Topic | None, failed: int, unknown: int, codes: Iterator[int]
-) -> Iterator[tuple[int, int]]:
-    """Give each partition its code: the next one of the answer if it exists, for those were asked in this order."""
-    for each in asked.partitions:
-        index = each.partition_index
-        if failed:
-            yield index, failed
-        elif topic is None:
-            yield index, unknown
-        elif 0 <= index < topic.partitions:
-            yield index, next(codes)
-        else:
-            yield index, errors.UnknownTopicOrPartition.code
+def _answer(call: Call, topic: Topic | None, index: int) -> Message:
+    """The answer for a partition: already an error where it does not exist."""
+    code = 0
+    if topic is None:
+        code = errors.UnknownTopicId.code if call.api_version >= 10 else errors.UnknownTopicOrPartition.code
+    elif not 0 <= index < topic.partitions:
+        code = errors.UnknownTopicOrPartition.code
+    return {"partition_index": index, "error_code": code}
+
+
+def _told(message: list[Message], asked_for: Iterable[Message], answer: CommitResponse | errors.KafkaError) -> Message:
+    if isinstance(answer, errors.KafkaError):
+        for topic in message:
+            for partition in topic["partitions"]:
+                partition["error_code"] = answer.code
+    else:
+        # The coordinator answers in the order in which it was asked.
+        for partition, committed in zip(asked_for, answer.partitions, strict=True):
+            partition["error_code"] = committed.error_code
+    return {"topics": message}
 
 
 def _wish(call: Call, request: Struct, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
@@ -75,15 +78,3 @@ def _known(node: Node, call: Call, asked: Struct) -> Topic | None:
     if call.api_version < 10:
         return node.metadata.topics.get(asked.name)
     return node.metadata.topics_by_id.get(asked.topic_id)
-
-
-def _existing(request: Struct, topics: list[Topic | None]) -> Iterator[OffsetToCommit]:
-    for asked, topic in zip(request.topics, topics, strict=True):
-        if topic is None:
-            continue
-        name, topic_id, partitions = topic.name, topic.topic_id, topic.partitions
-        for each in asked.partitions:
-            index = each.partition_index
-            if 0 <= index < partitions:
-                offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
-                yield OffsetToCommit(name, index, offset, leader_epoch, each.committed_metadata, topic_id)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import MemberAssignment, SyncRequest, SyncResponse
+from ottla.net.connection import Later
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.SYNC_GROUP
 
 
-async def handle(node: Node, call: Call, request: Struct) -> Message:
+def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     if call.api_version >= 5 and None in (request.protocol_type, request.protocol_name):
         return {"error_code": errors.InconsistentGroupProtocol.code, "assignment": b""}
     wish = SyncRequest(
@@ -23,10 +25,12 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         protocol_name=request.protocol_name,
         assignments=tuple(MemberAssignment(each.member_id, each.assignment) for each in request.assignments),
     )
-    try:
-        answer = await node.groups.run(wish.group_id, lambda group: group.sync, wish)
-    except errors.KafkaError as error:
-        answer = SyncResponse(error_code=error.code)
+    return node.groups.ask(wish.group_id, Coordinator.sync, wish, _told)
+
+
+def _told(answer: SyncResponse | errors.KafkaError) -> Message:
+    if isinstance(answer, errors.KafkaError):
+        return {"error_code": answer.code, "assignment": b""}
     return {
         "error_code": answer.error_code,
         "protocol_type": answer.protocol_type,
