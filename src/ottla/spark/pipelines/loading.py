@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
 from ottla.config.table import did_you_mean
@@ -14,10 +15,17 @@ from ottla.spark.pipelines.declaration import DeclarationError, Declared, Pipeli
 from ottla.spark.pipelines.toml_form import keys_of, read_toml
 
 
-def load(path: str | Path) -> Pipeline:
+def load(
+    path: str | Path,
+    *,
+    bootstrap_servers: str | None = None,
+    default_servers: str | None = None,
+    kafka: Mapping[str, str] | None = None,
+) -> Pipeline:
     """The pipeline of a .toml file, or of a .py file that defines `pipeline`.
 
-    All that is wrong with it is told at once, as `DeclarationError`, with file and line.
+    All that is wrong with it is told at once, as `DeclarationError`, with file and line. `bootstrap_servers` goes
+    before what the file says for the whole pipeline, `default_servers` behind it; `kafka` adds settings of the clients.
     """
     path = Path(path)
     if not path.is_file():
@@ -26,6 +34,10 @@ def load(path: str | Path) -> Pipeline:
         raise DeclarationError([Problem(str(path), None, "a pipeline is a .toml or a .py file")])
     pipeline, problems = read_toml(path) if path.suffix == ".toml" else _read_python(path)
     if pipeline is not None:
+        servers = bootstrap_servers or pipeline.bootstrap_servers or default_servers
+        object.__setattr__(pipeline, "bootstrap_servers", servers)
+        if kafka and isinstance(pipeline.kafka, Mapping):
+            object.__setattr__(pipeline, "kafka", {**pipeline.kafka, **kafka})
         problems = [*problems, *check(pipeline)]
     if problems or pipeline is None:
         raise DeclarationError(list(dict.fromkeys(problems)))
