@@ -32,6 +32,7 @@ _COMMANDS = {
     "offsets": "look into __consumer_offsets, where groups are kept",
     "sql": "look at topics with Spark SQL",
     "audit": "find what was lost, repeated, out of order or late between a topic and a table or topic",
+    "pipeline": "check and run declared pipelines on Spark, see how far they are, replay dead letters",
     "log": "look into the files of a log",
     "perf": "see how fast a broker, producers and consumers are on this machine",
 }

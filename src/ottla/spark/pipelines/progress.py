@@ -113,7 +113,7 @@ class FlowProgress:
     def after(self, batch: Batch) -> FlowProgress:
         return replace(
             self,
-            state=RUNNING,
+            state=RUNNING if self.state == STARTING else self.state,
             batches=self.batches + 1,
             rows=self.rows + batch.rows,
             written=self.written + (batch.written or 0),

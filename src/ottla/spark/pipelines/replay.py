@@ -249,6 +249,7 @@ class Replay:
         if not left:
             return
         self._consumer.assign(left)
+        self._consumer.resume(*left)
         for key in left:
             self._consumer.seek(key, start[key])
         empty = 0

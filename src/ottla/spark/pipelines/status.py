@@ -14,6 +14,7 @@ from ottla.clients.blocking_admin import Admin
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.spark.options import Offsets
 from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, read_checkpoint
+from ottla.spark.pipelines.compile import groups_of
 from ottla.spark.pipelines.declaration import DEAD_LETTERS, Pipeline, Source
 from ottla.spark.pipelines.replay import Replay
 from ottla.spark.pipelines.run_lock import Holder, holder, local_path
@@ -84,13 +85,6 @@ def flows_of(pipeline: Pipeline) -> Iterator[tuple[str, str, tuple[Source, ...]]
             yield f"{DEAD_LETTERS}.{source.name}", pipeline.checkpoint_of(DEAD_LETTERS, source.name), (source,)
 
 
-def group_of(pipeline: Pipeline, source: Source, flow: str) -> str | None:
-    """The group that a flow commits the offsets of a source to."""
-    if source.group_id is None or flow == pipeline.sinks[0].name:
-        return source.group_id
-    return f"{source.group_id}.{flow}"
-
-
 def replay_group(topic: str) -> str:
     """The group that has read the dead letters which were replayed."""
     return f"{topic}.replay"
@@ -157,7 +151,7 @@ def _topics(
         finished = {key: one for key, one in checkpoint.offsets.items() if reads(source, key.topic)}
         if not finished:
             continue
-        group = group_of(pipeline, source, flow)
+        group = groups_of(pipeline, flow).get(source.name)
         with Admin({**admin_config(pipeline, source), "default.api.timeout.ms": ASK_MS}) as admin:
             ends = _ends(admin, finished, source.isolation)
             committed = {} if group is None else admin.list_group_offsets(group)

@@ -1,0 +1,176 @@
+"""``ottla pipeline replay FILE`` or ``--topic TOPIC``: dead letters go back to where they came from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ottla.cli.consume import parse_time
+from ottla.cli.groups_reset_plan import parse_duration
+from ottla.cli.options import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP, UsageError, not_negative, positive
+from ottla.cli.pipeline_common import add_cluster, add_file, declared, given_configs, telling_problems
+from ottla.cli.terminal import Progress, plural, table
+from ottla.errors import OttlaError, UnknownTopicOrPartition
+from ottla.spark.pipelines.replay import MAX_REPLAYS, Choice, Plan, Replay, Replayed, Waiting
+from ottla.spark.pipelines.runner import client_config
+from ottla.spark.pipelines.status import dead_letter_topics, replay_group
+
+SHOWN = 20
+_EPILOG = """\
+The raw key and value go back to the topic that the record came from, with its headers, in transactions: every letter
+is sent once, whatever fails. What was replayed is remembered as the offsets of a group (TOPIC.replay), so that the
+next replay goes on behind it. Letters that are not chosen go on to wait. A record that comes back has the header
+ottla-replays, a count; one that was sent back --max-replays times is not sent again. Readers that must not see a
+record of a replay that was broken off need isolation.level=read_committed, which pipelines have.
+
+Dead letters of ottla.DeadLetters work too: --topic names their topic, and no FILE is needed.
+
+examples:
+  ottla pipeline replay orders.toml --dry-run
+  ottla pipeline replay orders.toml --error 'not a number' --limit 100
+  ottla pipeline replay --topic orders.dead --since 36h
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    add_file(parser, optional=True)
+    add_cluster(parser)
+    parser.add_argument(
+        "--topic", action="append", metavar="TOPIC", help="a topic of dead letters, instead of those of FILE"
+    )
+    which = parser.add_argument_group("which dead letters (default: all)")
+    which.add_argument("--error", metavar="TEXT", help="only those whose error has this text, in any case")
+    which.add_argument("--from-topic", metavar="TOPIC", help="only those that came from this topic")
+    which.add_argument("--since", type=_moment, metavar="T", help="only those given up since: ISO 8601, or 36h ago")
+    which.add_argument("--until", type=_moment, metavar="T", help="only those given up before that")
+    which.add_argument("-n", "--limit", type=positive, metavar="N", help="at most N")
+    which.add_argument(
+        "--max-replays",
+        type=not_negative,
+        default=MAX_REPLAYS,
+        metavar="N",
+        help=f"not those that were sent back N times already ({MAX_REPLAYS})",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    parser.add_argument("--to", metavar="TOPIC", help="send them to this topic, whatever they came from")
+    parser.add_argument(
+        "--keep-timestamps", action="store_true", help="with the times that the records had first, instead of now"
+    )
+    parser.add_argument("--group", metavar="GROUP", help="the group that remembers (default: TOPIC.replay)")
+    parser.add_argument("--json", action="store_true", help="print a JSON object; with --dry-run, one a letter")
+    parser.set_defaults(run=run)
+
+
+def _moment(text: str) -> int:
+    """A time, or how long ago."""
+    try:
+        return time.time_ns() // 1_000_000 - parse_duration(text.removesuffix(" ago"))
+    except argparse.ArgumentTypeError:
+        return parse_time(text)
+
+
+@telling_problems
+def run(args: Namespace) -> int:
+    topics, config = _letters(args)
+    choice = Choice(args.error, args.from_topic, args.since, args.until, args.max_replays)
+    totals, left = Replayed(), Counter[str]()
+    for topic in topics:
+        group = args.group or replay_group(topic)
+        with Replay([topic], group=group, config=config, to=args.to, keep_timestamps=args.keep_timestamps) as replay:
+            try:
+                plan = _planned(args, replay, choice, totals)
+            except UnknownTopicOrPartition:
+                if args.topic:
+                    raise OttlaError(f"there is no topic {topic}: `ottla topics list` shows all") from None
+                continue  # nothing was ever given up
+            left += plan.left
+            done = Replayed(plan.chosen) if args.dry_run else _sent(args, replay, plan)
+        totals.sent += done.sent
+        totals.kept += done.kept
+    _report(args, totals, left)
+    return 0
+
+
+def _letters(args: Namespace) -> tuple[list[str], dict[str, object]]:
+    """The topics of the dead letters and the cluster that has them."""
+    if args.file is None:
+        if not args.topic:
+            raise UsageError("name the pipeline's FILE, or its dead letters with --topic")
+        servers = args.bootstrap_server or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+        return args.topic, {**given_configs(args), "bootstrap.servers": servers}
+    pipeline = declared(args)
+    if pipeline.dead_letters is None and not args.topic:
+        raise UsageError(f"{args.file} declares no dead letters: name their topic with --topic")
+    return args.topic or dead_letter_topics(pipeline), client_config(pipeline, pipeline.dead_letters)
+
+
+def _planned(args: Namespace, replay: Replay, choice: Choice, so_far: Replayed) -> Plan:
+    limit = None if args.limit is None else max(args.limit - so_far.sent, 0)
+    if not args.dry_run:
+        return replay.plan(choice, limit=limit)
+    if args.json:
+        return replay.plan(choice, limit=limit, each=_print_json)
+    rows: list[list[object]] = []
+    plan = replay.plan(choice, limit=limit, each=_collector(rows))
+    if rows:
+        print(table(("DEAD LETTER", "FROM", "OFFSET", "REPLAYS", "ERROR"), rows))
+    if plan.chosen > len(rows):
+        print(f"and {plan.chosen - len(rows):,} more (--json shows all)")
+    return plan
+
+
+def _collector(rows: list[list[object]]) -> Callable[[Waiting | None, str | None], None]:
+    def each(one: Waiting | None, against: str | None) -> None:
+        if one is not None and against is None and len(rows) < SHOWN:
+            letter = one.letter
+            source = f"{letter.topic}-{letter.partition}"
+            rows.append([f"{one.place}:{one.offset}", source, letter.offset, one.replays, one.error[:80]])
+
+    return each
+
+
+def _print_json(one: Waiting | None, against: str | None) -> None:
+    if one is None:
+        return
+    letter = one.letter
+    fields: dict[str, Any] = {
+        "topic": one.place.topic,
+        "partition": one.place.partition,
+        "offset": one.offset,
+        "from": {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset},
+        "error_class": letter.error_class,
+        "error": letter.error_message,
+        "timestamp": one.timestamp,
+        "replays": one.replays,
+        "chosen": against is None,
+        "reason": against,
+    }
+    sys.stdout.write(json.dumps(fields, ensure_ascii=False) + "\n")
+
+
+def _sent(args: Namespace, replay: Replay, plan: Plan) -> Replayed:
+    progress = Progress(enabled=False if args.json else None)
+    try:
+        return replay.run(plan, each=lambda done: progress.update(done.sent, 0))
+    finally:
+        progress.clear()
+
+
+def _report(args: Namespace, done: Replayed, left: Counter[str]) -> None:
+    if args.json:
+        if not args.dry_run:
+            print(json.dumps({"sent": done.sent, "waiting": dict(left)}, ensure_ascii=False))
+        return
+    verb = "would be sent" if args.dry_run else "sent"
+    print(f"{plural(done.sent, 'dead letter')} {verb} back" + (f" to {args.to}" if args.to else ""))
+    for reason, count in sorted(left.items()):
+        print(f"{plural(count, 'dead letter')} left to wait: {reason}")

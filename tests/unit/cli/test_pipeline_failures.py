@@ -1,0 +1,105 @@
+"""What is told of a failed flow: the texts are as Spark 4.3 gives them, with other paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.spark.pipelines.failures import Failure, cause_of, reading_of
+
+HEAD = "[STREAM_FAILED] Query [id = 64658c3e, runId = 11b8d9e7] terminated with exception: "
+STATE = """
+=== Streaming Query ===
+Identifier: orders.table [id = 64658c3e, runId = 11b8d9e7]
+Current Committed Offsets: {org.apache.spark.PythonMicroBatchStream@1486e527: {"orders": {"0": 40}}}
+Current Available Offsets: {org.apache.spark.PythonMicroBatchStream@1486e527: {"orders": {"0": 42, "1": 58}}}
+
+Current State: ACTIVE
+"""
+IN_A_FUNCTION = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "/home/u/cleaning.py", line 21, in price
+    return 1 // 0
+           ~~^^~~
+ZeroDivisionError: integer division or modulo by zero
+ SQLSTATE: 38000 SQLSTATE: XXKST"""
+IN_THE_SOURCE = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform \
+latestOffset: Traceback (most recent call last):
+  File "/lib/site-packages/pyspark/sql/streaming/python_streaming_source_runner.py", line 281, in main
+    latest_offset_admission_control_func(reader, infile, outfile)
+  File "/lib/site-packages/ottla/spark/loss.py", line 20, in report_loss
+    raise DataLoss(
+ottla.spark.loss.DataLoss: offsets 0 to 7 of orders-0 are gone: its log begins at 7. The query stops because \
+failOnDataLoss is true: set it to false to go on with what is left
+ SQLSTATE: 38000 SQLSTATE: XXKST"""
+IN_A_BATCH = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach \
+batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "/lib/site-packages/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+  File "/lib/site-packages/ottla/spark/pipelines/sinks.py", line 25, in write
+    frame.collect()
+  File "/lib/site-packages/pyspark/errors/exceptions/captured.py", line 262, in deco
+    raise converted from None
+pyspark.errors.exceptions.captured.SparkRuntimeException: [USER_RAISED_EXCEPTION] boom in sql SQLSTATE: P0001
+ SQLSTATE: 39000 SQLSTATE: XXKST"""
+IN_JAVA = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 \
+in stage 3.0 (TID 6) (10.0.0.2 executor driver): java.io.IOException: Mkdirs failed to create file:/proc/nope/t
+\tat org.apache.hadoop.fs.RawLocalFileSystem.create(RawLocalFileSystem.java:626)
+\tat org.apache.spark.scheduler.Task.run(Task.scala:147)
+
+Driver stacktrace:"""
+IN_SQL = """[CAST_INVALID_INPUT] The value 'x' of the type "STRING" cannot be cast to "INT". SQLSTATE: 22018
+== SQL (line 1, position 1) ==
+cast('x' as int) as value
+^^^^^^^^^^^^^^^^
+"""
+WRAPPED = """An error occurred while calling o1.start.
+: org.apache.spark.SparkException: outer
+\tat a.B.c(D.scala:1)
+Caused by: java.net.ConnectException: Connection refused
+\t... 12 more"""
+KILLED = (
+    "Job aborted due to stage failure: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (IN_A_FUNCTION, "ZeroDivisionError: integer division or modulo by zero (line 21 of cleaning.py, in price)"),
+        (
+            IN_THE_SOURCE,
+            "offsets 0 to 7 of orders-0 are gone: its log begins at 7. The query stops because failOnDataLoss is true: "
+            "set it to false to go on with what is left",
+        ),
+        (IN_A_BATCH, "boom in sql (USER_RAISED_EXCEPTION)"),
+        (IN_JAVA, "IOException: Mkdirs failed to create file:/proc/nope/t"),
+        (IN_SQL, 'The value \'x\' of the type "STRING" cannot be cast to "INT". (CAST_INVALID_INPUT)'),
+        (WRAPPED, "ConnectException: Connection refused"),
+        (KILLED, "a Python worker of Spark ended without a word: it was killed, perhaps because memory ran out"),
+        ("it was stopped from outside", "it was stopped from outside"),
+        (ValueError(), "ValueError"),
+        ("x" * 5000, "x" * 599 + "…"),
+    ],
+)
+def test_the_real_cause(text: object, cause: str) -> None:
+    if isinstance(text, str):
+        assert cause_of(HEAD + text + STATE) == cause
+    assert cause_of(text) == cause
+
+
+def test_two_lines_say_everything() -> None:
+    failure = Failure.of("table", HEAD + IN_A_FUNCTION + STATE)
+    assert failure.lines == [
+        "flow table: ZeroDivisionError: integer division or modulo by zero (line 21 of cleaning.py, in price)",
+        "flow table: it was reading orders-0 from offset 40 to 41, orders-1 up to offset 57",
+    ]
+    assert "Traceback" in failure.details
+
+
+def test_what_was_read_is_told_where_it_is_known() -> None:
+    assert reading_of("nothing of the kind") == ""
+    assert reading_of("Current Committed Offsets: {}\nCurrent Available Offsets: {}\n") == ""
+    others = 'Current Committed Offsets: {}\nCurrent Available Offsets: {FileStreamSource[f]: {"logOffset":3}}\n'
+    assert reading_of(others) == ""
+    many = '{"t": {' + ", ".join(f'"{number}": 5' for number in range(9)) + "}}"
+    told = reading_of(f"Current Committed Offsets: {{}}\nCurrent Available Offsets: {{a@1: {many}}}\n")
+    assert told.endswith("t-3 up to offset 4 and 5 more partitions")

@@ -1,0 +1,179 @@
+"""Progress from Spark's JSON to what people and programs see: the board, the three displays, the metrics."""
+
+from __future__ import annotations
+
+import io
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.cli.pipeline_display import JsonLines, Lines, Silence, Table, summary
+from ottla.spark.pipelines.metrics import MetricsError, MetricsServer, render, write_file
+from ottla.spark.pipelines.progress import ENDED, FAILED, Board, batch_of
+
+BEGIN = 1_700_000_000
+
+
+def progress(
+    batch: int = 0, rows: int = 100, *, end: int = 100, latest: int = 130, written: int = -1
+) -> dict[str, Any]:
+    return {
+        "batchId": batch,
+        "timestamp": "2023-11-14T22:13:20.000Z",
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 500},
+        "sources": [
+            {"endOffset": {"orders": {"0": end}}, "latestOffset": {"orders": {"0": latest}}},
+            {"endOffset": {"logOffset": 3}, "latestOffset": None},
+        ],
+        "sink": {"description": "FileSink", "numOutputRows": written},
+    }
+
+
+def test_a_batch_is_understood() -> None:
+    batch = batch_of(progress(7))
+    assert (batch.number, batch.rows, batch.written, batch.seconds, batch.lag) == (7, 100, None, 0.5, 30)
+    assert (batch.at, batch.rows_per_second) == (BEGIN * 1000, 200.0)
+    assert batch_of({**progress(), "sources": []}).lag is None
+    text = {"endOffset": '{"orders": {"0": 5}}', "latestOffset": '{"orders": {"0": 12, "1": 3}}'}
+    assert batch_of({**progress(), "sources": [text]}).lag == 10
+    assert batch_of({**progress(), "sources": [{"endOffset": "x", "latestOffset": None}]}).lag is None
+
+
+@pytest.fixture
+def board() -> Board:
+    found = Board("orders", ["table", "dead-letters.orders"], dead_letters={"dead-letters.orders"})
+    # Spark may tell of a batch before we know under which id it runs.
+    found.progress("run-1", progress(0))
+    found.started("table", "run-1")
+    found.started("dead-letters.orders", "run-2")
+    found.progress("run-1", progress(1, 40, end=140, latest=140))
+    found.progress("run-2", progress(0, written=17))
+    return found
+
+
+def test_the_board_adds_up(board: Board) -> None:
+    table, dead = board.flows()
+    assert (table.batches, table.rows, table.lag, table.dead_letters, table.told_written) == (2, 140, 0, None, None)
+    assert (dead.batches, dead.dead_letters, board.dead_letters) == (1, 17, 17)
+    assert [(flow.name, batch.number) for flow, batch in board.news()] == [
+        ("table", 0),
+        ("table", 1),
+        ("dead-letters.orders", 0),
+    ]
+    assert board.news() == []
+
+
+def test_a_terminal_gets_a_table_that_is_drawn_again_in_place(board: Board) -> None:
+    stream, now = io.StringIO(), [BEGIN + 1.0]
+    display = Table(stream, clock=lambda: now[0], width=lambda: 100)
+    display.show(board)
+    first = stream.getvalue()
+    assert first.startswith("\x1b[Jorders: running, 0:00, 17 dead letters. Ctrl-C stops it.\n")
+    lines = first.splitlines()
+    assert lines[1].split() == ["FLOW", "BATCH", "ROWS", "ROWS/S", "LAG", "BATCH", "TIME", "DEAD", "LETTERS"]
+    assert lines[2].split() == ["table", "1", "140", "80", "0", "0.50", "s", "-"]
+    assert lines[3].split() == ["dead-letters.orders", "0", "100", "200", "30", "0.50", "s", "17"]
+    display.show(board)
+    assert stream.getvalue() == first, "it is not drawn too often"
+    now[0] += 60
+    board.ended("table", ENDED)
+    board.ended("dead-letters.orders", FAILED)
+    display.close(board)
+    again = stream.getvalue()[len(first) :]
+    assert again.startswith("\x1b[4F\x1b[Jorders: ended, 1:00, 17 dead letters.\n")
+    assert again.splitlines()[2].split()[3] == "0", "an old rate is not the rate of now"
+
+
+def test_a_narrow_terminal_does_not_wrap(board: Board) -> None:
+    stream = io.StringIO()
+    Table(stream, clock=lambda: 0.0, width=lambda: 30).show(board)
+    assert max(len(line.replace("\x1b[J", "")) for line in stream.getvalue().splitlines()) == 29
+
+
+def test_a_pipe_gets_lines(board: Board) -> None:
+    stream, now = io.StringIO(), [0.0]
+    display = Lines(stream, interval=10, clock=lambda: now[0])
+    display.show(board)
+    lines = [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+    assert lines == [
+        "table, batches 0 to 1: 140 rows in 1.00 s, 140 rows/s, lag 0",
+        "dead-letters.orders, batch 0: 100 rows in 0.50 s, 200 rows/s, lag 30, 17 dead letters so far",
+    ]
+    board.progress("run-1", progress(2, 10))
+    board.progress("run-1", progress(3, 0))
+    now[0] = 5.0
+    display.show(board)
+    assert len(stream.getvalue().splitlines()) == 2, "not before the interval is over"
+    display.close(board)
+    assert stream.getvalue().splitlines()[2].endswith("table, batch 2: 10 rows in 0.50 s, 20 rows/s, lag 30")
+
+
+def test_programs_get_json(board: Board) -> None:
+    stream = io.StringIO()
+    display = JsonLines(stream)
+    display.show(board)
+    display.tell("done", exit_code=0)
+    first, *_, last = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert first == {
+        "event": "progress",
+        "pipeline": "orders",
+        "flow": "table",
+        "batch": 0,
+        "timestamp": BEGIN * 1000,
+        "rows": 100,
+        "rows_per_second": 200.0,
+        "lag": 30,
+        "seconds": 0.5,
+        "rows_total": 100,
+        "dead_letters_total": None,
+    }
+    assert last == {"event": "done", "exit_code": 0}
+
+
+def test_at_the_end_there_is_a_summary(board: Board) -> None:
+    Silence().close(board)
+    board.ended("table", ENDED)
+    assert [line.split() for line in summary(board).splitlines()] == [
+        ["FLOW", "STATE", "BATCHES", "ROWS", "LAG"],
+        ["table", "ended", "2", "140", "0"],
+        ["dead-letters.orders", "running", "1", "100", "30"],
+        ["17", "dead", "letters"],
+    ]
+
+
+def test_metrics_in_the_form_of_prometheus(board: Board) -> None:
+    page = render(board).splitlines()
+    assert "# TYPE ottla_pipeline_rows_total counter" in page
+    assert 'ottla_pipeline_rows_total{pipeline="orders",flow="table"} 140' in page
+    assert 'ottla_pipeline_lag_records{pipeline="orders",flow="dead-letters.orders"} 30' in page
+    assert 'ottla_pipeline_dead_letters_total{pipeline="orders",flow="dead-letters.orders"} 17' in page
+    assert 'ottla_pipeline_batch_seconds{pipeline="orders",flow="table"} 0.5' in page
+    assert f'ottla_pipeline_last_progress_timestamp_seconds{{pipeline="orders",flow="table"}} {BEGIN}' in page
+    assert not [line for line in page if "written" in line and 'flow="table"' in line]
+    odd = render(Board('a"b\\', ["x\ny"]))
+    assert 'ottla_pipeline_up{pipeline="a\\"b\\\\",flow="x\\ny"} 1' in odd
+
+
+def test_metrics_are_served_on_loopback(board: Board) -> None:
+    with MetricsServer(lambda: render(board), 0) as server:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert answer.read().decode() == render(board)
+        with pytest.raises(urllib.error.HTTPError, match="404") as wrong:
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/other")
+        wrong.value.close()
+        with pytest.raises(MetricsError, match=f"port {server.port} cannot be used for the metrics: Address already"):
+            MetricsServer(lambda: "", server.port)
+
+
+def test_metrics_in_a_file(board: Board, tmp_path: Path) -> None:
+    write_file(tmp_path / "ottla.prom", render(board))
+    assert (tmp_path / "ottla.prom").read_text() == render(board)
+    assert list(tmp_path.iterdir()) == [tmp_path / "ottla.prom"]
+    with pytest.raises(MetricsError, match=r"cannot be written to .*: No such file or directory"):
+        write_file(tmp_path / "nowhere" / "ottla.prom", "")

@@ -1,0 +1,304 @@
+"""Running flows that are played: ends, failures, stops, exit codes, the lock, and the commit to groups."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import ottla as public
+from ottla.clients.blocking_admin import Admin
+from ottla.spark.pipelines import ConsoleSink, Pipeline, Source
+from ottla.spark.pipelines.progress import Board
+from ottla.spark.pipelines.run_lock import FILE, AlreadyRunning, holder, local_path, run_lock
+from ottla.spark.pipelines.runner import Ending, Runner, Stop, commit_groups, handle_signals
+
+
+class Py4JNetworkError(Exception):
+    """As py4j calls it when Java is gone."""
+
+
+@dataclass
+class FakeQuery:
+    """A query whose batches are played by `script`: a step each time that somebody waits."""
+
+    name: str
+    script: list[str] = field(default_factory=list)
+    runId: str = ""  # noqa: N815 (Spark's names)
+    isActive: bool = True  # noqa: N815
+    error: str | None = None
+    busy: bool = False
+    batch: int | None = None
+    stops: int = 0
+    gone: bool = False
+
+    def step(self) -> None:
+        match self.script.pop(0) if self.script else "":
+            case "begin":
+                self.busy = True
+            case "end":
+                self.busy, self.batch = False, 0 if self.batch is None else self.batch + 1
+            case "done":
+                self.isActive = False
+            case "lose":
+                self.gone = True
+            case "":
+                pass
+            case error:
+                self.isActive, self.error = False, error
+
+    @property
+    def status(self) -> dict[str, Any]:
+        if self.gone:
+            raise Py4JNetworkError("Answer from Java side is empty")
+        return {"isTriggerActive": self.busy, "isDataAvailable": self.busy}
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:  # noqa: N802
+        if self.gone:
+            raise Py4JNetworkError("Answer from Java side is empty")
+        return None if self.batch is None else {"batchId": self.batch}
+
+    def exception(self) -> str | None:
+        return self.error
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.isActive = False
+
+
+@dataclass
+class FakeFlow:
+    query: FakeQuery
+    start_error: Exception | None = None
+    sources: tuple[Source, ...] = ()
+    groups: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.query.name
+
+    def start(self) -> FakeQuery:
+        if self.start_error is not None:
+            raise self.start_error
+        self.query.runId = f"run-{self.name}"
+        return self.query
+
+
+@dataclass
+class Played:
+    """A run of played flows; `at` does something at the n-th wait."""
+
+    flows: list[FakeFlow]
+    ends: bool = False
+    grace: float = 30.0
+    at: dict[int, Callable[[], None]] = field(default_factory=dict)
+    stop: Stop = field(default_factory=Stop)
+    waits: int = 0
+
+    def run(self) -> Ending:
+        self.board = Board("p", [flow.name for flow in self.flows])
+        runner = Runner(
+            self.flows, self.board, stop=self.stop, ends=self.ends, grace=self.grace, tick=self._tick, sleep=self._sleep
+        )
+        return runner.run()
+
+    def _sleep(self, _seconds: float) -> None:
+        self.waits += 1
+        assert self.waits < 1000, "it waits for ever"
+        self.at.get(self.waits, lambda: None)()
+        for flow in self.flows:
+            flow.query.step()
+
+    def _tick(self) -> None:
+        for flow in self.flows:
+            query = flow.query
+            known = next(one.last for one in self.board.flows() if one.name == flow.name)
+            if not query.gone and query.batch is not None and (known is None or known.number < query.batch):
+                told = {"batchId": query.batch, "timestamp": "2023-11-14T22:13:20.000Z"}
+                self.board.progress(query.runId, told)
+
+    @property
+    def states(self) -> list[str]:
+        return [flow.state for flow in self.board.flows()]
+
+
+def flow(name: str, *script: str) -> FakeFlow:
+    return FakeFlow(FakeQuery(name, list(script)))
+
+
+def test_flows_that_end_are_done() -> None:
+    played = Played([flow("a", "begin", "end", "done"), flow("b", "done")], ends=True)
+    ending = played.run()
+    assert (ending.code, ending.word, played.states) == (0, "done", ["ended", "ended"])
+
+
+def test_one_that_fails_stops_the_others() -> None:
+    played = Played([flow("a", "begin", "begin", "end"), flow("b", "begin", "ValueError: it is broken")])
+    ending = played.run()
+    assert (ending.code, ending.word, played.states) == (1, "failed", ["stopped", "failed"])
+    assert ending.failure is not None
+    assert ending.failure.lines == ["flow b: ValueError: it is broken"]
+    assert played.flows[0].query.stops == 1
+
+
+def test_one_that_does_not_start_stops_the_others() -> None:
+    second = flow("b")
+    second.start_error = RuntimeError("[UNRESOLVED_COLUMN] There is no column x. SQLSTATE: 42703")
+    played = Played([flow("a"), second])
+    ending = played.run()
+    assert ending.failure is not None
+    assert ending.failure.lines == ["flow b: There is no column x. (UNRESOLVED_COLUMN)"]
+    assert played.states == ["stopped", "failed"]
+
+
+def test_one_that_ends_although_it_should_not_is_a_failure() -> None:
+    ending = Played([flow("a", "done")]).run()
+    assert ending.failure is not None
+    assert ending.failure.cause == "it was stopped from outside"
+
+
+def test_a_stop_waits_for_the_running_batch() -> None:
+    played = Played([flow("a", *["begin"] * 8, "end"), flow("b")])
+    played.at = {3: lambda: played.stop.request(signal.SIGTERM)}
+    ending = played.run()
+    assert (ending.code, ending.word, ending.given_up, played.states) == (143, "stopped", (), ["stopped", "stopped"])
+    first, second = (one.query for one in played.flows)
+    assert (first.batch, first.stops, second.stops) == (0, 1, 1)
+    assert played.board.flows()[0].batches == 1, "the last batch is in the summary"
+
+
+def test_a_batch_that_takes_too_long_is_given_up() -> None:
+    played = Played([flow("a", *["begin"] * 50)], grace=0.0)
+    played.at = {2: lambda: played.stop.request(signal.SIGINT)}
+    ending = played.run()
+    assert (ending.code, ending.given_up, played.flows[0].query.batch) == (130, ("a",), None)
+
+
+def test_a_stop_before_the_start_starts_nothing() -> None:
+    stop = Stop()
+    stop.request(signal.SIGINT)
+    played = Played([flow("a")], stop=stop)
+    assert played.run().code == 130
+    assert played.flows[0].query.runId == ""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_java_that_is_gone_is_a_failure_unless_all_was_stopped(stopped: bool) -> None:
+    played = Played([flow("a", "begin", "begin", "begin", "lose")])
+    if stopped:
+        played.at = {3: lambda: played.stop.request(signal.SIGTERM)}
+    else:
+        played.at = {4: lambda: setattr(played.flows[0].query, "isActive", False)}
+        played.flows[0].query.exception = _lost  # type: ignore[method-assign]
+    ending = played.run()
+    if stopped:
+        assert (ending.code, ending.given_up, played.states) == (143, ("a",), ["stopped"])
+    else:
+        assert ending.failure is not None
+        assert (ending.code, ending.failure.cause) == (1, "the Java process of Spark has ended")
+
+
+def _lost() -> None:
+    raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_signals_ask_for_a_stop_and_the_second_one_ends_at_once() -> None:
+    stop, impatient = Stop(), list[int]()
+    before = signal.getsignal(signal.SIGTERM)
+    undo = handle_signals(stop, at_once=impatient.append)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert (stop.signal, impatient) == (signal.SIGTERM, [])
+        os.kill(os.getpid(), signal.SIGINT)
+        assert impatient == [signal.SIGINT]
+    finally:
+        undo()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+# ── The lock ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_second_run_is_refused(tmp_path: Path) -> None:
+    assert holder(str(tmp_path)) is None
+    with run_lock(str(tmp_path)):
+        found = holder(str(tmp_path))
+        assert found is not None
+        assert found.pid == os.getpid()
+        with (
+            pytest.raises(AlreadyRunning, match=rf"runs already with checkpoint .* \(process {os.getpid()} on "),
+            run_lock(f"file://{tmp_path}"),
+        ):
+            pass
+    assert holder(str(tmp_path)) is None
+    with run_lock(str(tmp_path)):
+        pass
+
+
+def test_a_run_that_was_killed_leaves_no_lock(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from ottla.spark.pipelines.run_lock import run_lock
+with run_lock({str(tmp_path)!r}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / FILE).read_text() != ""
+    assert holder(str(tmp_path)) is None
+    with run_lock(str(tmp_path)):
+        pass
+
+
+def test_other_file_systems_have_no_lock(tmp_path: Path) -> None:
+    with run_lock("s3a://bucket/state"):
+        assert holder("s3a://bucket/state") is None
+    assert local_path("file:/tmp/a%20b") == Path("/tmp/a b")
+    assert local_path("state/orders") == Path("state/orders")
+
+
+# ── Groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class FakeSource:
+    endOffset: str  # noqa: N815
+    description: str = "PythonMicroBatchStream@1"
+
+
+@dataclass
+class FakeProgress:
+    sources: list[FakeSource]
+
+
+def test_what_is_finished_is_committed_to_each_sources_group(bootstrap: str) -> None:
+    topic = f"orders-{uuid4().hex[:8]}"
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([public.NewTopic(topic, 1), public.NewTopic(f"{topic}-b", 1)])
+        sources = (Source(name="a", topics=[topic], group_id="g"), Source(name="b", pattern=f"{topic}-.*"))
+        pipeline = Pipeline(
+            name="p", checkpoint="c", bootstrap_servers=bootstrap, sources=sources, sinks=[ConsoleSink(name="s")]
+        )
+        ends = [FakeSource(f'{{"{topic}": {{"0": 5}}}}'), FakeSource(f'{{"{topic}-b": {{"0": 7}}}}')]
+
+        class Ended(FakeQuery):
+            lastProgress = FakeProgress(ends)  # type: ignore[assignment]  # noqa: N815
+
+        one = FakeFlow(Ended("s"), sources=sources, groups={"a": f"g-{topic}", "b": f"h-{topic}"})
+        commit_groups(pipeline, [one], {"s": one.query})
+        assert [
+            {str(key): value.offset for key, value in admin.list_group_offsets(f"{name}-{topic}").items()}
+            for name in "gh"
+        ] == [{f"{topic}-0": 5}, {f"{topic}-b-0": 7}]
+        unreachable = Pipeline(
+            name="p", checkpoint="c", bootstrap_servers="127.0.0.1:1", sources=sources, sinks=[ConsoleSink(name="s")]
+        )
+        commit_groups(unreachable, [FakeFlow(one.query)], {"s": one.query})
