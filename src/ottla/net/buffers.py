@@ -24,7 +24,7 @@ class BufferPool:
 
     def take(self, size: int) -> bytearray:
         """Return a buffer of at least this size."""
-        size = max(SMALLEST, 1 << (size - 1).bit_length())
+        size = SMALLEST if size <= SMALLEST else 1 << (size - 1).bit_length()
         free = self._free.get(size)
         if free:
             self._kept -= size

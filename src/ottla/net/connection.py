@@ -45,8 +45,9 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the answers."""
 
     __slots__ = (
-        "_busy", "_closed", "_fd", "_finish", "_loop", "_outgoing", "_server", "_socket", "_task", "_writing", "buffer",
-        "client_host", "client_port", "client_software", "filled", "frame_hint", "last_active", "receiving_since",
+        "_busy", "_closed", "_fd", "_finish", "_loop", "_outgoing", "_reading", "_server", "_socket", "_task",
+        "_writing", "buffer", "client_host", "client_port", "client_software", "filled", "frame_hint", "last_active",
+        "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:
@@ -58,6 +59,7 @@ class Connection:
         self._busy = False
         self._writing = False
         self._closed = False
+        self._reading = True
         self._task: asyncio.Future[Any] | None = None
         self._finish: Callable[[asyncio.Future[Any]], Answer] = asyncio.Future.result
         self.client_host = host
@@ -93,6 +95,11 @@ class Connection:
     # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _readable(self) -> None:
+        if self._busy:
+            # Most clients send nothing before they are answered: only one that does is no longer listened to.
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+            return
         buffer = self.buffer
         if buffer is None:
             buffer = self.buffer = self._server.pool.take(FIRST_ALLOCATION)
@@ -191,7 +198,6 @@ class Connection:
         if isinstance(answer, Buffer):
             return self._send(answer)
         self._busy = True
-        self._pause()
         if isinstance(answer, Later):
             self._task, self._finish = answer
         else:
@@ -221,16 +227,14 @@ class Connection:
         if not self._writing and (not self._outgoing or self._flush()):
             self._go_on()
 
-    def _pause(self) -> None:
-        self._loop.remove_reader(self._fd)
-
     def _go_on(self) -> None:
         self._busy = False
         self.last_active = self._loop.time()
         if self.filled:
             self.receiving_since = self.last_active
             self._process(0)
-        if not self._busy and not self._closed:
+        if not self._busy and not self._closed and not self._reading:
+            self._reading = True
             self._loop.add_reader(self._fd, self._readable)
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -257,9 +261,7 @@ class Connection:
             self.close(f"sending failed: {error}", expected=True)
             return False
         if not done:
-            if not self._busy:
-                self._busy = True
-                self._pause()
+            self._busy = True
             self._writing = True
             self._loop.add_writer(self._fd, self._writable)
         return done

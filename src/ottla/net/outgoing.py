@@ -99,7 +99,11 @@ class Outgoing:
                     if self._send_slice(part):
                         parts.popleft()
                 elif len(parts) == 1:
-                    self._sent(self._socket.send(part))
+                    count = self._socket.send(part)
+                    if count == len(part):
+                        parts.clear()
+                    else:
+                        parts[0] = part[count:]
                 else:
                     self._send_run()
         except (BlockingIOError, InterruptedError):
