@@ -93,6 +93,6 @@ def test_mistakes_are_told_before_anything_is_written(topics: Topics) -> None:
     assert "column value is of type bigint" in told({"value": LongType()}, topic="t")
     assert "column partition is of type bigint" in told({**value, "partition": LongType()}, topic="t")
     assert "column headers is of type string" in told({**value, "headers": StringType()}, topic="t")
-    assert "exactly-once is not there yet" in told(value, topic="t", deliver="exactly-once")
+    assert "one of at-least-once, exactly-once" in told(value, topic="t", deliver="twice")
     assert "acks" in told(value, topic="t", kafka_acks="some")
     assert "cannot be overwritten" in told(value, overwrite=True, topic="t")

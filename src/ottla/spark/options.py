@@ -49,8 +49,11 @@ _READ_NAMES = (
     "group.id",
     "kafkaConsumer.pollTimeoutMs",
 )
+_TXN = ("txnAppId", "txnVersion")
+_ID_PREFIX = "transactionalIdPrefix"
+ID_PREFIX = "ottla-spark"
 # Spark hands over a query's name and checkpoint as options.
-_WRITE_NAMES = ("topic", "deliver", "checkpointLocation", "queryName", "includeHeaders")
+_WRITE_NAMES = ("topic", "deliver", *_TXN, _ID_PREFIX, "checkpointLocation", "queryName", "includeHeaders")
 #: Options of Spark's source and sink that have no meaning here: code that sets them goes on to work.
 _IGNORED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "useDeprecatedOffsetFetching")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -64,7 +67,7 @@ _OURS = {
     "kafka.value.serializer": "values are bytes or text: cast the column instead",
     "kafka.interceptor.classes": "records are read and written as columns, so there is nothing to intercept",
     "kafka.partitioner.class": "give the rows a column named partition",
-    "kafka.transactional.id": "transactions belong to deliver=exactly-once, which is not there yet",
+    "kafka.transactional.id": "use deliver=exactly-once; transactionalIdPrefix says how its ids begin",
 }
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -179,25 +182,44 @@ class WriteOptions:
 
     kafka: dict[str, str]
     topic: str | None = None
+    exactly_once: bool = False
+    id_prefix: str = ID_PREFIX
+    """How transactional ids and the group of the ledger begin."""
+    txn_app_id: str | None = None
+    txn_version: int | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> WriteOptions:
+    def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
         options = _Given(given, _WRITE_NAMES)
-        if options.choice("deliver", AT_LEAST_ONCE, EXACTLY_ONCE) == EXACTLY_ONCE:
-            raise OptionError(
-                "deliver=exactly-once is not there yet: leave it out for at-least-once, and remove repeated records by "
-                "a key where they are read (dropDuplicatesWithinWatermark)"
-            )
+        exactly_once = options.choice("deliver", AT_LEAST_ONCE, EXACTLY_ONCE) == EXACTLY_ONCE
+        options.refuse(_TXN if streaming else (), "is for write: a stream knows its batches by itself")
+        options.refuse(() if exactly_once else (*_TXN, _ID_PREFIX), "needs deliver=exactly-once")
         kafka = options.kafka(ProducerConfig)
-        topic = options.text("topic")
-        if topic == "":
-            raise OptionError("topic is empty: name the topic, or leave it out and give the rows a topic column")
-        write = cls(kafka=kafka, topic=topic)
-        ProducerConfig.given(write.producer_config(), {})
-        return write
+        write = cls(
+            kafka=kafka,
+            topic=options.filled("topic", "name the topic, or leave it out and give the rows a topic column"),
+            exactly_once=exactly_once,
+            id_prefix=options.filled(_ID_PREFIX, "name it, or leave it out") or ID_PREFIX,
+            txn_app_id=options.filled("txnAppId", "name the application"),
+            txn_version=options.number("txnVersion"),
+        )
+        return write._checked()
+
+    def _checked(self) -> WriteOptions:
+        if (self.txn_app_id is None) != (self.txn_version is None):
+            raise OptionError("txnAppId and txnVersion are given together: a write is known by both")
+        if self.txn_version is not None and self.txn_version < 0:
+            raise OptionError(f"option txnVersion counts from 0, and is not {self.txn_version}")
+        ProducerConfig.given(self.producer_config(), {})
+        return self
 
     def producer_config(self) -> dict[str, str]:
-        return {"client.id": "ottla-spark", **self.kafka}
+        """Transactions are open from the first row to the end of the batch, and over a restart of the driver."""
+        own = {"client.id": "ottla-spark"}
+        if not self.exactly_once:
+            return {**own, **self.kafka}
+        own["transaction.timeout.ms"] = str(15 * 60_000)
+        return {**own, **self.kafka, "transactional.id": self.id_prefix}
 
 
 # ── Reading the text ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,6 +243,12 @@ class _Given:
     def text(self, name: str) -> str | None:
         value = self._values.get(name.lower())
         return None if value is None else value.strip()
+
+    def filled(self, name: str, remedy: str) -> str | None:
+        value = self.text(name)
+        if value == "":
+            raise OptionError(f"{name} is empty: {remedy}")
+        return value
 
     def refuse(self, names: Iterable[str], why: str) -> None:
         for name in names:

@@ -2,15 +2,17 @@
 
 At least once: a task returns when all of its rows are acknowledged, and an error of any of them fails the task. Spark
 runs a failed task or micro-batch again, and then rows that had been written are written once more. Within one attempt
-the producer is idempotent, so that its own retries repeat nothing.
+the producer is idempotent, so that its own retries repeat nothing. How exactly once works is in `exactly_once.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
@@ -21,9 +23,12 @@ if TYPE_CHECKING:
 
     from ottla.clients.blocking_producer import Producer
     from ottla.clients.columns import ColumnsFuture
+    from ottla.spark.exactly_once import Write
 
 #: So many tables may be on their way before the oldest is waited for.
 IN_FLIGHT = 16
+#: By which a task of a streaming query knows the query, its run and the micro-batch.
+_PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
 
 _producers: dict[tuple[tuple[str, str], ...], Producer] = {}
 
@@ -73,23 +78,36 @@ def write_rows(options: WriteOptions, columns: Sequence[str], batches: Iterator[
 
     key = tuple(sorted(options.producer_config().items()))
     producer = _producers.pop(key, None) or Producer(options.producer_config())
-    waiting: list[ColumnsFuture] = []
-    rows = 0
     try:
-        for batch in batches:
-            for topic, part in _by_topic(options, batch.select(list(columns))):
-                waiting.append(producer.send_arrow(topic, part))
-                rows += part.num_rows
-            while len(waiting) > IN_FLIGHT:
-                waiting.pop(0).result()
-        producer.flush()
-        for future in waiting:
-            future.result()
+        rows = send_tables(producer, tables_of(options, columns, batches))
     except BaseException:
         producer.close(0)  # Spark may try again, and what is not sent yet is of no use then
         raise
     _producers[key] = producer
     return Written(rows)
+
+
+def send_tables(producer: Producer, tables: Iterable[tuple[str, pa.RecordBatch]]) -> int:
+    """Send rows by topic and wait until all of them are acknowledged; how many there were."""
+    waiting: list[ColumnsFuture] = []
+    rows = 0
+    for topic, table in tables:
+        waiting.append(producer.send_arrow(topic, table))
+        rows += table.num_rows
+        while len(waiting) > IN_FLIGHT:
+            waiting.pop(0).result()
+    producer.flush()
+    for future in waiting:
+        future.result()
+    return rows
+
+
+def tables_of(
+    options: WriteOptions, columns: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of a task with the columns that are written, by topic."""
+    for batch in batches:
+        yield from _by_topic(options, batch.select(list(columns)))
 
 
 def _by_topic(options: WriteOptions, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -108,23 +126,89 @@ def _by_topic(options: WriteOptions, batch: pa.RecordBatch) -> Iterator[tuple[st
         yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics, name))
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """`write`: rows are visible as soon as they are written, also those of a job that fails later."""
+def _write(
+    options: WriteOptions, columns: Sequence[str], batches: Iterator[pa.RecordBatch], write: Write | None
+) -> Any:
+    if write is None:
+        return write_rows(options, columns, batches)
+    from ottla.spark.exactly_once import write_task
+
+    return write_task(options, write, _task().partitionId(), tables_of(options, columns, batches))
+
+
+def _task() -> TaskContext:
+    found = TaskContext.get()
+    if found is None:
+        raise RuntimeError("write is called by Spark, inside of a task")
+    return found
+
+
+class _Writer:
+    """What both writers share: at the end of a job its transactions are committed, or aborted."""
 
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_rows(self._options, self._columns, iterator)
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once:
+            from ottla.spark.exactly_once import commit_all
+
+            commit_all(self._options, messages)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None], write: Write | None) -> None:
+        if self._options.exactly_once:
+            from ottla.spark.exactly_once import abort_all
+
+            abort_all(self._options, messages, write)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
-    """`writeStream`: a micro-batch that is run again is written again."""
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`write`: rows are visible as soon as they are written, with exactly-once at the end of the job."""
 
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
-        self._options = options
-        self._columns = columns
+        super().__init__(options, columns)
+        self._job = uuid4().hex
+        """Made where the job is planned, and the same in all of its tasks."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return write_rows(self._options, self._columns, iterator)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+        return _write(self._options, self._columns, iterator, self._which())
+
+    def _which(self) -> Write | None:
+        options = self._options
+        if not options.exactly_once:
+            return None
+        from ottla.spark.exactly_once import Write
+
+        if options.txn_app_id is None or options.txn_version is None:
+            return Write(f"{options.id_prefix}-{self._job}", self._job, 0, decides=False)
+        return Write(f"{options.id_prefix}-{options.txn_app_id}-{options.topic or ''}", self._job, options.txn_version)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages, self._which())
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`writeStream`: a micro-batch that is run again is written again, with exactly-once only if it has to be."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+        return _write(self._options, self._columns, iterator, self._which())
+
+    def _which(self) -> Write | None:
+        if not self._options.exactly_once:
+            return None
+        from ottla.spark.exactly_once import Write
+
+        query, run, batch = (_task().getLocalProperty(name) for name in _PROPERTIES)
+        if query is None or run is None or batch is None:
+            raise RuntimeError(f"Spark does not tell its tasks of {', '.join(_PROPERTIES)}: is this a streaming query?")
+        return Write(f"{self._options.id_prefix}-{query}", run, int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:
+        self._abort(messages, None)

@@ -89,7 +89,7 @@ class OttlaSource(DataSource):
             raise OptionError('records of a topic cannot be overwritten: use outputMode("append") or "update"')
         from ottla.spark.sink import StreamWriter, check_columns
 
-        options = WriteOptions.of(self.options)
+        options = WriteOptions.of(self.options, streaming=True)
         return StreamWriter(options, check_columns(schema, options))
 
     def _own(self, schema: StructType) -> StructType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.errors import ConfigError
 from ottla.spark.options import Bound, OptionError, ReadOptions, Topics, WriteOptions
 from ottla.types import TopicPartition
 
@@ -106,14 +107,25 @@ def test_mistakes_of_streams_are_named() -> None:
 
 
 def test_options_of_the_sink() -> None:
+    once = {"deliver": "exactly-once"}
     assert WriteOptions.of({**SERVERS, "topic": "t", "kafka.acks": "1", "queryName": "q"}).topic == "t"
     for options, says in (
-        ({"deliver": "exactly-once"}, "not there yet"),
+        ({"txnAppId": "a", "txnVersion": "1"}, "txnAppId needs deliver=exactly-once"),
+        ({**once, "txnAppId": "a"}, "given together"),
+        ({**once, "txnAppId": "a", "txnVersion": "-1"}, "counts from 0"),
+        ({**once, "txnAppId": " ", "txnVersion": "1"}, "txnAppId is empty"),
+        ({**once, "transactionalIdPrefix": ""}, "transactionalIdPrefix is empty"),
         ({"deliver": "twice"}, "one of at-least-once"),
         ({"topic": ""}, "topic is empty"),
-        ({"kafka.transactional.id": "x"}, "transactions belong to"),
+        ({"kafka.transactional.id": "x"}, "use deliver=exactly-once"),
         ({"kafka.linger": "1"}, "Did you mean linger.ms"),
         ({"subscribe": "t"}, "no option is called subscribe"),
     ):
         with pytest.raises(OptionError, match=says):
             WriteOptions.of({**SERVERS, **options})
+    with pytest.raises(OptionError, match="a stream knows its batches by itself"):
+        WriteOptions.of({**SERVERS, **once, "txnAppId": "a", "txnVersion": "1"}, streaming=True)
+    with pytest.raises(ConfigError, match="acks"):
+        WriteOptions.of({**SERVERS, **once, "kafka.acks": "1"})
+    config = WriteOptions.of({**SERVERS, **once, "transactionalIdPrefix": "mine"}).producer_config()
+    assert (config["transactional.id"], config["transaction.timeout.ms"]) == ("mine", "900000")
