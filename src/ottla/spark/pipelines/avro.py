@@ -22,7 +22,7 @@ class AvroDecoder:
         self._kind = kind
         self._header = header
 
-    def __call__(self, values: pa.Array) -> pa.Array:
+    def column(self, values: pa.Array) -> pa.Array:
         import pyarrow
 
         found = [self.one(value) for value in values.to_pylist()]

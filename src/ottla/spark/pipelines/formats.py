@@ -6,7 +6,9 @@ to filter and once for the columns (a filter is not pushed through it). Only bro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +80,7 @@ class Format:
 
         failed = fn.col(FAILED) if self.require else fn.array().cast("array<int>")
         explainer = Explainer(self.kind, self.schema, self.options.get("sep", ","), self.require)
-        told = fn.arrow_udf(_Explain(explainer), "string", fn.ArrowUDFType.SCALAR)(fn.col(VALUE), failed)
+        told = _arrow_udf(explainer.column, "string")(fn.col(VALUE), failed)
         if self.kind == "avro":
             return fn.coalesce(fn.col(f"{PARSED}.error"), told)
         return told
@@ -97,7 +99,6 @@ class Format:
         return parse(value.cast("string"), ddl, {**self.options, **more})
 
     def _avro(self, value: Column) -> Column:
-        from pyspark.sql import functions as fn
         from pyspark.sql.pandas.types import to_arrow_type
         from pyspark.sql.types import StringType, StructField, StructType
 
@@ -106,8 +107,9 @@ class Format:
         kind = spark_type(Type("struct", self.schema.fields))
         result = StructType([StructField("value", kind), StructField("error", StringType())])
         decoder = AvroDecoder(self._file.read_text(), to_arrow_type(kind, timezone="UTC"), header=self._header)
-        decode = fn.arrow_udf(_Decode(decoder), result, fn.ArrowUDFType.SCALAR)
-        return decode.asNondeterministic()(value)  # or Spark decodes twice, once to filter and once for the columns
+        decode = _arrow_udf(decoder.column, result)
+        # Else Spark decodes twice, once to filter and once for the columns.
+        return decode.asNondeterministic()(value)
 
     def _missing(self, path: str) -> Iterator[str]:
         if self.schema is not None:
@@ -123,22 +125,14 @@ class Format:
         return f"array_compact(array({', '.join(numbers)}))"
 
 
-class _Explain:
+def _arrow_udf(function: Callable[..., Any], kind: Any) -> Any:
     """A function of columns, which Spark sends to its workers."""
+    from pyspark.sql import functions as fn
 
-    def __init__(self, explainer: Explainer) -> None:
-        self._explainer = explainer
-
-    def __call__(self, values: Any, failed: Any) -> Any:
-        return self._explainer.column(values, failed)
-
-
-class _Decode:
-    def __init__(self, decoder: AvroDecoder) -> None:
-        self._decoder = decoder
-
-    def __call__(self, values: Any) -> Any:
-        return self._decoder(values)
+    with warnings.catch_warnings():
+        # Spark likes hints better, but resolves them only where pyarrow is imported with the module.
+        warnings.simplefilter("ignore", UserWarning)
+        return fn.arrow_udf(partial(function), kind, fn.ArrowUDFType.SCALAR)
 
 
 def missing(fields: Iterable[Field], path: str, depth: int = 0) -> Iterator[str]:

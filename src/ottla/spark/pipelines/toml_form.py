@@ -34,6 +34,7 @@ from ottla.spark.pipelines.toml_lines import locate
 _Part = TypeVar("_Part", bound=Declared)
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+_PLACE = re.compile(r" \(at [^()]*\)$")
 
 
 def read_toml(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline | None, list[Problem]]:
@@ -45,8 +46,8 @@ def read_toml(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[
         return None, [Problem(str(path), None, f"this is no TOML: it is not UTF-8 text ({error.reason})")]
     except tomllib.TOMLDecodeError as error:
         found = _AT_LINE.search(str(error))
-        message = _AT_LINE.sub("", str(error))
-        return None, [Problem(str(path), int(found[1]) if found else None, f"this is no TOML: {message}")]
+        line = int(found[1]) if found else text.rstrip().count("\n") + 1
+        return None, [Problem(str(path), line, f"this is no TOML: {_PLACE.sub('', str(error))}")]
     return _Reader(str(path), locate(text), environment).pipeline(data)
 
 

@@ -1,0 +1,432 @@
+"""What is wrong with a declaration is told before Spark starts: all of it, with file and line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.spark.pipelines import (
+    DeadLetters,
+    DeclarationError,
+    Dedupe,
+    FileSink,
+    JdbcSink,
+    Join,
+    Pipeline,
+    Python,
+    Source,
+    Sql,
+    Table,
+    TopicSink,
+    Window,
+    load,
+)
+from ottla.spark.pipelines.check import check
+from ottla.spark.pipelines.options import read_options, write_options
+
+HEAD = """\
+name = "orders"
+checkpoint = "state"
+bootstrap_servers = "localhost:9092"
+"""
+SOURCE = """
+[[source]]
+name = "orders"
+topics = ["orders"]
+schema = "id BIGINT NOT NULL, total DOUBLE, at TIMESTAMP"
+"""
+SINK = """
+[[sink]]
+name = "table"
+format = "parquet"
+path = "table"
+"""
+
+
+def found(path: Path, text: str, name: str = "orders.toml") -> list[tuple[int | None, str]]:
+    (path / name).write_text(text)
+    try:
+        load(path / name)
+    except DeclarationError as error:
+        problems = error.problems
+    else:
+        return []
+    assert {problem.file for problem in problems} == {str(path / name)}
+    return [(problem.line, problem.message) for problem in problems]
+
+
+def only(path: Path, text: str, name: str = "orders.toml") -> tuple[int | None, str]:
+    problems = found(path, text, name)
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+def line_of(text: str, what: str) -> int:
+    """The line of a text that has `what`, the last if there are several."""
+    return max(number for number, line in enumerate(text.splitlines(), 1) if what in line)
+
+
+def test_a_good_one(tmp_path: Path) -> None:
+    assert found(tmp_path, HEAD + SOURCE + SINK) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("[[source", 1, "this is no TOML"),
+        ('name = "x"\nname = "y"', 2, "this is no TOML: Cannot overwrite a value"),
+        (SOURCE + SINK, 1, 'name is missing, such as name = "orders"'),
+        (HEAD + SINK, 1, "there is no source: add [[source]]"),
+        (HEAD + SOURCE, 1, "there is no sink: add [[sink]]"),
+        (HEAD + "triger = 5\n" + SOURCE + SINK, "triger", "a pipeline has no key triger. Did you mean trigger?"),
+        (HEAD + "trigger = 5\n" + SOURCE + SINK, "trigger", "trigger is text, not 5"),
+        (HEAD + 'trigger = "10 s"\n' + SOURCE + SINK, None, ""),
+        (HEAD + 'trigger = "availableNow"\n' + SOURCE + SINK, "trigger", "Did you mean available-now?"),
+        (HEAD + "[spark]\nsql.x = 4\n" + SOURCE + SINK, "sql.x", "begin with spark.: spark.sql.x?"),
+        (HEAD + "[spark]\nspark.sql.shuffle.partitions = 4\n" + SOURCE + SINK, None, ""),
+        (HEAD + "[kafka]\nack = 1\n" + SOURCE + SINK, "ack", "no such client configuration: kafka.ack"),
+        (HEAD + '[kafka]\nacks = "all"\nmax.poll.records = 5\n' + SOURCE + SINK, None, ""),
+        (HEAD + "[kafka]\ngroup.protocol = 5\n" + SOURCE + SINK, "group", "kafka.group.protocol: "),
+        (HEAD + SOURCE.replace("[[source]]", "[source]") + SINK, "[source]", "write [[source]] instead of [source]"),
+        (HEAD.replace("bootstrap_servers", "#") + SOURCE + SINK, "[[source]]", "bootstrap_servers is missing"),
+        (HEAD + "dead_letters = 5\n" + SOURCE + SINK, "dead", "dead_letters is a table"),
+        (HEAD + "sink = 5\n" + SOURCE, "sink", "sink is a table: write [[sink]]"),
+    ],
+)
+def test_the_whole(tmp_path: Path, text: str, at: str | int | None, message: str) -> None:
+    check_one(tmp_path, text, at, message)
+
+
+def check_one(tmp_path: Path, text: str, at: str | int | None, message: str) -> None:
+    problems = found(tmp_path, text)
+    if at is None:
+        assert problems == []
+        return
+    line = line_of(text, at) if isinstance(at, str) else at
+    assert [one for one in problems if one[0] == line and message in one[1]], problems
+
+
+@pytest.mark.parametrize(
+    ("more", "at", "message"),
+    [
+        ('pattern = "o.*"', "pattern", "one of topics, pattern and assign says what to read: topics and pattern"),
+        ("topicz = 1", "topicz", "[[source]] has no key topicz. Did you mean topics?"),
+        ('format = "jsn"', "jsn", "not 'jsn'. Did you mean json?"),
+        ('format = "text"', "schema", "text has one column, value: leave schema out"),
+        ('format = "avro"', "schema", "avro needs its schema as a file"),
+        ('schema_file = "none.ddl"', "schema_file", "there is no file"),
+        ("max_offsets_per_trigger = 0", "max", "max_offsets_per_trigger is at least 1, not 0"),
+        ('max_offsets_per_trigger = "many"', "max", "is a whole number, not 'many'"),
+        ("fail_on_data_loss = 1", "fail", "fail_on_data_loss is true or false, not 1"),
+        ('starting_offsets = "earlier"', "starting", "starting_offsets is no JSON: 'earlier'"),
+        ('starting_offsets = "committed"', "starting", "starting_offsets=committed needs group_id"),
+        ("starting_offsets = {orders = {0 = 5}}", None, ""),
+        ("starting_offsets = {orders = {0 = -7}}", "starting", "impossible value"),
+        ('event_time = "att"', "event_time", "event_time is no column of the schema: att. Did you mean at?"),
+        ('event_time = "total"', "event_time", "event_time is a TIMESTAMP, and total is DOUBLE"),
+        ('event_time = "_timestamp"', None, ""),
+        ('watermark = "5 minutes"', "watermark", "watermark needs event_time"),
+        ('event_time = "at"\nwatermark = "soon"', "watermark", "watermark is a time such as"),
+        ('on_error = "dead-letters"', "on_error", "needs a place for them"),
+        ("confluent_header = true", "confluent", "confluent_header is for avro, not for json"),
+        ('null_values = "keep"', "null_values", "null_values = keep is for text and bytes"),
+        ('kafka = {"acks" = "all"}', "kafka", "no such client configuration: kafka.acks"),
+        ("kafka = {fetch.min.bytes = 5}", None, ""),
+        ('group_id = ""', "group_id", "group_id is empty"),
+        ('group_id = "${OTTLA_NOT_THERE}"', "group_id", "the environment has no variable OTTLA_NOT_THERE"),
+        ('group_id = "${OTTLA_NOT_THERE:-g}"', None, ""),
+    ],
+)
+def test_sources(tmp_path: Path, more: str, at: str | None, message: str) -> None:
+    check_one(tmp_path, HEAD + SOURCE + more + "\n" + SINK, at, message)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (
+            "id BIGINT, total DUOBLE",
+            "the type duoble, which Spark does not know. Did you mean double?",
+        ),
+        ("id", "column id has no type"),
+        ("id BIGINT total DOUBLE", "'total' is not expected"),
+        ("id BIGINT,, x INT", "the name of a column is missing"),
+        ("id ARRAY<INT", "array needs '>'"),
+        ("id MAP<INT>", "map needs ','"),
+        ("id BIGINT, ID INT", "column ID is there twice"),
+        ("id BIGINT NOT", "it ends too early"),
+        ("_offset BIGINT", "column _offset would hide where records come from"),
+        ("   ", "names no columns"),
+    ],
+)
+def test_schemas(tmp_path: Path, schema: str, message: str) -> None:
+    text = HEAD + re.sub(r'schema = ".*"', f'schema = "{schema}"', SOURCE) + SINK
+    line, told = only(tmp_path, text)
+    assert line == line_of(text, "schema =")
+    assert message in told
+
+
+@pytest.mark.parametrize(
+    ("step", "at", "message"),
+    [
+        ('squl = "SELECT 1"', "[[step]]", "what the step does is missing: one of sql, sql_file, python"),
+        ('sql = "SELECT 1"\ndedupe = ["id"]', "[[step]]", "a step has only one of"),
+        ('sql = "SELECT 1"\ninput = "orders"', "input", "names what it reads in its FROM"),
+        ('sql_file = "no.sql"', "sql_file", "there is no file"),
+        ('dedupe = ["id"]', "[[step]]", 'within is missing, such as within = "1 hour"'),
+        ('dedupe = "id"\nwithin = "1 hour"', "dedupe", "a list of texts, not 'id'. Write [\"id\"]"),
+        ('dedupe = []\nwithin = "1 hour"', "dedupe", "dedupe is empty: name the columns"),
+        ('dedupe = ["id"]\nwithin = "1 hour"\nslide = "5 m"', "slide", "It belongs to [[step]] with window."),
+        (
+            'dedupe = ["id"]\nwithin = "1 hour"\ninput = "odrers"',
+            "input",
+            "step odrers. Did you mean orders?",
+        ),
+        ('dedupe = ["id"]\nwithin = "1 hour"\ninput = "s"', "input", "input s is declared below"),
+        ('join = "people"\non = ["id"]', "join", "there is no table people"),
+        ('python = "no_such_module:x"', "python", "there is no module no_such_module"),
+        ('python = "clean"', "python", "python is module:function, not 'clean'"),
+        ('python = "cleaning:claen"', "python", "defines no claen. Did you mean clean?"),
+        ('python = "cleaning:clean"', None, ""),
+        ('python = "json:loads"', None, ""),
+        ('window = "1 minute"\naggregate = {n = "count(*)"}', "window", "windows without a watermark never end"),
+        ('window = "1 minute"\naggregate = {n = "count(*)"}\nwatermark = "1 minute"', None, ""),
+        ('window = "1 minute"\naggregate = {}\nwatermark = "1 m"', "aggregate", "aggregate is empty"),
+    ],
+)
+def test_steps(tmp_path: Path, step: str, at: str | None, message: str) -> None:
+    (tmp_path / "cleaning.py").write_text("def clean(frame):\n    return frame\n")
+    check_one(tmp_path, f'{HEAD}{SOURCE}\n[[step]]\nname = "s"\n{step}\n{SINK}', at, message)
+
+
+@pytest.mark.parametrize(
+    ("sink", "at", "message"),
+    [
+        ('path = "x"', "[[sink]]", "format is missing: one of parquet, csv"),
+        ('format = "parkuet"\npath = "x"', "format", "Did you mean parquet?"),
+        ('format = "parquet"', "[[sink]]", "path is missing: the directory"),
+        (
+            'format = "parquet"\npath = "x"\ndeliver = "exactly-once"',
+            "deliver",
+            "[[sink]] with format topic",
+        ),
+        ('format = "parquet"\npath = "x"\nmode = "update"', "mode", "a parquet sink has the mode append, not update"),
+        ('format = "delta"\npath = "x"', "format", "delta needs its package"),
+        (
+            'format = "topic"\ntopic = "x"\ndeliver = "once"',
+            "deliver",
+            "at-least-once, not 'once'",
+        ),
+        ('format = "topic"', "[[sink]]", 'topic is missing, such as topic = "large-orders"'),
+        ('format = "topic"\ntopic = "{topic}.x"', "topic", "{topic} is for dead letters only"),
+        ('format = "topic"\ntopic = "x"\nmode = "complete"', "mode", "a topic sink has the mode append or update"),
+        ('format = "topic"\ntopic = "x"\nkafka = {linger.ms = -1}', "kafka", "kafka.linger.ms"),
+        ('format = "console"\nmode = "complete"', "mode", "mode complete needs an aggregation"),
+        ('format = "console"\nrows = 0', "rows", "rows is at least 1"),
+        ('format = "jdbc"\nurl = "jdbc:x"\ntable = "t"\nmode = "update"', "mode", "mode update needs keys"),
+        ('format = "console"\ninput = "people"', "input", "people is a table, which stands still"),
+        ('format = "console"\nname = "table"', "name", "there"),
+    ],
+)
+def test_sinks(tmp_path: Path, sink: str, at: str | None, message: str) -> None:
+    (tmp_path / "people.csv").write_text("")
+    table = '[[table]]\nname = "people"\nformat = "csv"\npath = "people.csv"\n'
+    if "\nname" in sink:
+        text = f"{HEAD}{SOURCE}{SINK}\n[[sink]]\n{sink}\n"
+        line, told = only(tmp_path, text)
+        assert (line, told) == (line_of(text, "name ="), "the name table is taken (line 10): choose another")
+        return
+    check_one(tmp_path, f'{HEAD}{SOURCE}\n{table}\n[[sink]]\nname = "s"\n{sink}\n', at, message)
+
+
+def test_names_and_tables_and_dead_letters(tmp_path: Path) -> None:
+    text = f"""{HEAD}{SOURCE}{SINK}
+[[source]]
+name = "a-b"
+topics = ["orders"]
+format = "text"
+[[table]]
+name = "Orders"
+path = "nowhere"
+[[table]]
+name = "topic"
+format = "topic"
+[[sink]]
+name = "dead-letters"
+format = "console"
+[dead_letters]
+topic = "{{topic}}"
+"""
+    assert [message for _, message in found(tmp_path, text)] == [
+        "input is missing: there are orders, a-b",
+        "name is made of letters, digits and _, not 'a-b'",
+        "the name Orders is taken (line 5): sources, tables and steps share their names",
+        f"there is no file or directory {tmp_path / 'nowhere'}",
+        'json needs a schema, such as schema = "id BIGINT, name STRING"',
+        "a table that is a topic needs topic, the name of it",
+        "input is missing: there are orders, a-b",
+        "a sink cannot be called dead-letters: that is the query of dead letters",
+        "dead letters would go to {topic}, which source a-b reads: they would come back",
+        "dead letters would go to {topic}, which source orders reads: they would come back",
+    ]
+
+
+def test_python_has_the_lines_of_its_calls(tmp_path: Path) -> None:
+    text = """\
+from ottla.spark.pipelines import FileSink, Pipeline, Source
+
+source = Source(
+    name="orders",
+    topics=["orders"],
+    format="jsn",
+)
+pipeline = Pipeline(name="x", checkpoint="c", bootstrap_servers="x:1", sources=[source],
+    sinks=[
+        FileSink(name="t"),
+    ])
+"""
+    assert found(tmp_path, text, "orders.py") == [
+        (3, "format is one of json, avro, csv, text, bytes, not 'jsn'. Did you mean json?"),
+        (10, "path is missing: the directory to write to"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("x = (", 1, "this is no Python: '(' was never closed"),
+        ("x = 5", None, "the file has to define pipeline = Pipeline(…): it is not there"),
+        ("pipeline = 5", None, "the file has to define pipeline = Pipeline(…): it is a int"),
+        ("\nx = 1 / 0", 2, "ZeroDivisionError: division by zero"),
+        ("\nfrom ottla.spark.pipelines import *\nSql(name='x', squl='')", 3, "Sql has no squl. Did you mean sql?"),
+        ("\nfrom ottla.spark.pipelines import *\nDedupe(name='x')", 3, "Dedupe needs keys and within"),
+    ],
+)
+def test_python_that_fails(tmp_path: Path, text: str, line: int | None, message: str) -> None:
+    assert found(tmp_path, text, "orders.py") == [(line, message)]
+
+
+def test_python_of_other_types(tmp_path: Path) -> None:
+    wrong: Any = Pipeline(name="x", checkpoint="c", sources=[5], sinks="none")  # type: ignore[list-item, arg-type]
+    assert [problem.message for problem in check(wrong)] == [
+        "sinks is a list of Sink, not 'none'",
+        "sources is a list of Source, not [5]",
+    ]
+
+
+@pytest.mark.parametrize("name", ["none.toml", "orders.yaml"])
+def test_no_such_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "orders.yaml").write_text("")
+    with pytest.raises(DeclarationError, match=r"there is no such file|a pipeline is a \.toml or a \.py file"):
+        load(tmp_path / name)
+
+
+def test_toml_and_python_are_the_same(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("")
+    (tmp_path / "f.py").write_text("def g(x): return x")
+    (tmp_path / "orders.toml").write_text(
+        HEAD
+        + SOURCE
+        + """
+[[table]]
+name = "people"
+format = "csv"
+path = "people.csv"
+options = {header = true}
+[[step]]
+name = "a"
+dedupe = ["id"]
+within = "1 hour"
+[[step]]
+name = "b"
+join = "people"
+on = ["id"]
+[[step]]
+name = "c"
+python = "f:g"
+[[step]]
+name = "d"
+window = "1 minute"
+aggregate = {n = "count(*)"}
+watermark = "1 minute"
+input = "b"
+[[step]]
+name = "e"
+sql = "SELECT * FROM a"
+[[sink]]
+name = "s"
+format = "topic"
+topic = "out"
+[[sink]]
+name = "t"
+format = "jdbc"
+url = "jdbc:x"
+table = "y"
+"""
+        + SINK
+        + """
+[dead_letters]
+topic = "dead"
+"""
+    )
+    assert load(tmp_path / "orders.toml") == Pipeline(
+        name="orders",
+        checkpoint="state",
+        bootstrap_servers="localhost:9092",
+        sources=[
+            Source(name="orders", topics=["orders"], schema="id BIGINT NOT NULL, total DOUBLE, at TIMESTAMP"),
+        ],
+        tables=[Table(name="people", format="csv", path="people.csv", options={"header": True})],  # type: ignore[dict-item]
+        steps=[
+            Dedupe(name="a", keys=["id"], within="1 hour"),
+            Join(name="b", table="people", on=["id"]),
+            Python(name="c", python="f:g"),
+            Window(name="d", window="1 minute", aggregate={"n": "count(*)"}, watermark="1 minute", input="b"),
+            Sql(name="e", sql="SELECT * FROM a"),
+        ],
+        sinks=[
+            TopicSink(name="s", topic="out"),
+            JdbcSink(name="t", url="jdbc:x", table="y"),
+            FileSink(name="table", format="parquet", path="table"),
+        ],
+        dead_letters=DeadLetters(topic="dead"),
+    )
+    assert load(tmp_path / "orders.toml").checkpoint_of("table") == f"{tmp_path}/state/table"
+
+
+def test_clients_get_the_settings_that_they_have() -> None:
+    source = Source(
+        name="o", assign={"o": [0]}, starting_offsets={"o": {"0": 5}}, kafka={"fetch.min.bytes": 5}, group_id="g"
+    )  # type: ignore[dict-item]
+    sink = TopicSink(name="s", topic="t", bootstrap_servers="other:1")
+    pipeline = Pipeline(
+        name="x",
+        checkpoint="c",
+        bootstrap_servers="one:1",
+        kafka={"acks": "all", "max.poll.records": "5", "security.protocol": "SSL"},
+        sources=[source],
+        sinks=[sink],
+    )
+    assert read_options(pipeline, source, "g") == {
+        "kafka.bootstrap.servers": "one:1",
+        "kafka.max.poll.records": "5",
+        "kafka.security.protocol": "SSL",
+        "kafka.fetch.min.bytes": "5",
+        "kafka.isolation.level": "read_committed",
+        "assign": json.dumps({"o": [0]}),
+        "startingOffsets": json.dumps({"o": {"0": 5}}),
+        "group.id": "g",
+        "failOnDataLoss": "true",
+        "includeHeaders": "false",
+    }
+    assert write_options(pipeline, sink, "t") == {
+        "kafka.bootstrap.servers": "other:1",
+        "kafka.acks": "all",
+        "kafka.security.protocol": "SSL",
+        "topic": "t",
+        "deliver": "exactly-once",
+    }
