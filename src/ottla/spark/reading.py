@@ -16,6 +16,7 @@ from ottla.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartit
 from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Range
 from ottla.spark.options import ReadOptions
+from ottla.spark.processes import settle
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
 
 def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The records of a range that are still there, in order. Offsets without records are passed over."""
+    settle()
     config = options.consumer_config()
     if "max.partition.fetch.bytes" not in options.kafka:
         fitting = [size for records, size in FETCH_BYTES if wanted.size < records]

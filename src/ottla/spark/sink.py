@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
 from ottla.spark.options import OptionError, WriteOptions
+from ottla.spark.processes import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +77,7 @@ def write_rows(options: WriteOptions, columns: Sequence[str], batches: Iterator[
     """Write all rows and wait until they are acknowledged."""
     from ottla.clients.blocking_producer import Producer
 
+    settle()
     key = tuple(sorted(options.producer_config().items()))
     producer = _producers.pop(key, None) or Producer(options.producer_config())
     try:
