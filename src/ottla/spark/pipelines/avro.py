@@ -45,8 +45,8 @@ class AvroDecoder:
         stream.seek(HEADER_BYTES if self._header else 0)
         try:
             record: Any = schemaless_reader(stream, _parsed(self._schema), None)
-        except EOFError:
-            return None, f"the Avro value ends too early, after {len(value)} bytes"
+        except (EOFError, IndexError):
+            return None, f"the Avro value ends too early, after {len(value)} bytes, or is of another schema"
         except Exception as error:  # whatever bytes can make of a decoder
             return None, f"the value is not of the Avro schema: {type(error).__name__}: {error}"
         left = len(value) - stream.tell()

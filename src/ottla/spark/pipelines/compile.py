@@ -33,6 +33,7 @@ from ottla.spark.pipelines.declaration import (
 )
 from ottla.spark.pipelines.steps import StepError
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
+from ottla.spark.sessions import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,8 +151,6 @@ class _Compiler:
         frame: DataFrame,
     ) -> Flow:
         def start() -> StreamingQuery:
-            from ottla.spark.sessions import activate
-
             activate(self._spark)
             problems: list[Problem] = []
             with _blamed(sink, problems):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.declaration import JdbcSink
@@ -31,7 +32,7 @@ def write_jdbc(sink: JdbcSink, checkpoint: str) -> Callable[[DataFrame, int], No
 
     def write(frame: DataFrame, batch: int) -> None:
         if not writer:
-            writer.append(_Writer(sink, frame, _query_id(frame.sparkSession, checkpoint)))
+            writer.append(_Writer(sink, frame, query_id(frame.sparkSession, checkpoint)))
         writer[0].write(frame, batch)
 
     return write
@@ -123,8 +124,8 @@ class _Writer:
         return dialect.createConnectionFactory(options).apply(-1)
 
 
-def _query_id(spark: SparkSession, checkpoint: str) -> str:
+def query_id(spark: SparkSession, checkpoint: str) -> str:
     """The name that a query has for as long as its checkpoint is there: numbers of batches belong to it."""
-    row = spark.read.text(f"{checkpoint}/metadata").first()
-    assert row is not None
-    return str(json.loads(row[0])["id"])
+    file = Path(checkpoint.removeprefix("file://")) / "metadata"
+    text = file.read_text() if file.is_file() else spark.read.text(f"{checkpoint}/metadata").collect()[0][0]
+    return str(json.loads(text)["id"])

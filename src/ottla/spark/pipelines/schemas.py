@@ -29,7 +29,7 @@ _PLAIN = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "string", "char", "varchar"),
     *("binary", "date", "timestamp", "timestamp_ntz", "variant", "void", "interval"),
 )
-_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|([A-Za-z0-9_]+)|(.))", re.S)
+_TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\")|([A-Za-z0-9_]+)|(.))", re.S)
 
 
 class SchemaError(ValueError):
@@ -279,8 +279,8 @@ def _avro_type(given: Any, column: str, named: dict[str, Type]) -> Type:
     if isinstance(given, list):
         return _avro_union([one for one in given if one != "null"], column, named)
     if isinstance(given, str):
-        if given in named:
-            return named[given]
+        if (known := named.get(given.rsplit(".")[-1])) is not None:
+            return known
         if given in ("boolean", "float", "double", "string") or given in _AVRO:
             return Type(_AVRO.get(given, given))
         raise SchemaError(f"field {column} has the type {given}, which is neither Avro's nor defined before")
@@ -295,9 +295,7 @@ def _avro_type(given: Any, column: str, named: dict[str, Type]) -> Type:
         elif logical in _LOGICAL:
             found = Type(_LOGICAL[logical])
     if "name" in given and kind in ("record", "enum", "fixed"):
-        space = given.get("namespace")
-        named[given["name"]] = found
-        named[f"{space}.{given['name']}" if space else given["name"]] = found
+        named[given["name"].rsplit(".")[-1]] = found
     return found
 
 

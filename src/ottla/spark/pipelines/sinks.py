@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.declaration import (
@@ -14,11 +15,12 @@ from ottla.spark.pipelines.declaration import (
     Sink,
     TopicSink,
 )
-from ottla.spark.pipelines.jdbc import write_jdbc
+from ottla.spark.pipelines.jdbc import query_id, write_jdbc
 from ottla.spark.pipelines.options import as_settings, write_options
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.steps import check_columns
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
+from ottla.spark.sessions import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,10 +32,10 @@ def shape(sink: Sink, frame: DataFrame) -> DataFrame:
     if isinstance(sink, TopicSink):
         return _records(sink, frame)
     if isinstance(sink, FileSink):
-        check_columns(sink.partition_by, frame, "partition_by")
+        check_columns(sink.partition_by, frame, "partition_by", "what is written")
         return frame if _keeps_origin(sink, frame) else frame.drop(*ORIGIN)
     if isinstance(sink, JdbcSink):
-        check_columns(sink.keys, frame, "keys")
+        check_columns(sink.keys, frame, "keys", "what is written")
         return frame.drop("_key", "_headers")
     return frame
 
@@ -43,6 +45,8 @@ def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: 
     writer = frame.writeStream.queryName(f"{pipeline.name}.{name}").option("checkpointLocation", where)
     writer = writer.outputMode((sink.mode if isinstance(sink, Sink) else None) or "append")
     writer = _triggered(writer, trigger)
+    if isinstance(sink, TopicSink) and sink.mode == "update":
+        return writer.foreachBatch(_write_changed(pipeline, sink, where)).start()
     if isinstance(sink, TopicSink):
         return writer.format("ottla").options(**write_options(pipeline, sink, sink.topic)).start()
     if isinstance(sink, DeadLetters):
@@ -63,6 +67,19 @@ def _files(pipeline: Pipeline, sink: FileSink, writer: DataStreamWriter) -> Stre
     return writer.toTable(sink.table) if sink.table else writer.start(pipeline.path(sink.path or ""))
 
 
+def _write_changed(pipeline: Pipeline, sink: TopicSink, where: str) -> Callable[[DataFrame, int], None]:
+    """Rows that have changed, to a topic: Spark's data sources in Python only know rows that are added."""
+    options = write_options(pipeline, sink, sink.topic)
+
+    def write(frame: DataFrame, batch: int) -> None:
+        activate(frame.sparkSession)
+        known = {"txnAppId": query_id(frame.sparkSession, where), "txnVersion": str(batch)}
+        more = known if sink.deliver == "exactly-once" else {}
+        frame.write.format("ottla").options(**options, **more).mode("append").save()
+
+    return write
+
+
 def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
     if trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True)
@@ -73,7 +90,7 @@ def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
 
 def _keeps_origin(sink: FileSink, frame: DataFrame) -> bool:
     if sink.origin:
-        check_columns(ORIGIN, frame, "origin")
+        check_columns(ORIGIN, frame, "origin", "what is written")
     return sink.format not in ("csv", "json") if sink.origin is None else sink.origin
 
 
@@ -95,7 +112,7 @@ def _records(sink: TopicSink, frame: DataFrame) -> DataFrame:
         value = fn.to_json(fn.struct(*content))
     columns.append(_content(frame, value, "value"))
     if sink.origin:
-        check_columns(ORIGIN, frame, "origin")
+        check_columns(ORIGIN, frame, "origin", "what is written")
         columns.append(fn.array(*[_header(name) for name in ("topic", "partition", "offset")]).alias("headers"))
     return frame.select(*columns)
 

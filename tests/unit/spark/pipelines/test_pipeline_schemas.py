@@ -1,0 +1,260 @@
+"""Schemas without Spark: DDL, Spark's JSON, Avro; and what is wrong with a record that does not fit one."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+
+from ottla.spark.pipelines.avro import AvroDecoder
+from ottla.spark.pipelines.explain import Explainer
+from ottla.spark.pipelines.formats import missing
+from ottla.spark.pipelines.jdbc import statements
+from ottla.spark.pipelines.schemas import Schema, SchemaError, from_avro, from_ddl, from_file, from_spark_json
+from ottla.spark.pipelines.times import interval, millis
+
+
+@pytest.mark.parametrize(
+    ("text", "ddl", "required"),
+    [
+        ("id BIGINT NOT NULL, total DOUBLE", "`id` bigint, `total` double", ["id"]),
+        ("id long, x integer, y dec(10,2)", "`id` bigint, `x` int, `y` decimal(10, 2)", []),
+        ("a: array<string>, m: map<string, int>", "`a` array<string>, `m` map<string, int>", []),
+        ("`odd ``name` string COMMENT 'it''s, fine'", "`odd ``name` string", []),
+        ("s STRUCT<a: INT NOT NULL, b: STRUCT<c: DATE>>", "`s` struct<`a`: int, `b`: struct<`c`: date>>", []),
+        ("struct<a: int, b: string>", "`a` int, `b` string", []),
+        ("struct INT, map STRING", "`struct` int, `map` string", []),
+        ("d INTERVAL DAY TO SECOND,\n t TIMESTAMP_LTZ", "`d` interval, `t` timestamp", []),
+        ("1st VARCHAR(5) NOT NULL COMMENT 'x'", "`1st` varchar(5)", ["1st"]),
+    ],
+)
+def test_ddl(text: str, ddl: str, required: list[str]) -> None:
+    schema = from_ddl(text)
+    assert schema.ddl() == ddl
+    assert [one.name for one in schema.fields if one.required] == required
+    assert from_ddl(schema.ddl()).ddl() == ddl
+
+
+def test_required_fields_inside_of_others() -> None:
+    schema = from_ddl("a INT NOT NULL, s STRUCT<b: INT NOT NULL>, l ARRAY<STRUCT<c: INT NOT NULL>>")
+    assert list(missing(schema.fields, "p")) == [
+        "p.`a` IS NULL",
+        "p.`s` IS NOT NULL AND p.`s`.`b` IS NULL",
+        "coalesce(exists(p.`l`, x0 -> (x0 IS NOT NULL AND x0.`c` IS NULL)), false)",
+    ]
+
+
+def test_files(tmp_path: Path) -> None:
+    spark_json = {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": False, "metadata": {}},
+            {"name": "l", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True},
+            {"name": "m", "type": {"type": "map", "keyType": "string", "valueType": "decimal(5,1)"}, "nullable": True},
+            {"name": "s", "type": {"type": "struct", "fields": [{"name": "x", "type": "date", "nullable": True}]}},
+        ],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(spark_json))
+    (tmp_path / "a.ddl").write_text("id BIGINT NOT NULL,\n l ARRAY<STRING>\n")
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "odd.avsc").write_text('{"type": "record", "name": "x"}')
+    ddl = "`id` bigint, `l` array<string>, `m` map<string, decimal(5, 1)>, `s` struct<`x`: date>"
+    assert from_file(tmp_path / "a.json").ddl() == ddl
+    assert from_file(tmp_path / "a.json").fields[0].required
+    assert from_file(tmp_path / "a.ddl").ddl() == "`id` bigint, `l` array<string>"
+    with pytest.raises(SchemaError, match="it is no JSON"):
+        from_file(tmp_path / "bad.json")
+    with pytest.raises(SchemaError, match="something is missing in it: 'fields'"):
+        from_file(tmp_path / "odd.avsc")
+    with pytest.raises(SchemaError, match=r"df\.schema\.json\(\)"):
+        from_spark_json([])
+
+
+TRADE: dict[str, Any] = {
+    "type": "record",
+    "name": "Trade",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "side", "type": {"type": "enum", "name": "Side", "symbols": ["BUY", "SELL"]}},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "size", "type": ["int", "long"]},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {
+            "name": "legs",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Leg",
+                    "fields": [{"name": "side", "type": "shop.Side"}, {"name": "n", "type": ["null", "int"]}],
+                },
+            },
+        },
+    ],
+}
+
+
+def test_avro_schemas() -> None:
+    schema = from_avro(TRADE)
+    assert schema.ddl() == (
+        "`id` bigint, `side` string, `price` decimal(9, 2), `at` timestamp, `size` bigint, `tags` map<string, string>, "
+        "`legs` array<struct<`side`: string, `n`: int>>"
+    )
+    assert [one.name for one in schema.fields if not one.required] == ["price"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (["int", "string"], "field x is a union of int, string: a column has one type"),
+        ({"type": "int", "logicalType": "time-millis"}, "logical type time-millis, for which Spark has no column"),
+        ("Other", "field x has the type Other, which is neither Avro's nor defined before"),
+    ],
+)
+def test_avro_that_has_no_columns(kind: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        from_avro({"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]})
+    with pytest.raises(SchemaError, match="is a record"):
+        from_avro({"type": "string"})
+
+
+def test_avro_values() -> None:
+    schema = {"type": "record", "name": "r", "fields": [*TRADE["fields"][:1], *TRADE["fields"][2:4]]}
+    at = datetime(2024, 5, 1, tzinfo=UTC)
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"id": 1, "price": Decimal("2.50"), "at": at})
+    good = out.getvalue()
+    kind = pa.struct([("id", pa.int64()), ("price", pa.decimal128(9, 2)), ("at", pa.timestamp("us", "UTC"))])
+    values = [good, good[:-1], good + b"xy", None, b""]
+    found = AvroDecoder(json.dumps(schema), kind).column(pa.array(values, pa.binary())).to_pylist()
+    assert found[0] == {"value": {"id": 1, "price": Decimal("2.50"), "at": at}, "error": None}
+    assert [one["error"] for one in found[1:]] == [
+        f"the Avro value ends too early, after {len(good) - 1} bytes, or is of another schema",
+        "2 bytes are left after the Avro record: is the schema another one?",
+        "the record has no value",
+        "the Avro value ends too early, after 0 bytes, or is of another schema",
+    ]
+    framed = AvroDecoder(json.dumps(schema), kind, header=True)
+    assert framed.one(b"\x00\x00\x00\x00\x07" + good)[0] == found[0]["value"]
+    assert framed.one(good) == (None, "the value does not begin with the header of a schema registry")
+    # What decodes, but fits no column, is broken too, and does not take others with it.
+    small = pa.struct([("id", pa.int8()), ("price", pa.decimal128(9, 2)), ("at", pa.timestamp("us", "UTC"))])
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, schema, {"id": 1000, "price": None, "at": at})
+    rows = AvroDecoder(json.dumps(schema), small).column(pa.array([good, out.getvalue()], pa.binary())).to_pylist()
+    assert rows[0]["value"]["id"] == 1
+    assert rows[1]["error"].startswith("the Avro record does not fit the columns")
+
+
+ORDERS = from_ddl(
+    "id BIGINT NOT NULL, small TINYINT, ok BOOLEAN, total DECIMAL(9,2), at TIMESTAMP, raw BINARY, "
+    "s STRUCT<a: INT NOT NULL>, l ARRAY<INT>, m MAP<STRING, INT>, text STRING"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ('{"id": 1, "id" 2}', "malformed JSON at line 1 column 16 (Expecting ':' delimiter), near '2}'"),
+        ("{", "malformed JSON at line 1 column 2 (Expecting property name enclosed in double quotes), near 'the end'"),
+        ("[" * 100_000, "malformed JSON: it is nested too deep"),
+        ("null", "the value is a JSON null, not an object"),
+        ("true", "the value is a JSON boolean, not an object"),
+        ('"x"', "the value is a JSON string, not an object"),
+        ("5", "the value is a JSON number, not an object"),
+        ("{}", "field id is missing"),
+        ('{"id": true}', "field id is not a whole number: true"),
+        ('{"id": 9223372036854775808}', "field id is out of the range of BIGINT: 9223372036854775808"),
+        ('{"id": 1, "small": 128}', "field small is out of the range of TINYINT: 128"),
+        ('{"id": 1, "ok": "yes"}', 'field ok is not true or false: "yes"'),
+        ('{"id": 1, "total": {}}', "field total is not a number: {}"),
+        ('{"id": 1, "at": []}', "field at is not a timestamp: []"),
+        ('{"id": 1, "raw": 5}', "field raw is not text in base64: 5"),
+        ('{"id": 1, "s": {"a": null}}', "field s.a is null"),
+        ('{"id": 1, "s": []}', "field s is not an object: []"),
+        ('{"id": 1, "l": [1, "x"]}', 'field l[1] is not a whole number: "x"'),
+        ('{"id": 1, "l": {}}', "field l is not an array: {}"),
+        ('{"id": 1, "m": {"k": "v"}}', 'field m.k is not a whole number: "v"'),
+        ('{"id": 1, "m": 1}', "field m is not an object: 1"),
+        ('{"ok": 1, "id": "x"}', 'field id is not a whole number: "x"; field ok is not true or false: 1'),
+        ('{"id": 1, "text": {"any": "thing"}}', "Spark's parser refused the value: it does not fit the schema"),
+        (json.dumps({"id": "x" * 100}), f'field id is not a whole number: "{"x" * 38}…'),
+    ],
+)
+def test_reasons_for_json(value: str, reason: str) -> None:
+    assert Explainer("json", ORDERS).reason(value.encode()) == reason
+
+
+def test_many_reasons_are_cut() -> None:
+    schema = from_ddl(", ".join(f"c{number} INT NOT NULL" for number in range(9)))
+    assert Explainer("json", schema).reason(b"{}").endswith("field c4 is missing; and 4 more")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("1", "there are 1 fields, and the schema has 3"),
+        (";a;", "field n is missing"),
+        ("1.5;a;2024-05-01", "field n is not a whole number: 1.5"),
+        ("1;a;soon", 'field at is not a date that Spark reads: "soon"'),
+        ('1;"a;b', "malformed CSV: unexpected end of data"),
+        ("1;a;\n2;b;", "there are 2 lines: a record is one line of CSV"),
+        (" ", "the value is empty"),
+    ],
+)
+def test_reasons_for_csv(value: str, reason: str) -> None:
+    schema = from_ddl("n INT NOT NULL, word STRING, at DATE")
+    assert Explainer("csv", schema, ";").reason(value.encode()) == reason
+
+
+def test_reasons_of_conditions_and_bytes() -> None:
+    explainer = Explainer("json", ORDERS, require=("total >= 0", "id > 1"))
+    assert explainer.reason(b'{"id": 1}', [0, 1]) == "does not hold: total >= 0; does not hold: id > 1"
+    assert explainer.reason(b"{}", [1]) == "field id is missing"
+    assert explainer.reason(b"\xff{}") == "the value is not UTF-8 text: byte 0 is 0xff"
+    assert explainer.reason(None) == "the record has no value"
+    column = explainer.column(pa.array([b"{}", None]), pa.array([[], None], pa.list_(pa.int32())))
+    assert column.to_pylist() == ["field id is missing", "the record has no value"]
+    assert Explainer("bytes", None, require=("value <> ''",)).reason(b"\xff", [0]) == "does not hold: value <> ''"
+
+
+def test_statements_of_a_database() -> None:
+    assert statements("t", "t_stage", ['"id"', '"n"'], ['"id"']) == [
+        'DELETE FROM t WHERE EXISTS (SELECT 1 FROM t_stage WHERE t_stage."id" = t."id")',
+        'INSERT INTO t ("id", "n") SELECT "id", "n" FROM t_stage',
+    ]
+    assert len(statements("t", "s", ["a"], [])) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "spark", "ms"),
+    [
+        ("10 seconds", "10 seconds", 10_000),
+        ("5m", "5 minutes", 300_000),
+        ("500 ms", "500 milliseconds", 500),
+        (" 1 Hour ", "1 hours", 3_600_000),
+        ("2 days", "2 days", 172_800_000),
+        ("1 week", "1 weeks", 604_800_000),
+    ],
+)
+def test_times(text: str, spark: str, ms: int) -> None:
+    assert (interval(text), millis(text)) == (spark, ms)
+
+
+def test_no_time() -> None:
+    with pytest.raises(ValueError, match="is a time such as 10 seconds, 5 minutes or 1 hour, not '5 moons'"):
+        interval("5 moons")
+
+
+def test_columns_by_name() -> None:
+    assert Schema(ORDERS.fields).column("ID") == ORDERS.fields[0]
+    assert ORDERS.column("none") is None
