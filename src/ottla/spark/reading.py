@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ottla.clients.blocking_consumer import Consumer
-from ottla.errors import OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
+from ottla.errors import KafkaError, NetworkException, OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
 from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Range
 from ottla.spark.options import ReadOptions
@@ -85,6 +85,9 @@ class _Task:
             except OffsetOutOfRange:
                 self._look()
                 continue
+            except NetworkException:  # a broker that is away for a while has until the poll times out
+                self._advance(self._position)
+                continue
             for batch in table.to_batches():
                 if (mine := self._before_end(batch)).num_rows:
                     yield in_layout(mine, self._schema)
@@ -131,6 +134,10 @@ class _Task:
                 f"offsets {self._position} to {end} of {key} are gone: the partition was deleted", self._options
             )
             self._position = end
+            return
+        except KafkaError as error:
+            if not error.retriable:
+                raise
             return
         if self._position < first:
             gone = min(first, end)
