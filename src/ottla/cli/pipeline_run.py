@@ -17,6 +17,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 RUNS_ALREADY = 3
 LOG = "spark.log"
 _ENDING = ("available-now", "once")
-_LAST_LINES = 40
+METRICS_SECONDS = 1.0
 
 EPILOG = """\
 Stop it with Ctrl-C or SIGTERM: the running micro-batch is finished (or given up after --stop-timeout, and done again
@@ -141,6 +142,7 @@ class _Run:
         self._log = args.log or _log_path(pipeline)
         self._board = Board(pipeline.name, [])
         self._display = self._chosen_display()
+        self._next_metrics = 0.0
 
     def run(self) -> int:
         with ExitStack() as stack:
@@ -227,7 +229,8 @@ class _Run:
 
     def _tick(self) -> None:
         self._display.show(self._board)
-        if self._args.metrics_file is not None:
+        if self._args.metrics_file is not None and time.monotonic() >= self._next_metrics:
+            self._next_metrics = time.monotonic() + METRICS_SECONDS
             write_file(self._args.metrics_file, render(self._board))
 
     def _report(self, ending: Ending) -> None:
@@ -297,18 +300,16 @@ def _keep_python_quiet(log: Path, stack: ExitStack) -> None:
     """Warnings of this process go to the log too, not between the lines of the display."""
     if os.environ.get("OTTLA_DEBUG"):
         return
-    try:
-        from pyspark.logger import PySparkLogger
-    except ImportError:
-        return
-    # It would print every error of a query as a page of JSON.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     handler = logging.FileHandler(log, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
-    logging.getLogger("ottla").addHandler(handler)
     stack.callback(handler.close)
-    stack.callback(logging.getLogger("ottla").removeHandler, handler)
+    logging.captureWarnings(True)
+    stack.callback(logging.captureWarnings, False)
+    for name in ("ottla", "py.warnings"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        stack.callback(logger.removeHandler, handler)
 
 
 def _quietly(function: Any, *arguments: Any) -> None:

@@ -15,6 +15,7 @@ import json
 import logging
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -329,6 +330,8 @@ def commit_groups(pipeline: Pipeline, flows: Iterable[Runnable], queries: Mappin
 
 def handle_signals(stop: Stop, *, at_once: Callable[[int], None]) -> Callable[[], None]:
     """Let SIGINT and SIGTERM ask for a stop; the second one ends at once. Returns what undoes it."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None  # only the main thread may handle signals
 
     def received(number: int, _frame: object) -> None:
         if stop.signal is not None:
