@@ -21,7 +21,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Watch:
-    """Samples the descendants of a process, itself included, until the block ends."""
+    """Samples the descendants of a process until the block ends; not itself, since it is who looks."""
 
     def __init__(self, root: int, *, without: int) -> None:
         self._root, self._without = root, without
@@ -53,7 +53,7 @@ class Watch:
 
     def _sample(self, *, first: bool = False) -> None:
         resident = dict.fromkeys(self.peak, 0)
-        for pid in self._tree():
+        for pid in self._tree()[1:]:
             try:
                 name, fields = _stat(pid)
             except OSError:
