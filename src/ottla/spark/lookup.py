@@ -146,6 +146,11 @@ class Lookup:
             )
         return {**found, **self.latest(too_young)}
 
+    def first_since(self, timestamp: Millis, ends: Mapping[TopicPartition, int]) -> Offsets:
+        """The first records that are as young as that; the end of a partition that has none."""
+        found = self._offsets(dict.fromkeys(ends, timestamp))
+        return {key: offset if offset >= 0 else ends[key] for key, offset in found.items()}
+
     # ── The group ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _committed(self, keys: list[TopicPartition]) -> Offsets:

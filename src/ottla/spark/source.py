@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Json, Range, count_between, from_json, limited, ranges_between, split, to_json
 from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
+from ottla.spark.processes import hush, leave_if_hung_up
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ottla.spark.lookup import Lookup
     from ottla.spark.sink import BatchWriter, StreamWriter
 
+hush()
 COLUMNS = StructType(
     [
         StructField("key", BinaryType()),
@@ -126,11 +128,14 @@ def _planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[RangePa
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two bounds at the time of planning."""
+    """Reads what lies between two bounds at the time of planning, as far as filters may find something there."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        from ottla.spark.filters import PushedFilters
+
         self._options = options
         self._schema = schema
+        self._filters = self.pushFilters = PushedFilters()
 
     def partitions(self) -> list[RangePartition]:
         from ottla.spark.lookup import Lookup
@@ -140,11 +145,22 @@ class BatchReader(DataSourceReader):
             keys = lookup.existing()
             start, end = lookup.start(keys), lookup.end(keys)
             earliest, latest = lookup.earliest(keys), lookup.latest(keys)
+            for key in keys:
+                start[key], end[key] = self._checked(key, start[key], end[key], earliest[key], latest[key])
+            self._narrow(lookup, start, end)
         finally:
             lookup.close()
-        for key in keys:
-            start[key], end[key] = self._checked(key, start[key], end[key], earliest[key], latest[key])
         return _planned(self._options, start, end)
+
+    def _narrow(self, lookup: Lookup, start: Offsets, end: Offsets) -> None:
+        """Leave out what no filter lets pass. The ends are known: what is written from now on is not read anyway."""
+        narrowing = self._filters.narrowing
+        for key in [key for key in end if not narrowing.has(key.topic, key.partition)]:
+            del start[key], end[key]
+        since = {} if narrowing.since is None else lookup.first_since(narrowing.since, end)
+        for key in end:
+            first = since.get(key, start[key])
+            start[key], end[key] = narrowing.between(max(start[key], min(first, end[key])), end[key])
 
     def _checked(self, key: TopicPartition, start: int, end: int, earliest: int, latest: int) -> tuple[int, int]:
         if start > end:
@@ -242,6 +258,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lookup is not None:
             self._lookup.close()
             self._lookup = None
+        leave_if_hung_up()
 
     # ── How ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
