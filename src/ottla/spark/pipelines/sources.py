@@ -91,8 +91,10 @@ def _topic_table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> Da
         spark.read.format("ottla").options(**table_options(pipeline, declared)).load().selectExpr(*_origin(), *_value())
     )
     if declared.latest:
-        last = fn.max_by(fn.struct(*raw.columns), fn.struct("_timestamp", "_offset")).alias("last")
-        raw = raw.groupBy("_topic", "_key").agg(last).select("last.*")
+        # The log's order counts within a partition; a key is in two only if partitions were added.
+        for keys, order in ((["_topic", "_partition", "_key"], "_offset"), (["_topic", "_key"], "_timestamp")):
+            last = fn.max_by(fn.struct(*raw.columns), fn.col(order)).alias("last")
+            raw = raw.groupBy(*keys).agg(last).select("last.*")
     return form.parse(raw).where(form.good()).select(*[quoted(name) for name in form.columns])
 
 

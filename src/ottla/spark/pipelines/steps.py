@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ottla.config.table import did_you_mean
-from ottla.spark.pipelines.check_modes import input_of, source_of
-from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Sql, Step, Window
+from ottla.spark.pipelines.check_modes import chain, input_of
+from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Source, Sql, Step, Window
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.times import interval
 
@@ -50,10 +50,8 @@ def _windowed(pipeline: Pipeline, step: Window, frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as fn
 
     check_columns(step.group_by, frame, "group_by")
-    source = source_of(pipeline, step)
     timed = _timed(pipeline, step, frame, step.watermark) if step.watermark else frame
-    column = step.event_time or (source.event_time if source else None) or "_timestamp"
-    check_columns([column], frame, "event_time")
+    column = _time_column(pipeline, step, frame)
     window = fn.window(fn.col(quoted(column)), interval(step.window), interval(step.slide) if step.slide else None)
     names = [quoted(name) for name in step.group_by]
     aggregates = [fn.expr(sql).alias(name) for name, sql in step.aggregate.items()]
@@ -64,10 +62,16 @@ def _windowed(pipeline: Pipeline, step: Window, frame: DataFrame) -> DataFrame:
 
 def _timed(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame, late: str) -> DataFrame:
     """The frame with a watermark on the time that the step goes by."""
-    source = source_of(pipeline, step)
-    column = step.event_time or (source.event_time if source else None) or "_timestamp"
+    return frame.withWatermark(_time_column(pipeline, step, frame), interval(late))
+
+
+def _time_column(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame) -> str:
+    """The time that is given, or that of the source, if it is still there, or that of the record."""
+    before = [one for one in chain(pipeline, step) if isinstance(one, Source)] or pipeline.sources
+    known = {source.event_time for source in before if source.event_time in frame.columns}
+    column = step.event_time or (known.pop() if len(known) == 1 else None) or "_timestamp"
     check_columns([column], frame, "event_time")
-    return frame.withWatermark(column, interval(late))
+    return column
 
 
 def check_columns(wanted: Iterable[str], frame: DataFrame, key: str, where: str = "its input") -> None:

@@ -1,0 +1,101 @@
+"""The reference of all keys, from the dataclasses: docs/pipelines.md holds it, and a test holds the two equal.
+
+    python -m ottla.spark.pipelines.reference docs/pipelines.md
+"""
+
+from __future__ import annotations
+
+import sys
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Any
+
+from ottla.spark.pipelines.check_values import described
+from ottla.spark.pipelines.declaration import (
+    ConsoleSink,
+    DeadLetters,
+    Declared,
+    Dedupe,
+    FileSink,
+    JdbcSink,
+    Join,
+    Pipeline,
+    Python,
+    Sink,
+    Source,
+    Sql,
+    Step,
+    Table,
+    TopicSink,
+    Window,
+)
+from ottla.spark.pipelines.toml_form import toml_key
+
+BEGIN, END = "<!-- keys: made by ottla.spark.pipelines.reference -->", "<!-- end of keys -->"
+_PARTS: tuple[type[Declared], ...] = (
+    Pipeline,
+    Source,
+    Table,
+    Step,
+    Sql,
+    Python,
+    Dedupe,
+    Window,
+    Join,
+    Sink,
+    FileSink,
+    TopicSink,
+    ConsoleSink,
+    JdbcSink,
+    DeadLetters,
+)
+_INHERITED: dict[type[Declared], str] = {Step: "every step", Sink: "every sink"}
+
+
+def reference() -> str:
+    """All tables and their keys, in Markdown."""
+    return "\n\n".join("\n".join(_part(kind)) for kind in _PARTS) + "\n"
+
+
+def with_reference(page: str) -> str:
+    """The page with the reference as it is now between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+
+
+def _part(kind: type[Declared]) -> Iterator[str]:
+    title = f"{kind.title}: {_INHERITED[kind]}" if kind in _INHERITED else kind.title
+    yield f"### {title[0].upper() + title[1:] if kind is Pipeline else title}"
+    yield ""
+    yield f"{(kind.__doc__ or '').strip()} In Python `{kind.__name__}`." if kind not in _INHERITED else kind.__doc__ or ""
+    yield ""
+    yield "| key | default | |"
+    yield "| --- | --- | --- |"
+    hints = typing.get_type_hints(kind)
+    inherited = {one.name for base in _INHERITED if kind is not base and issubclass(kind, base) for one in fields(base)}
+    for one in fields(kind):
+        if one.init and one.name not in inherited:
+            yield _row(one, hints[one.name])
+
+
+def _row(one: Field[Any], hint: Any) -> str:
+    name = f"`{toml_key(one)}`" + (f" (`{one.name}`)" if toml_key(one) != one.name else "")
+    text = f"{described(hint)}. {one.metadata['doc']}".replace("|", "\\|")
+    return f"| {name} | {_default(one)} | {text[0].upper() + text[1:]} |"
+
+
+def _default(one: Field[Any]) -> str:
+    if one.default is MISSING:
+        return "needed" if one.default_factory is MISSING else ""
+    value = one.default
+    if value is None or (isinstance(value, Sequence | Mapping) and not value):
+        return ""
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        Path(name).write_text(with_reference(Path(name).read_text()))

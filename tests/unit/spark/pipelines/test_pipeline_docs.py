@@ -1,0 +1,39 @@
+"""The page about pipelines has all keys as they are, and its examples and those of the folder pass the checks."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ottla.spark.pipelines import Pipeline, load
+from ottla.spark.pipelines.reference import with_reference
+
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs" / "pipelines.md"
+EXAMPLES = ROOT / "examples" / "pipelines"
+
+
+def test_the_reference_is_current() -> None:
+    page = PAGE.read_text()
+    assert with_reference(page) == page, "run: python -m ottla.spark.pipelines.reference docs/pipelines.md"
+
+
+def test_the_example_of_the_page(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "orders.toml").write_text(text)
+    assert load(tmp_path / "orders.toml").name == tomllib.loads(text)["name"]
+
+
+@pytest.mark.parametrize("name", ["orders.toml", "clicks.toml", "trades.py"])
+def test_examples(name: str) -> None:
+    found = load(EXAMPLES / name)
+    assert isinstance(found, Pipeline)
+    assert found.name == Path(name).stem
+
+
+def test_every_example_is_checked() -> None:
+    files = {path.name for path in EXAMPLES.iterdir() if path.suffix in (".toml", ".py")}
+    assert files == {"orders.toml", "clicks.toml", "trades.py", "tidying.py"}
