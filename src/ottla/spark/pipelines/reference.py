@@ -1,6 +1,6 @@
 """The reference of all keys, from the dataclasses: docs/pipelines.md holds it, and a test holds the two equal.
 
-    python -m ottla.spark.pipelines.reference docs/pipelines.md
+python -m ottla.spark.pipelines.reference docs/pipelines.md
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _part(kind: type[Declared]) -> Iterator[str]:
     title = f"{kind.title}: {_INHERITED[kind]}" if kind in _INHERITED else kind.title
     yield f"### {title[0].upper() + title[1:] if kind is Pipeline else title}"
     yield ""
-    yield f"{(kind.__doc__ or '').strip()} In Python `{kind.__name__}`." if kind not in _INHERITED else kind.__doc__ or ""
+    yield (kind.__doc__ or "").strip() + ("" if kind in _INHERITED else f" In Python `{kind.__name__}`.")
     yield ""
     yield "| key | default | |"
     yield "| --- | --- | --- |"
