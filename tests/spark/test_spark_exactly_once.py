@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from compat.waiting import until
+from ottla.clients import transaction_requests
 from ottla.clients.blocking_consumer import Consumer
 from ottla.clients.prepared_transactions import PreparingProducer
 from ottla.spark import exactly_once as once
@@ -148,7 +149,11 @@ def test_a_driver_dies_and_the_batch_comes_again(
     assert delivered(topics, job.topic) == [1, 2, 10, 11, 12, 20, 21]
 
 
-def test_drivers_die_again_and_again(topics: Topics) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_drivers_die_again_and_again(topics: Topics, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By both versions of the transaction protocol."""
+    if version == 1:
+        monkeypatch.setattr(transaction_requests, "_version", lambda connection: 1)
     job = Job(topics)
     for number, dies in enumerate([*DEATHS, *reversed(DEATHS)]):
         dies(job, job.write(f"run-{number}", 0))
@@ -156,7 +161,12 @@ def test_drivers_die_again_and_again(topics: Topics) -> None:
     assert delivered(topics, job.topic) == [10, 11, 12]
 
 
-def test_a_decided_transaction_that_the_broker_aborted_is_written_again(topics: Topics) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_decided_transaction_that_the_broker_aborted_is_written_again(
+    topics: Topics, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if version == 1:
+        monkeypatch.setattr(transaction_requests, "_version", lambda connection: 1)
     job = Job(topics)
     dies_after_the_decision(job, job.write("first", 0))
     with once._borrowed(job.options) as producer:  # what transaction.timeout.ms does: another epoch, and abort
