@@ -64,6 +64,9 @@ def _add_matching(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMNS",
         help="the columns with topic, partition and offset, or with the last two (_topic,_partition,_offset)",
     )
+    parser.add_argument(
+        "--origin-headers", action="store_true", help="records of the topic have headers origin-partition and so on"
+    )
     parser.add_argument("--key", metavar="SQL", help="what tells records apart, over the columns of the source")
     parser.add_argument("--target-key", metavar="SQL", help="the same over the columns of the target")
     parser.add_argument(
@@ -126,6 +129,7 @@ def run(args: Namespace) -> int:
                 table_options=settings(args.table_option),
                 topic=args.topic,
                 origin=None if args.origin is None else Origin(*args.origin),
+                origin_headers=args.origin_headers,
                 key=args.key,
                 target_key=args.target_key,
                 keep_repeats=args.keep_repeats,
@@ -158,6 +162,8 @@ def _check_usage(args: Namespace) -> None:
         raise UsageError("--arrival is for a table: records of a topic arrive at their timestamp")
     if args.late is not None and args.table is not None and args.arrival is None:
         raise UsageError("--late needs --arrival, the column of the table with the time of arrival")
+    if args.origin_headers and (args.topic is None or args.target_key is not None):
+        raise UsageError("--origin-headers is for --topic, and needs no --target-key")
     if args.topic is not None and (args.origin is not None or args.table_option):
         raise UsageError("--origin and --table-option are for a table")
     if args.topic == args.source:

@@ -1,4 +1,7 @@
-"""``ottla offsets dump``: what coordinators keep in ``__consumer_offsets``, decoded, from a broker or from files."""
+"""``ottla offsets dump``: what coordinators keep in ``__consumer_offsets``, decoded, from a broker or from files.
+
+``ottla offsets history``, which keeps it as a table, is in `offsets_history.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from ottla.cli import offsets_history
 from ottla.cli.offsets_text import KINDS, TopicNames, as_json, as_text, kind_of
 from ottla.cli.options import UsageError, add_bootstrap_option, not_negative
 from ottla.cli.session import run, run_with_admin
@@ -52,6 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     one.add_argument("--json", action="store_true", help="a JSON object a line")
     one.set_defaults(run=dump)
+    offsets_history.configure(actions)
 
 
 def dump(args: Namespace) -> int:

@@ -67,6 +67,7 @@ def audit(
     table_options: Mapping[str, str] | None = None,
     topic: str | None = None,
     origin: Origin | None = None,
+    origin_headers: bool = False,
     key: str | None = None,
     target_key: str | None = None,
     keep_repeats: bool = False,
@@ -84,9 +85,9 @@ def audit(
     """Follow the records of topic `source` into a `table` (a path, or a frame) or into a `topic`.
 
     - `options` are those of the data source, for security and the like: ``{"kafka.security.protocol": "SSL"}``.
-    - A table is matched by its `origin` columns. Otherwise `key` is SQL over the columns of the source (key, value,
-      headers, …), and `target_key` SQL over those of the target; of a topic it is the same if not given, and without
-      a `key` the whole record, key and value.
+    - A table is matched by its `origin` columns, a topic by `origin_headers` if it has them. Otherwise `key` is SQL
+      over the columns of the source (key, value, headers, …), and `target_key` SQL over those of the target; of a
+      topic it is the same if not given, and without a `key` the whole record, key and value.
     - With a `key`, records with the same one count once (`duplicates`), unless `keep_repeats`.
     - `dead_letters` is the topic of those; `group` or `checkpoint` say how far the pipeline is.
     - `since` and `until` bound the records by their time.
@@ -100,6 +101,8 @@ def audit(
         raise AuditError(f"topic {topic} cannot be audited against itself")
     if target_key is not None and key is None:
         raise AuditError("target_key needs key: what is compared with it on the side of the source")
+    if origin_headers and (topic is None or target_key is not None):
+        raise AuditError("origin_headers are those of a topic's records, and need no target_key")
     if group is not None and checkpoint is not None:
         raise AuditError("give the group or the checkpoint of the pipeline, not both: one says how far it is")
     if order not in ORDERS:
@@ -118,7 +121,7 @@ def audit(
         bounds = with_positions(bounds, checkpoint_positions(spark, checkpoint, source))
     # The target comes after the positions: see audit_positions.
     if topic is not None:
-        target = topic_target(cluster, topic, key, target_key)
+        target = topic_target(cluster, topic, source, origin_headers=origin_headers, key=key, target_key=target_key)
     else:
         rows = read_table(spark, table, format, table_options or {}) if isinstance(table, str) else table
         name = f"table {table}" if isinstance(table, str) else "a table"

@@ -85,20 +85,22 @@ def _names(columns: Sequence[Column]) -> list[str]:
 
 def dead_side(letters: DataFrame, topic: str) -> DataFrame:
     """The places that dead letters name as theirs; `letters` has headers."""
+    theirs = letters.where(header(f"{PREFIX}topic") == topic)
+    return theirs.select(*header_place(PREFIX)).distinct().withColumn("is_dead", F.lit(True))
 
-    def header(name: str) -> Column:
-        named = F.filter("headers", lambda one: one["key"] == PREFIX + name)
-        return F.try_element_at(named, F.lit(-1))["value"].cast("string")
 
-    return (
-        letters.where(header("topic") == topic)
-        .select(
-            header("partition").try_cast("int").alias("partition"),
-            header("offset").try_cast("bigint").alias("offset"),
-        )
-        .distinct()
-        .withColumn("is_dead", F.lit(True))
-    )
+def header(name: str) -> Column:
+    """The last header of this name, as text."""
+    named = F.filter("headers", lambda one: one["key"] == name)
+    return F.try_element_at(named, F.lit(-1))["value"].cast("string")
+
+
+def header_place(prefix: str) -> list[Column]:
+    """The partition and the offset that headers name."""
+    return [
+        header(f"{prefix}partition").try_cast("int").alias("partition"),
+        header(f"{prefix}offset").try_cast("bigint").alias("offset"),
+    ]
 
 
 # ── what became of them ───────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from ottla.spark.audit_plan import KEY, ORIGIN, target_side
+from ottla.spark.audit_plan import KEY, ORIGIN, header, header_place, target_side
 from ottla.spark.audit_positions import AuditError, Bounds
 from ottla.spark.offsets import to_json
 from ottla.spark.options import ReadOptions
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 #: What makes two records of topics the same if nobody says otherwise.
 WHOLE_RECORD = "struct(key, value)"
+#: What a pipeline's topic sink with `origin = true` writes.
+ORIGIN_HEADERS = "origin-"
 _VALUE_BYTES = 200
 
 Place = tuple[int, int]
@@ -107,12 +109,18 @@ class Cluster:
         return {(row["partition"], row["offset"]): (_text(row["key"]), _text(row["value"])) for row in rows}
 
 
-def topic_target(cluster: Cluster, topic: str, key: str | None, target_key: str | None) -> Target:
-    """A topic, whose records have a time and an order; matched by key."""
+def topic_target(
+    cluster: Cluster, topic: str, source: str, *, origin_headers: bool, key: str | None, target_key: str | None
+) -> Target:
+    """A topic, whose records have a time and an order; matched by a key, or by the headers that a pipeline writes."""
     wanted = target_key or key or WHOLE_RECORD
-    rows = cluster.topic(topic, headers=mentions_headers(wanted))
-    match = [expression(rows, wanted, "id", f"topic {topic}")]
+    rows = cluster.topic(topic, headers=origin_headers or mentions_headers(wanted))
     place = (F.col("partition"), F.col("offset"))
+    if origin_headers:
+        rows = rows.where(header(f"{ORIGIN_HEADERS}topic") == source)
+        found = target_side(rows, header_place(ORIGIN_HEADERS), arrival=F.col("timestamp"), place=place)
+        return Target(f"topic {topic}", found, ORIGIN, "origin headers" + _duplicates_by(key), key, has_arrival=True)
+    match = [expression(rows, wanted, "id", f"topic {topic}")]
     found = target_side(rows, match, arrival=F.col("timestamp"), place=place)
     by = "key and value" if key is None else _said(key, target_key)
     return Target(f"topic {topic}", found, KEY, by, key or WHOLE_RECORD, has_arrival=True)
@@ -150,7 +158,7 @@ def table_target(
         F.col(f"`{columns.offset}`").cast("bigint").alias("offset"),
     ]
     found = target_side(rows, match, arrival=came, place=None)
-    by = f"{columns.partition} and {columns.offset}" + (f", duplicates by {key}" if key is not None else "")
+    by = f"{columns.partition} and {columns.offset}" + _duplicates_by(key)
     return Target(name, found, ORIGIN, by, key, arrival is not None)
 
 
@@ -187,6 +195,10 @@ def mentions_headers(text: str | None) -> bool:
 
 def _said(key: str, target_key: str | None) -> str:
     return key if target_key is None or target_key == key else f"{key} = {target_key}"
+
+
+def _duplicates_by(key: str | None) -> str:
+    return "" if key is None else f", duplicates by {key}"
 
 
 def _first_line(error: Exception) -> str:
