@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,6 +20,7 @@ from typing import Any
 from ottla.spark.offsets import from_json, ranges_between
 from ottla.types import Millis
 
+REMEMBERED = 1_000
 STARTING, RUNNING, ENDED, STOPPED, FAILED = "starting", "running", "ended", "stopped", "failed"
 
 
@@ -131,6 +133,7 @@ class Board:
         self._names: dict[str, str] = {}
         self._early: dict[str, list[Batch]] = {}
         self._news: list[tuple[FlowProgress, Batch]] = []
+        self._told: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
 
     def started(self, flow: str, run_id: str) -> None:
         """Spark runs the flow under this id; it may have told of batches before we know."""
@@ -141,8 +144,13 @@ class Board:
                 self._add(flow, batch)
 
     def progress(self, run_id: str, progress: Mapping[str, Any]) -> None:
+        """A batch is finished; it may be told twice."""
         batch = batch_of(progress)
         with self._lock:
+            told = (run_id, batch.number, batch.at)
+            if told in self._told:
+                return
+            self._told.append(told)
             flow = self._names.get(run_id)
             if flow is None:
                 self._early.setdefault(run_id, []).append(batch)

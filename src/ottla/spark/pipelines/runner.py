@@ -3,7 +3,7 @@
     ending = Runner(flows, board, stop=stop).run(spark)
 
 What is shown meanwhile is the caller's: `tick` is called a few times a second. Queries are looked at through few names
-(`isActive`, `status`, `exception`, `stop`, `lastProgress`), so that tests can play them.
+(`isActive`, `status`, `exception`, `stop`, `recentProgress`), so that tests can play them.
 
 A stop waits for the running micro-batch, up to `grace` seconds; then it is given up, which loses nothing: Spark
 runs it again from the checkpoint. What is finished is committed to the groups of the sources at the end.
@@ -38,8 +38,6 @@ log = logging.getLogger("ottla.spark")
 DONE_CODE, FAILED_CODE = 0, 1
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 30.0
-#: Spark tells of a batch a moment after it is finished.
-NEWS_SECONDS = 3.0
 COMMIT_MS = 10_000
 NO_JAVA = "the Java process of Spark has ended"
 
@@ -55,6 +53,8 @@ class Query(Protocol):
     def status(self) -> Mapping[str, Any]: ...
     @property
     def lastProgress(self) -> Any: ...  # noqa: N802
+    @property
+    def recentProgress(self) -> Sequence[Any]: ...  # noqa: N802
     def exception(self) -> Any: ...
     def stop(self) -> None: ...
 
@@ -217,7 +217,7 @@ class Runner:
             self._tick()
             if left:
                 self._sleep(TICK_SECONDS / 4)
-        self._await_news(failure)
+        self._complete()
         return tuple(given_up)
 
     def _stop_one(self, name: str, query: Query) -> None:
@@ -230,19 +230,12 @@ class Runner:
             log.warning("flow %s did not stop by itself: %s", name, error)
         self._board.ended(name, STOPPED)
 
-    def _await_news(self, failure: Failure | None) -> None:
-        """Until the last batches have arrived, so that the summary is complete."""
-        if failure is not None:
-            return
-        deadline = time.monotonic() + NEWS_SECONDS
-        while time.monotonic() < deadline and not all(map(self._is_told, self.queries)):
-            self._sleep(TICK_SECONDS / 4)
+    def _complete(self) -> None:
+        """Tell the board of the last batches: Spark's events of them may come much later, or never."""
+        for query in self.queries.values():
+            for progress in query.recentProgress:
+                self._board.progress(str(query.runId), json.loads(progress.json))
         self._tick()
-
-    def _is_told(self, name: str) -> bool:
-        batch = _batch(self.queries[name])
-        known = next(flow.last for flow in self._board.flows() if flow.name == name)
-        return batch is None or (known is not None and known.number >= batch)
 
 
 def _is_busy(query: Query) -> bool:
