@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench bench-broker bench-clients bench-spark spark simulate crash crash-transactions fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format bench bench-broker bench-clients bench-spark spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -22,8 +22,8 @@ $(STAMP): pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/r
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
-run: setup ## the main job: a broker, producers and a consumer group, with progress and a summary
-	$(BIN)/ottla perf
+run: setup ## the whole story in about a minute: broker, producers, a group, a Spark pipeline and its audit (ARGS="--data FILE")
+	$(BIN)/ottla demo $(ARGS)
 
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
 # a moment, and what fails for a reason fails again.
@@ -57,6 +57,9 @@ bench-clients: setup ## the clients beside those of others, the assignors beside
 
 spark: setup ## only the tests on Spark, those that make test leaves out included
 	$(BIN)/python -m pytest tests/spark -m '' $(ARGS)
+
+crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the broker: make crash-pipelines ROUNDS=25
+	$(BIN)/python -m tests.crash.pipelines --rounds $(or $(ROUNDS),25) $(ARGS)
 
 simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:10000
 	$(BIN)/python -m tests.simulation.run --seeds $(or $(SEEDS),0:1000) $(ARGS)

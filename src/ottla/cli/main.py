@@ -34,6 +34,7 @@ _COMMANDS = {
     "audit": "find what was lost, repeated, out of order or late between a topic and a table or topic",
     "pipeline": "check and run declared pipelines on Spark, see how far they are, replay dead letters",
     "log": "look into the files of a log",
+    "demo": "see the whole story: broker, producers, a group, a Spark pipeline and its audit",
     "perf": "see how fast a broker, producers and consumers are on this machine",
 }
 _EPILOG = """\
@@ -42,7 +43,7 @@ try it:
   ottla topics create orders --partitions 3         create a topic
   echo 'alice:hello' | ottla produce orders --key-separator :
   ottla consume orders --from-beginning             read it back, and follow
-  ottla perf                                        see how fast it is here, in 15 seconds
+  ottla demo                                        see it all work, in about a minute
 
 Every command that talks to a broker works with any Kafka: --bootstrap-server HOST:PORT, or set
 OTTLA_BOOTSTRAP_SERVERS.
