@@ -201,7 +201,7 @@ def test_dedupe_join_window_python_and_jdbc(topics: Topics, spark: SparkSession,
                 topics=[clicks],
                 schema="id INT NOT NULL, user INT, at TIMESTAMP",
                 event_time="at",
-                watermark="1 minute",
+                watermark="5 minutes",
                 max_offsets_per_trigger=3,
             )
         ],
@@ -352,6 +352,9 @@ all = [
     (made(Dedupe(name="d", keys=["idd"], within="1 hour")), 11, "has no column idd. Did you mean id?"),
     (made(Python(name="p", python="steps:none")), 12, "steps:none returned a int"),
     (made(Python(name="p", python="steps:fails")), 13, "steps:fails: "),
+    (made(Sql(name="s", sql="SELECT * FROM orders"), Dedupe(name="d", keys=["id"], within="1 hour"),
+          Dedupe(name="e", keys=["id"], within="2 hours", input="s"), Window(name="w", input="d", window="1 minute",
+          aggregate={{"n": "count(*)"}}, watermark="1 hour", event_time="at")), 15, "a watermark already (_time"),
     (made(partition_by=["day"]), 6, "partition_by: what is written has no column day"),
     (made(Sql(name="s", sql="SELECT 1")), 6, "nothing in it comes from a source"),
 ]

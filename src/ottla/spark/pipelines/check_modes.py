@@ -9,6 +9,7 @@ from ottla.spark.pipelines.declaration import (
     Dedupe,
     FileSink,
     JdbcSink,
+    Join,
     Pipeline,
     Problem,
     Python,
@@ -19,6 +20,7 @@ from ottla.spark.pipelines.declaration import (
     TopicSink,
     Window,
 )
+from ottla.spark.pipelines.times import millis
 
 _MODES: dict[type[Sink], tuple[str, ...]] = {
     FileSink: ("append",),
@@ -73,15 +75,29 @@ def mode_problems(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _times(pipeline: Pipeline, step: Dedupe | Window) -> Iterator[Problem]:
-    source = source_of(pipeline, step)
-    if source is None or not source.watermark or source.event_time is None:
-        return
-    if step.event_time not in (None, source.event_time):
-        yield step.problem(
-            f"event_time {step.event_time} differs from {source.event_time} of source {source.name}, which has a "
-            "watermark: Spark knows one event time a stream, leave one of them out",
-            "event_time",
-        )
+    own = _delay(step)
+    for one in chain(pipeline, step):
+        if own is None or isinstance(one, Sql | Python | Join) or not (other := _delay(one)):
+            continue
+        if millis(own) != millis(other):
+            key = "within" if isinstance(step, Dedupe) else "watermark"
+            yield step.problem(
+                f"{key} {own} differs from {other} of {one.name}: Spark allows one watermark in a stream, so give the "
+                "same time, or leave one of them out",
+                key,
+            )
+        elif step.event_time and isinstance(one, Source) and step.event_time != one.event_time:
+            yield step.problem(
+                f"event_time {step.event_time} differs from {one.event_time} of source {one.name}, which has a "
+                "watermark: Spark allows one in a stream",
+                "event_time",
+            )
+
+
+def _delay(one: Source | Step) -> str | None:
+    if isinstance(one, Dedupe):
+        return one.within
+    return one.watermark if isinstance(one, Source | Window) else None
 
 
 def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
@@ -99,8 +115,7 @@ def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
     known = bool(before) and not any(isinstance(one, Sql | Python) for one in before)
     if mode == "complete" and known and window is None:
         yield sink.problem("mode complete needs an aggregation, and there is none before this sink", "mode")
-    source = source_of(pipeline, sink)
-    if mode == "append" and window is not None and source is not None and not (window.watermark or source.watermark):
+    if mode == "append" and window is not None and known and not any(map(_delay, before)):
         others = " or set mode = update here" if "update" in allowed else ""
         yield window.problem(
             f"windows without a watermark never end, and sink {sink.name} writes them when they have ended: set "

@@ -142,7 +142,8 @@ class Source(Declared):
         default=None, metadata=doc("The column with the time of the event; `_timestamp` is that of the record.")
     )
     watermark: str | None = field(
-        default=None, metadata=doc("How late an event may be for windows and joins: `10 minutes`.", time=True)
+        default=None,
+        metadata=doc("How late an event may be: `10 minutes`. A dedupe behind it has the same time.", time=True),
     )
     starting_offsets: str | Mapping[str, Mapping[str, int]] = field(
         default="earliest",
@@ -233,7 +234,11 @@ class Dedupe(Step):
     title: ClassVar[str] = "[[step]] with dedupe"
     keys: Sequence[str] = field(metadata=doc("The columns that name an event. In TOML: `dedupe`.", key="dedupe"))
     within: str = field(
-        metadata=doc("How far apart repeats may be: `1 hour`. Keys are kept so long.", time=True, example='"1 hour"')
+        metadata=doc(
+            "How far apart repeats may be: `1 hour`. It is the stream's watermark too.",
+            time=True,
+            example='"1 hour"',
+        )
     )
     event_time: str | None = field(
         default=None, metadata=doc("By which time. Without it: that of the source, or else `_timestamp`.")
@@ -256,7 +261,7 @@ class Window(Step):
     )
     watermark: str | None = field(
         default=None,
-        metadata=doc("How late an event may be, if the source does not say it. A window ends then.", time=True),
+        metadata=doc("How late an event may be, if neither the source nor a dedupe says it.", time=True),
     )
 
 

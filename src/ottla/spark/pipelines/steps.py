@@ -13,10 +13,13 @@ from ottla.config.table import did_you_mean
 from ottla.spark.pipelines.check_modes import chain, input_of
 from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Source, Sql, Step, Window
 from ottla.spark.pipelines.schemas import quoted
-from ottla.spark.pipelines.times import interval
+from ottla.spark.pipelines.times import interval, millis
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: What Spark notes at a column with a watermark.
+_WATERMARK_MS = "spark.watermarkDelayMs"
 
 
 class StepError(ValueError):
@@ -61,8 +64,16 @@ def _windowed(pipeline: Pipeline, step: Window, frame: DataFrame) -> DataFrame:
 
 
 def _timed(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame, late: str) -> DataFrame:
-    """The frame with a watermark on the time that the step goes by."""
-    return frame.withWatermark(_time_column(pipeline, step, frame), interval(late))
+    """The frame with a watermark on the time that the step goes by. Spark allows only one in a stream."""
+    column = _time_column(pipeline, step, frame)
+    known = {one.name: delay for one in frame.schema.fields if (delay := one.metadata.get(_WATERMARK_MS)) is not None}
+    if not known:
+        return frame.withWatermark(column, interval(late))
+    if known != {column: millis(late)}:
+        told = ", ".join(f"{name} with {delay / 1000:g} seconds" for name, delay in known.items())
+        key = "within" if isinstance(step, Dedupe) else "watermark"
+        raise StepError(f"{key} {late}: the stream has a watermark already ({told}), and Spark allows only one", key)
+    return frame
 
 
 def _time_column(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame) -> str:

@@ -243,6 +243,43 @@ def test_sinks(tmp_path: Path, sink: str, at: str | None, message: str) -> None:
     check_one(tmp_path, f'{HEAD}{SOURCE}\n{table}\n[[sink]]\nname = "s"\n{sink}\n', at, message)
 
 
+def test_one_watermark_in_a_stream(tmp_path: Path) -> None:
+    source = SOURCE + 'event_time = "at"\nwatermark = "10 minutes"\n'
+    steps = """
+[[step]]
+name = "a"
+dedupe = ["id"]
+within = "600 s"
+[[step]]
+name = "b"
+dedupe = ["id"]
+within = "1 hour"
+[[step]]
+name = "w"
+input = "a"
+window = "1 minute"
+aggregate = {n = "count(*)"}
+[[step]]
+name = "v"
+input = "a"
+window = "1 minute"
+aggregate = {n = "count(*)"}
+watermark = "10 m"
+event_time = "_timestamp"
+"""
+    told = found(tmp_path, HEAD + source + steps + SINK)
+    assert [message.split(":")[0] for _, message in told] == [
+        "within 1 hour differs from 10 minutes of orders",
+        "within 1 hour differs from 600 s of a",
+        "event_time _timestamp differs from at of source orders, which has a watermark",
+    ]
+    # A dedupe is a watermark for the windows behind it.
+    assert found(tmp_path, HEAD + SOURCE + steps[: steps.index('[[step]]\nname = "b"')] + WINDOW + SINK) == []
+
+
+WINDOW = '[[step]]\nname = "w"\nwindow = "1 minute"\naggregate = {n = "count(*)"}\n'
+
+
 def test_names_and_tables_and_dead_letters(tmp_path: Path) -> None:
     text = f"""{HEAD}{SOURCE}{SINK}
 [[source]]
@@ -352,7 +389,7 @@ python = "f:g"
 name = "d"
 window = "1 minute"
 aggregate = {n = "count(*)"}
-watermark = "1 minute"
+watermark = "1 hour"
 input = "b"
 [[step]]
 name = "e"
@@ -385,7 +422,7 @@ topic = "dead"
             Dedupe(name="a", keys=["id"], within="1 hour"),
             Join(name="b", table="people", on=["id"]),
             Python(name="c", python="f:g"),
-            Window(name="d", window="1 minute", aggregate={"n": "count(*)"}, watermark="1 minute", input="b"),
+            Window(name="d", window="1 minute", aggregate={"n": "count(*)"}, watermark="1 hour", input="b"),
             Sql(name="e", sql="SELECT * FROM a"),
         ],
         sinks=[
