@@ -118,6 +118,30 @@ def test_the_second_version_sends_at_once_and_takes_the_epoch_of_the_answer(comm
     assert numbers(scene.request().batches[0]) == (9, 1, 0)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_is_left_open_and_another_id_taken_over(version: int) -> None:
+    scene = begun(version)
+    scene.acknowledge(scene.sent())
+    assert scene.machine.leave_open() == (9, 0, version)
+    assert scene.state is State.UNINITIALIZED
+    assert scene.poll().ask is None  # nobody ends it here
+    operation = scene.machine.take_over("y")
+    assert scene.goes(node="other") == FindCoordinator(None)
+    assert scene.goes(producer_id=10, producer_epoch=4, version=version) == InitProducerId()
+    assert operation.done
+    scene.machine.begin()
+    assert numbers(scene.sent().batches[0]) == (10, 4, 0)
+    with pytest.raises(TransactionMisuse):
+        scene.machine.take_over("z")
+
+
+def test_taking_over_the_same_id_again_asks_the_same_coordinator() -> None:
+    scene = Scene().ready()
+    scene.machine.take_over("x")
+    assert scene.goes(producer_id=9, producer_epoch=1, version=2) == InitProducerId()
+    assert scene.state is State.READY
+
+
 def test_the_first_version_adds_partitions_first_and_keeps_epoch_and_numbers() -> None:
     scene = begun(version=1)
     scene.batch(P0)
