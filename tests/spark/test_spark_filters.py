@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from spark.conftest import Topics
 
@@ -17,6 +19,14 @@ def tasks(frame: DataFrame) -> int:
     return int(frame.rdd.getNumPartitions())
 
 
+@pytest.fixture
+def pushed(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set(SETTING, "true")
+    yield
+    spark.conf.set(SETTING, "false")
+
+
+@pytest.mark.usefixtures("pushed")
 def test_filters_narrow_and_stay_true(topics: Topics) -> None:
     topic = topics.make(3, retention_ms="-1")
     times = [0, 5000, 1000, 9000, 2000]  # in no order, as the records of several producers
@@ -45,11 +55,11 @@ def test_a_session_without_the_setting_reads_as_well(topics: Topics) -> None:
     topic = topics.make(2)
     topics.fill(topic, 3)
     topics.fill(topic, 3, partition=1, first=10)
-    topics.spark.conf.set(SETTING, "false")
-    try:
-        assert topics.values(topic) == [0, 1, 2, 10, 11, 12]
-        frame = topics.read(topic).where("partition = 1 and offset > 0")
-        assert tasks(frame) == 2
-        assert sorted(int(row.value) for row in frame.select("value").collect()) == [11, 12]
-    finally:
-        topics.spark.conf.set(SETTING, "true")
+    assert topics.values(topic) == [0, 1, 2, 10, 11, 12]
+    everything = topics.read(topic)
+    frame = everything.where("partition = 1 and offset > 0")
+    assert tasks(frame) == 2
+    assert sorted(int(row.value) for row in frame.select("value").collect()) == [11, 12]
+    # With the setting Spark would use the narrowed plan of the frame again, and give three rows twice.
+    assert everything.count() == 6
+    assert everything.where("partition = 0").union(frame).count() == 5

@@ -117,7 +117,6 @@ def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.driver.extraJavaOptions": f"{java} {_FAST_JAVA}" if fast else java,
     }
     if on_this_machine(master):

@@ -135,6 +135,7 @@ class BatchReader(DataSourceReader):
 
         self._options = options
         self._schema = schema
+        # Off unless the user turns it on: Spark keeps one plan for a frame, that of the last filter it has handed over.
         self._filters = self.pushFilters = PushedFilters()
 
     def partitions(self) -> list[RangePartition]:
