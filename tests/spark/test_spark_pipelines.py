@@ -227,7 +227,7 @@ def test_dedupe_join_window_python_and_jdbc(topics: Topics, spark: SparkSession,
                 url=f"jdbc:derby:memory:{clicks.replace('-', '')};create=true",
                 driver="org.apache.derby.jdbc.EmbeddedDriver",
                 table="clicks",
-                options={"createTableColumnTypes": "name VARCHAR(100), loud VARCHAR(100), _topic VARCHAR(100)"},
+                options={"createTableColumnTypes": "name VARCHAR(100), loud VARCHAR(100)"},
             ),
         ],
     )
@@ -391,7 +391,7 @@ def test_changed_rows_go_to_a_topic(topics: Topics, spark: SparkSession, tmp_pat
         bootstrap_servers=topics.servers,
         sources=[Source(name="orders", topics=[orders], schema="id INT, user STRING")],
         steps=[Sql(name="counts", sql="SELECT user AS key, count(*) AS value FROM orders GROUP BY user")],
-        sinks=[TopicSink(name="out", topic=out, mode="update", value="value")],
+        sinks=[TopicSink(name="out", topic=out, mode="update")],
     )
     run(pipeline, spark)
     send(topics, orders, '{"id": 4, "user": "b"}')

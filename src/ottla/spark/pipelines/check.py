@@ -6,6 +6,7 @@ further, so that one mistake gives one message.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -176,6 +177,8 @@ class _Check:
             return None, [part.problem("schema and schema_file are both given: leave one of them out", "schema_file")]
         if kind in ("text", "bytes") and (part.schema or part.schema_file):
             return None, [part.problem(f"{kind} has one column, value: leave {key} out", key)]
+        if kind == "avro" and importlib.util.find_spec("fastavro") is None:
+            return None, [part.problem("avro needs fastavro: pip install 'ottla[avro]'", "format")]
         if kind == "avro" and (part.schema or not (part.schema_file or "").endswith(".avsc")):
             return None, [part.problem('avro needs its schema as a file: schema_file = "….avsc"', key)]
         if kind in _WITH_SCHEMA and isinstance(part, Source) and not (part.schema or part.schema_file):

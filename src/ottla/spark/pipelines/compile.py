@@ -190,11 +190,11 @@ def _blamed(part: Declared, problems: list[Problem], *, stop: bool = False) -> I
 def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
     """Names for SQL while a flow is made; what had such a name before gets it back."""
     before: dict[str, DataFrame | None] = {}
+    known = {one.name.lower() for one in spark.catalog.listTables() if one.isTemporary}
 
     def name_view(name: str, frame: DataFrame) -> None:
         if name not in before:
-            known = {one.name for one in spark.catalog.listTables() if one.isTemporary}
-            before[name] = spark.table(name) if name.lower() in known or name in known else None
+            before[name] = spark.table(name) if name.lower() in known else None
         frame.createOrReplaceTempView(name)
 
     try:

@@ -326,7 +326,9 @@ class TopicSink(Sink):
     key: str | None = field(default=None, metadata=doc("SQL for the key. Without it: the column `key`, or none."))
     value: str | None = field(
         default=None,
-        metadata=doc("SQL for the value. Without it: all columns (but those of the origin) as a JSON object."),
+        metadata=doc(
+            "SQL for the value. Without it: the column `value` if there is none beside it (but `key`), or all as JSON."
+        ),
     )
     origin: bool = field(
         default=False, metadata=doc("Headers `origin-topic`, `origin-partition`, `origin-offset`: for the audit.")
@@ -353,6 +355,9 @@ class JdbcSink(Sink):
     table: str = field(metadata=doc("The table; it is made if it is not there.", example='"orders"'))
     keys: Sequence[str] = field(
         default=(), metadata=doc("Rows with the same values in these columns are replaced; needed for mode update.")
+    )
+    origin: bool = field(
+        default=False, metadata=doc("Keep `_topic`, `_partition`, `_offset` and `_timestamp` as columns.")
     )
     driver: str | None = field(default=None, metadata=doc("The Java class, if Spark does not know it by the url."))
     user: str | None = field(default=None, metadata=doc("Who."))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: Columns between reading and parsing; a value's own columns cannot have these names.
 VALUE, PARSED, FAILED = "_value", "_parsed", "_failed"
 _CORRUPT = "_broken"
+#: As they are: a backslash means different things in different settings of Spark.
+_SPACE = "[ \t\r\n]"
 
 
 class Format:
@@ -58,8 +60,8 @@ class Format:
             conditions += [f"NOT ({one})" for one in self._missing(PARSED)]
         if self.kind == "json":
             # Spark's parser ends with the first object, and does not look at what follows.
-            after = f"{text} RLIKE '[}}]\\\\s*[{{]' AND from_json(concat('[', {text}, ']'), 'array<string>') IS NULL"
-            conditions += [f"{text} RLIKE '[}}]\\\\s*$'", f"NOT ({after})"]
+            after = f"{text} RLIKE '[}}]{_SPACE}*[{{]' AND from_json(concat('[', {text}, ']'), 'array<string>') IS NULL"
+            conditions += [f"{text} RLIKE '[}}]{_SPACE}*$'", f"NOT ({after})"]
         elif self.kind == "csv":
             conditions.append(f"trim({text}) <> ''")
         elif self.kind == "avro":

@@ -36,7 +36,7 @@ def shape(sink: Sink, frame: DataFrame) -> DataFrame:
         return frame if _keeps_origin(sink, frame) else frame.drop(*ORIGIN)
     if isinstance(sink, JdbcSink):
         check_columns(sink.keys, frame, "keys", "what is written")
-        return frame.drop("_key", "_headers")
+        return frame.drop("_key", "_headers") if sink.origin else frame.drop(*ORIGIN, "_headers")
     return frame
 
 
@@ -106,7 +106,7 @@ def _records(sink: TopicSink, frame: DataFrame) -> DataFrame:
         columns.append(_content(frame, fn.col("key"), "key"))
     if sink.value is not None:
         value = fn.expr(sink.value)
-    elif frame.columns and [name for name in frame.columns if name not in ORIGIN] == ["value"]:
+    elif {"`value`"} <= set(content) <= {"`key`", "`value`"}:
         value = fn.col("value")
     else:
         value = fn.to_json(fn.struct(*content))
