@@ -58,7 +58,9 @@ class Watch:
                 name, fields = _stat(pid)
             except OSError:
                 continue
-            kind = JAVA if name == "java" else PYTHON
+            kind = JAVA if name == "java" else PYTHON if name.startswith("python") else None
+            if kind is None:  # a fork of Java for a moment, with all of its memory and the name of a thread
+                continue
             used = (int(fields[11]) + int(fields[12])) / _TICKS
             before = self._used[pid][1] if pid in self._used else used if first else 0.0
             self._used[pid] = (kind, before, used)

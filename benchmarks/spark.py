@@ -53,6 +53,8 @@ class Figure:
     rows: int
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    steady: list[float] = field(default_factory=list)
+    """Of streams: rows/s of the micro-batches after the first, without the start of the query."""
 
     @property
     def rate(self) -> float:
@@ -82,31 +84,33 @@ class Contest:
     def read_batch(self, name: str) -> None:
         self._read(self.spark.read, name).write.format("noop").mode("overwrite").save()
 
-    def read_stream(self, name: str) -> None:
-        """Ten micro-batches."""
-        self._to_noop(name, self.topic, -(-self.records // BATCHES))
+    def read_stream(self, name: str) -> list[Any]:
+        """Ten micro-batches; what the query told of them."""
+        return self._to_noop(name, -(-self.records // BATCHES))
 
     def write_batch(self, name: str) -> None:
         frame = self.spark.read.parquet(str(self._rows))
         frame.write.format(name.split()[0]).mode("append").options(**self._sink(name, batch=True)).save()
 
-    def write_stream(self, name: str) -> None:
-        """Ten micro-batches, from files."""
+    def write_stream(self, name: str) -> list[Any]:
+        """Ten micro-batches, from files; what the query told of them."""
         rows = self.spark.readStream.schema("value binary").option("maxFilesPerTrigger", 1).parquet(str(self._rows))
         writer = rows.writeStream.format(name.split()[0]).options(**self._sink(name, batch=False))
         checkpoint = str(self.directory / uuid4().hex)
-        writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return list(query.recentProgress)
 
     def small_batches(self, name: str) -> list[float]:
         """How long micro-batches of few records take, in milliseconds."""
-        progress = self._to_noop(name, self.topic, SMALL, until=SMALL * SMALL_BATCHES)
+        progress = self._to_noop(name, SMALL, until=SMALL * SMALL_BATCHES)
         return [one.durationMs["triggerExecution"] for one in progress if one.numInputRows]
 
     def _read(self, reader: Any, name: str, **options: object) -> Any:
         reader = reader.format(name).option("kafka.bootstrap.servers", self.servers).option("subscribe", self.topic)
         return reader.options(**options).load()
 
-    def _to_noop(self, name: str, topic: str, batch: int, until: int | None = None) -> list[Any]:
+    def _to_noop(self, name: str, batch: int, until: int | None = None) -> list[Any]:
         more: dict[str, object] = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": batch}
         writer = self._read(self.spark.readStream, name, **more).writeStream.format("noop")
         if until is None:
@@ -152,9 +156,13 @@ def fill(servers: str, topic: str, size: int, records: int) -> int:
 def timed(job: Callable[[str], Any], name: str, broker: OttlaBroker, figure: Figure) -> None:
     with Watch(os.getpid(), without=broker.pid) as watch:
         began = time.monotonic()
-        job(name)
+        told = job(name)
         figure.wall.append(time.monotonic() - began)
     figure.cpu.append(sum(watch.seconds.values()))
+    batches = [one for one in told or () if one.numInputRows][1:]
+    if batches:
+        spent = sum(one.durationMs["triggerExecution"] for one in batches) / 1000
+        figure.steady.append(sum(one.numInputRows for one in batches) / spent)
 
 
 def compare(spark: SparkSession, broker: OttlaBroker, names: list[str], args: argparse.Namespace) -> dict[str, Any]:
@@ -193,6 +201,10 @@ def show(what: str, figures: dict[str, Figure]) -> None:
         )
         if theirs is not None and one is not theirs:
             line += f"  x {one.rate / theirs.rate:.2f}, processor x {one.cpu_per_million / theirs.cpu_per_million:.2f}"
+        if one.steady:
+            line += f"; once started {max(one.steady):,.0f} rows/s"
+            if theirs is not None and one is not theirs:
+                line += f", x {max(one.steady) / max(theirs.steady):.2f}"
         print(line, flush=True)
 
 
@@ -200,7 +212,7 @@ def scale(spark: SparkSession, broker: OttlaBroker, sizes: list[int]) -> list[di
     """One streaming query over each number of records, in micro-batches of a million, to a table that keeps nothing."""
     servers, found = broker.bootstrap_servers, []
     there = 0
-    for wanted in sizes:
+    for number, wanted in enumerate([sizes[0], *sizes]):  # the first one warms Java, and does not count
         with ottla.Admin(bootstrap_servers=servers) as admin:
             if there:
                 admin.delete_topics("scale")
@@ -218,6 +230,8 @@ def scale(spark: SparkSession, broker: OttlaBroker, sizes: list[int]) -> list[di
         cpu = sum(watch.seconds.values()) / there * 1_000_000
         one = {"records": there, "seconds": wall, "cpu_per_million": cpu}
         one |= {"java_mb": watch.peak[JAVA] / 1e6, "python_mb": watch.peak[PYTHON] / 1e6}
+        if not number:
+            continue
         found.append(one)
         print(
             f"{there:>11,} records {there / wall:>10,.0f} rows/s  {cpu:.2f} s of processor a million, at most "
