@@ -1,0 +1,208 @@
+"""Ends a Spark application with SIGKILL at the n-th call of a function of the data source, in whichever process.
+
+A kill from outside hardly ever hits the moment between two steps that belong together; this does. The harness puts a
+`sitecustomize` that calls `install` on the PYTHONPATH of the driver; the JVM, its planning processes and its workers
+inherit it with the environment:
+
+    OTTLA_DOOM         the point, a name of POINTS
+    OTTLA_DOOM_COUNT   at which call, counted over all processes
+    OTTLA_DOOM_VICTIM  machine: every process of the driver's session at once; self: only the process that calls
+    OTTLA_DOOM_FILE    its size is the number of calls so far; FILE.note is written when the point is reached
+
+Nothing of it is in ottla itself. Every worker runs this, so that it imports little.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.machinery
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+MACHINE, SELF = "machine", "self"
+_SOURCE, _READING, _SINK = "ottla.spark.source", "ottla.spark.reading", "ottla.spark.sink"
+_ONCE, _PREPARED = "ottla.spark.exactly_once", "ottla.clients.prepared_transactions"
+
+
+class Point(NamedTuple):
+    """A place between two steps of a micro-batch."""
+
+    module: str
+    function: str
+    moment: str
+    """before, after, or between: after the first of several calls that run beside each other."""
+    most: int
+    """How often it is called in the first one or two micro-batches: the n-th is chosen up to this."""
+
+
+#: In the order of a micro-batch.
+POINTS = {
+    "looked for records": Point(_SOURCE, "StreamReader.latestOffset", "after", 6),
+    "offsets written": Point(_SOURCE, "StreamReader.partitions", "before", 4),
+    "planned": Point(_SOURCE, "StreamReader.partitions", "after", 4),
+    "task reads": Point(_READING, "read_range", "before", 10),
+    "task begins": Point(_ONCE, "write_task", "before", 8),
+    "ledger taken": Point(_ONCE, "_own_ledger", "after", 3),
+    "id taken over": Point(_PREPARED, "PreparingProducer.take_over", "after", 8),
+    "before first send": Point(_SINK, "send_tables", "before", 5),
+    "after flush": Point(_PREPARED, "PreparingProducer.prepare", "before", 5),
+    "task prepared": Point(_ONCE, "write_task", "after", 7),
+    "before decision": Point(_ONCE, "decide", "before", 3),
+    "decision not committed": Point(_PREPARED, "PreparingProducer.commit_transaction", "before", 4),
+    "decision committed": Point(_PREPARED, "PreparingProducer.commit_transaction", "after", 4),
+    "before first EndTxn": Point(_ONCE, "_commit", "before", 3),
+    "between two EndTxns": Point(_PREPARED, "end_transaction", "between", 2),
+    "after last EndTxn": Point(_ONCE, "_commit", "after", 3),
+    "sink committed": Point(_ONCE, "commit_all", "after", 3),
+}
+
+
+def install() -> None:
+    """Patch the function of the point as soon as its module is imported."""
+    name = os.environ.get("OTTLA_DOOM")
+    if not name:
+        return
+    point = POINTS[name]
+    sys.meta_path.insert(0, _Finder(point, _Doom(name, int(os.environ["OTTLA_DOOM_COUNT"]))))
+
+
+def unknown() -> list[str]:
+    """The points whose functions are not there (any more)."""
+    found = []
+    for name, point in POINTS.items():
+        try:
+            functools.reduce(getattr, point.function.split("."), importlib.import_module(point.module))
+        except AttributeError:
+            found.append(f"{name}: {point.module} has no {point.function}")
+    return found
+
+
+class _Doom:
+    def __init__(self, point: str, count: int) -> None:
+        self._point = point
+        self._count = count
+        self._file = os.environ["OTTLA_DOOM_FILE"]
+
+    def next(self) -> int:
+        """The number of this call; an append is one step for all processes."""
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(descriptor, b".")
+            return os.lseek(descriptor, 0, os.SEEK_CUR)
+        finally:
+            os.close(descriptor)
+
+    def is_due(self) -> bool:
+        return self.next() == self._count
+
+    def strike(self) -> None:
+        Path(f"{self._file}.note").write_text(f"{self._point}, call {self._count}, in process {os.getpid()}\n")
+        if os.environ.get("OTTLA_DOOM_VICTIM", MACHINE) == MACHINE:
+            kill_session(os.getsid(0))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Finder:
+    """Finds the module as others do, and patches it after it was executed."""
+
+    def __init__(self, point: Point, doom: _Doom) -> None:
+        self._point = point
+        self._doom = doom
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._point.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                _patch(module, self._point, self._doom)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _patch(module: ModuleType, point: Point, doom: _Doom) -> None:
+    *owners, name = point.function.split(".")
+    owner = functools.reduce(getattr, owners, module)
+    original: Callable[..., Any] = getattr(owner, name)
+    if point.moment == "between":
+        setattr(owner, name, _between(original, doom))
+        return
+
+    @functools.wraps(original)
+    def doomed(*args: Any, **kwargs: Any) -> Any:
+        if point.moment == "before" and doom.is_due():
+            doom.strike()
+        found = original(*args, **kwargs)
+        if point.moment == "after" and doom.is_due():
+            doom.strike()
+        return found
+
+    setattr(owner, name, doomed)
+
+
+def _between(original: Callable[..., Any], doom: _Doom) -> Callable[..., Any]:
+    """Of the calls of one gather only the first is made; then all ends. Those of earlier gathers are let through."""
+    import asyncio
+
+    waiting: list[bool] = []
+
+    @functools.wraps(original)
+    async def doomed(*args: Any, **kwargs: Any) -> Any:
+        if waiting:
+            await asyncio.sleep(3600)
+        if not doom.is_due():
+            return await original(*args, **kwargs)
+        waiting.append(True)
+        found = await original(*args, **kwargs)
+        doom.strike()
+        return found
+
+    return doomed
+
+
+# ── Processes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def session_members(session: int) -> list[int]:
+    """The processes of a session: pyspark's daemon leaves the process group of the driver, but not this."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry))
+    return found
+
+
+def kill_session(session: int) -> None:
+    """SIGKILL to every process of a session, the caller last if it is one: first all stand still, as by a power cut."""
+    own = os.getpid()
+    stopped: set[int] = set()
+    while new := {pid for pid in session_members(session) if pid != own} - stopped:
+        for pid in new:
+            _send(pid, signal.SIGSTOP)
+        stopped |= new
+    for pid in stopped:
+        _send(pid, signal.SIGKILL)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass

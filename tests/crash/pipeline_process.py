@@ -1,0 +1,167 @@
+"""`ottla pipeline run` as an application that can be killed as a whole or in parts: the Python driver, the JVM, Python
+workers, executors. It runs in a session of its own, by which all of its processes are found.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from .broker_process import ROOT
+from .pipeline_doom import kill_session, session_members
+
+#: The JVM starts faster with these; what it writes to disk, and how, stays that of every user.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+SITECUSTOMIZE = """\
+import os
+
+if "OTTLA_DOOM" in os.environ:
+    from tests.crash import pipeline_doom
+
+    pipeline_doom.install()
+"""
+CONF = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+GONE_SECONDS = 30.0
+
+
+class Application:
+    """One run of a pipeline."""
+
+    def __init__(self, file: Path, directory: Path, *, master: str, doom: Mapping[str, str]) -> None:
+        """`directory` takes the log and what doom.py notes; `doom` are its variables without OTTLA_DOOM_FILE."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._log_file = directory / "driver.log"
+        self._doom_file = directory / "doom"
+        (directory / "sitecustomize.py").write_text(SITECUSTOMIZE)
+        command = [sys.executable, "-m", "ottla", "pipeline", "run", str(file), "--master", master]
+        command += ["--interval", "1", "--log", str(directory / "spark.log"), "--stop-timeout", "20"]
+        for name, value in CONF.items():
+            command += ["--conf", f"{name}={value}"]
+        environment = {
+            **os.environ,
+            **doom,
+            "OTTLA_DOOM_FILE": str(self._doom_file),
+            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)]),
+            "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", QUICK_JAVA),
+            "SPARK_LOCAL_DIRS": str(directory / "spark"),
+        }
+        with self._log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    @property
+    def code(self) -> int | None:
+        return self.process.poll()
+
+    @property
+    def was_struck(self) -> str | None:
+        """What the doomed process wrote before it ended, if it came to that."""
+        note = Path(f"{self._doom_file}.note")
+        return note.read_text().strip() if note.exists() else None
+
+    @property
+    def calls(self) -> int:
+        return self._doom_file.stat().st_size if self._doom_file.exists() else 0
+
+    def members(self) -> list[int]:
+        return session_members(self.process.pid)
+
+    def kill_all(self) -> None:
+        """As if the machine died."""
+        kill_session(self.process.pid)
+        self.process.wait()
+
+    def kill_driver(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def kill_java(self) -> bool:
+        """The JVM of the driver."""
+        return _kill(self._javas(executors=False)[:1])
+
+    def kill_executor(self) -> bool:
+        return _kill(self._javas(executors=True)[:1])
+
+    def kill_worker(self) -> bool:
+        """One Python worker: a child of the daemon, of which a busy one is preferred."""
+        daemons = {pid for pid in self.members() if _is_daemon(pid) and _parent(pid) not in self._daemons()}
+        workers = [pid for pid in self.members() if _parent(pid) in daemons]
+        return _kill(sorted(workers, key=_cpu, reverse=True)[:1])
+
+    def terminate(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> bool:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def leftovers(self, seconds: float = GONE_SECONDS) -> list[str]:
+        """Processes that are still there so long after the driver has ended. They are ended now."""
+        deadline = time.monotonic() + seconds
+        while (left := self.members()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        names = [_command(pid)[:160] for pid in left]
+        kill_session(self.process.pid)
+        return names
+
+    def close(self) -> None:
+        self.kill_all()
+
+    def last_words(self, lines: int = 15) -> str:
+        return "\n".join(self._log_file.read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def _javas(self, *, executors: bool) -> list[int]:
+        found = [(pid, _command(pid)) for pid in self.members()]
+        javas = [
+            (pid, command) for pid, command in found if "org.apache.spark" in command and "python" not in command[:60]
+        ]
+        return [pid for pid, command in javas if ("CoarseGrainedExecutorBackend" in command) == executors]
+
+    def _daemons(self) -> set[int]:
+        return {pid for pid in self.members() if _is_daemon(pid)}
+
+
+def _kill(pids: list[int]) -> bool:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+    return bool(pids)
+
+
+def _is_daemon(pid: int) -> bool:
+    return "ottla.spark.daemon" in _command(pid) or "pyspark.daemon" in _command(pid)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _cpu(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[11]) + int(fields[12]) if fields else 0

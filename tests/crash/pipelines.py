@@ -1,0 +1,553 @@
+"""A declared pipeline under kill -9: table, topic and dead letters must have every input exactly once. Many rounds.
+
+    python -m tests.crash.pipelines --rounds 25 --seed 1
+
+A round starts `ottla pipeline run` on the checkpoint that the round before left, lets it work in small micro-batches
+while numbered records come in, and ends it by one of FAULTS: everything at once, the driver, the JVM, a worker or an
+executor alone, the broker; at a random moment, when a file of a checkpoint appears, or at a point between two steps
+of a batch (see pipeline_doom.py). After the last round it runs to the end undisturbed; then table and topics are
+compared with what was sent, by reading them without Spark, and by the audit. The seed decides all but the timing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ottla import Admin, NewTopic, Producer
+
+from . import pipeline_doom
+from .broker_process import BrokerProcess
+from .pipeline_books import (
+    Writer,
+    differences,
+    is_broken,
+    open_transactions,
+    read_table,
+    read_topic,
+    repeats,
+    value_of,
+)
+from .pipeline_doom import MACHINE, POINTS, SELF
+from .pipeline_process import Application
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 3
+BURST = 40
+A_BATCH = 40
+#: Generous: a start takes some seconds of work of two cores, and others may be at work on them.
+GIVE_UP_SECONDS = 900.0
+LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,512]"
+BROKER = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.num.partitions": "3",
+}
+DECLARATION = """\
+name = "kills"
+checkpoint = "state"
+bootstrap_servers = "{servers}"
+trigger = "100 milliseconds"
+
+[[source]]
+name = "numbers"
+topics = ["{numbers}"]
+schema = "n BIGINT NOT NULL"
+group_id = "{numbers}-readers"
+max_offsets_per_trigger = {batch}
+
+[[sink]]
+name = "table"
+format = "parquet"
+path = "table"
+origin = true
+
+[[sink]]
+name = "copies"
+format = "topic"
+topic = "{copies}"
+deliver = "exactly-once"
+value = "cast(n AS STRING)"
+
+[dead_letters]
+topic = "{dead}"
+deliver = "exactly-once"
+"""
+NUMBER = "get_json_object(cast(value AS STRING), '$.n')"
+
+
+class Stuck(AssertionError):
+    """The pipeline makes no progress any more."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A way to end a round."""
+
+    name: str
+    strike: Callable[[Run, Application], str] | None = None
+    """What is done from outside; None if the application ends itself."""
+    point: str | None = None
+    victim: str = MACHINE
+    master: str = LOCAL
+    harms_broker: bool = False
+
+
+@dataclass
+class Round:
+    """What happened in one."""
+
+    fault: str
+    how: str
+    replayed: int
+    finished: int
+    code: int | None
+    seconds: float
+
+
+@dataclass
+class Flow:
+    """The checkpoint of one query, looked at from outside."""
+
+    directory: Path
+
+    def last(self, log: str) -> int:
+        try:
+            names = [path.name for path in (self.directory / log).iterdir()]
+        except FileNotFoundError:
+            return -1
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    @property
+    def finished(self) -> int:
+        return self.last("commits") + 1
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.last("offsets") > self.last("commits")
+
+
+class Run:
+    """Broker, writer, application and the rounds."""
+
+    def __init__(
+        self, directory: Path, seed: int, *, servers: str | None = None, say: Callable[[str], None] = print
+    ) -> None:
+        self.directory = directory
+        self.chance = random.Random(seed)
+        self.broker = None if servers else BrokerProcess(directory / "data", directory / "broker.log", BROKER)
+        self.rounds: list[Round] = []
+        self.problems: list[str] = []
+        self.leftovers = Counter[str]()
+        self._seed = seed
+        self._say = say
+        self._servers = servers or ""
+        name = f"kills-{random.randrange(10**8):08}"  # another one for each run against a broker that stays
+        self.topics = {"numbers": name, "copies": f"{name}-copies", "dead": f"{name}-dead"}
+        state = directory / "state"
+        self.flows = [Flow(state / name) for name in ("table", "copies", "dead-letters/numbers")]
+        self._writer: Writer
+        self._applications: list[Application] = []
+
+    @property
+    def servers(self) -> str:
+        return self._servers if self.broker is None else self.broker.bootstrap_servers
+
+    def go(self, faults: list[Fault], seconds: float = math.inf) -> None:
+        """The rounds, none of which begins after so many seconds, and the end."""
+        deadline = time.monotonic() + seconds
+        self._begin()
+        try:
+            for number, fault in enumerate(faults):
+                if time.monotonic() > deadline:
+                    break
+                self._round(number, fault)
+                self._check_so_far()
+            self._writer.finish()
+            self._end()
+        finally:
+            self._close()
+
+    def _begin(self) -> None:
+        if self.broker is not None:
+            self.broker.start()
+        with Admin(bootstrap_servers=self.servers) as admin:
+            for topic in self.topics.values():
+                admin.create_topics(NewTopic(topic, num_partitions=PARTITIONS))
+        self._writer = Writer(self.servers, self.topics["numbers"], PARTITIONS, self._seed, BURST)
+        self._writer.start()
+        self._writer.go_on()
+
+    def _declare(self, batch: int) -> Path:
+        file = self.directory / "kills.toml"
+        file.write_text(DECLARATION.format(servers=self.servers, batch=batch, **self.topics))
+        return file
+
+    # ── A round ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _round(self, number: int, fault: Fault) -> None:
+        begin, had = time.monotonic(), self.finished
+        replayed = sum(flow.is_unfinished for flow in self.flows)
+        doom = {}
+        if fault.point is not None:
+            count = self.chance.randint(1, POINTS[fault.point].most)
+            doom = {"OTTLA_DOOM": fault.point, "OTTLA_DOOM_COUNT": str(count), "OTTLA_DOOM_VICTIM": fault.victim}
+        application = Application(
+            self._declare(A_BATCH), self.directory / f"round-{number + 1}", master=fault.master, doom=doom
+        )
+        self._applications.append(application)
+        how = (fault.strike or _await_doom)(self, application)
+        code = application.code
+        self._end_application(application, fault)
+        done = Round(fault.name, how, replayed, self.finished - had, code, time.monotonic() - begin)
+        self.rounds.append(done)
+        self._say(
+            f"round {number + 1:3}  {done.fault:36} {done.how:44} {done.replayed} replayed, {done.finished:3} batches "
+            f"finished, {self._writer.sent:6,} sent, {done.seconds:4.0f} s"
+        )
+
+    def _end_application(self, application: Application, fault: Fault) -> None:
+        """What outlives its driver or its JVM may go on beside the next round: it is looked for after that."""
+        for other in self._applications[:-1]:
+            for name in other.leftovers(0):
+                self.leftovers[name] += 1
+        self._applications = [application]
+        if fault.name not in ("driver", "java") and application.code is None:
+            application.kill_all()
+
+    def _check_so_far(self) -> None:
+        """Nothing may be there twice at any time, and the input itself must be what was meant."""
+        copies = read_topic(self.servers, self.topics["copies"])
+        found = repeats(copies, "copies") + repeats(read_table(self.directory / "table"), "table")
+        found += repeats(read_topic(self.servers, self.topics["dead"]), "dead letters")
+        if found:
+            raise AssertionError("\n".join(found))
+
+    @property
+    def finished(self) -> int:
+        return sum(flow.finished for flow in self.flows)
+
+    def until(self, application: Application, condition: Callable[[], bool], what: str, *, tick: float = 0.03) -> bool:
+        """Wait for something; False if the application has ended before it came."""
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        while not condition():
+            if application.code is not None:
+                return condition()
+            if time.monotonic() > deadline:
+                raise Stuck(f"not within {GIVE_UP_SECONDS:g} s: {what}\n{application.last_words()}")
+            time.sleep(tick)
+        return True
+
+    def until_working(self, application: Application, batches: int = 1) -> bool:
+        had = self.finished
+        return self.until(application, lambda: self.finished >= had + batches, "a batch was finished")
+
+    # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _end(self) -> None:
+        """Run to the end, and compare."""
+        from ottla.spark import session
+        from ottla.spark.pipelines import compile_pipeline, load
+
+        for application in self._applications:
+            for name in application.leftovers():
+                self.leftovers[name] += 1
+        conf = {"spark.driver.memory": "512m", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+        spark = session("kills", master=LOCAL, log_level="fatal", conf=conf)
+        try:
+            queries = [
+                flow.start()
+                for flow in compile_pipeline(load(self._declare(1_000_000)), spark, trigger="available-now")
+            ]
+            for query in queries:
+                assert query.awaitTermination(GIVE_UP_SECONDS), f"{query.name} did not end"
+            self._compare()
+            self._audit(spark)
+            self._plant(spark)
+        finally:
+            spark.stop()
+
+    def _compare(self) -> None:
+        sent = range(self._writer.sent)
+        good = [number for number in sent if not is_broken(number)]
+        broken = [value_of(number) for number in sent if is_broken(number)]
+        topics = {name: read_topic(self.servers, topic) for name, topic in self.topics.items()}
+        self.problems += self._writer.problems
+        self.problems += differences(topics["numbers"], map(value_of, sent), "the input itself")
+        self.problems += differences(read_table(self.directory / "table"), good, "table")
+        self.problems += differences(map(int, topics["copies"]), good, "copies")
+        self.problems += differences(topics["dead"], broken, "dead letters")
+        self.problems += open_transactions(self.servers, self.topics.values())
+
+    def _audit(self, spark: SparkSession) -> None:
+        wanted = self._writer.sent
+        for what, report in (("table", self.audit_table(spark)), ("copies", self.audit_topic(spark))):
+            total = report.total
+            if not report.ok or (total.produced, total.arrived + total.dead) != (wanted, wanted):
+                self.problems.append(f"the audit of {what} says:\n{report}")
+
+    def audit_table(self, spark: SparkSession, rows: Any = None) -> Any:
+        from ottla.spark.audit import audit
+
+        return audit(
+            spark, self.topics["numbers"], bootstrap_servers=self.servers, dead_letters=self.topics["dead"],
+            checkpoint=str(self.flows[0].directory), table=rows or str(self.directory / "table"),
+        )  # fmt: skip
+
+    def audit_topic(self, spark: SparkSession) -> Any:
+        from ottla.spark.audit import audit
+
+        return audit(
+            spark, self.topics["numbers"], bootstrap_servers=self.servers, dead_letters=self.topics["dead"],
+            checkpoint=str(self.flows[1].directory), topic=self.topics["copies"],
+            key=NUMBER, target_key="cast(value AS STRING)", order="partition",
+        )  # fmt: skip
+
+    def _plant(self, spark: SparkSession) -> None:
+        """Take a row away, repeat another, and let the audit find both."""
+        table = spark.read.parquet(str(self.directory / "table"))
+        planted = self.audit_table(spark, table.where("n != 1").unionByName(table.where("n = 2"))).total
+        if (planted.lost, planted.repeated) != (1, 1):
+            self.problems.append(f"the audit of the table did not find what was planted: {planted}")
+        with Producer(bootstrap_servers=self.servers) as producer:
+            producer.send(self.topics["copies"], b"3").result(20)
+        planted = self.audit_topic(spark).total
+        if (planted.lost, planted.repeated) != (0, 1):
+            self.problems.append(f"the audit of the topic did not find what was planted: {planted}")
+
+    def _close(self) -> None:
+        self._writer.finish()
+        for application in self._applications:
+            application.close()
+        if self.broker is not None:
+            self.broker.close()
+
+
+# ── Faults ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _await_doom(run: Run, application: Application) -> str:
+    """Until the point was reached and everything is over, or, if one process was meant, goes on."""
+    if not run.until(application, lambda: application.was_struck is not None, "the point was reached"):
+        application.process.wait()
+        return f"never came to it ({application.calls} calls)" if application.was_struck is None else "at the point"
+    count = (application.was_struck or "").split(", ")[1]
+    return f"at {count}{_aftermath(run, application)}"
+
+
+def _aftermath(run: Run, application: Application) -> str:
+    """How it went on: it works, or has ended by itself."""
+    if run.until_working(application, 4):
+        return _stop(run, application)
+    code = application.process.wait()
+    return "" if code == -9 else f", ended with code {code}"
+
+
+def _stop(run: Run, application: Application) -> str:
+    """Work goes on; end it cleanly or not."""
+    if run.chance.random() < 0.5:
+        application.kill_all()
+        return ", went on, killed"
+    application.terminate()
+    if not application.wait(60):
+        raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
+    assert application.code == 143, f"exit code {application.code} after SIGTERM\n{application.last_words()}"
+    return ", went on, stopped with SIGTERM"
+
+
+def _wait_a_moment(run: Run, application: Application, longest: float = 2.0) -> str:
+    """Until it works, and a random moment longer."""
+    run.until_working(application)
+    seconds = run.chance.uniform(0, longest)
+    application.wait(seconds)
+    return f"{seconds:.2f} s after a batch"
+
+
+def _machine(run: Run, application: Application) -> str:
+    moment = _wait_a_moment(run, application)
+    application.kill_all()
+    return moment
+
+
+def _driver(run: Run, application: Application) -> str:
+    moment = _wait_a_moment(run, application)
+    application.kill_driver()
+    return moment
+
+
+def _java(run: Run, application: Application) -> str:
+    moment = _wait_a_moment(run, application)
+    assert application.kill_java(), f"there is no JVM to kill\n{application.last_words()}"
+    if not application.wait(60):
+        raise Stuck(f"the driver did not notice that its JVM is gone\n{application.last_words()}")
+    return f"{moment}, driver ended with code {application.code}"
+
+
+def _worker(run: Run, application: Application) -> str:
+    moment = _wait_a_moment(run, application, 0.5)
+    assert application.kill_worker(), f"there is no worker to kill\n{application.last_words()}"
+    return f"{moment}{_aftermath(run, application)}"
+
+
+def _executor(run: Run, application: Application) -> str:
+    moment = _wait_a_moment(run, application, 0.5)
+    assert application.kill_executor(), f"there is no executor to kill\n{application.last_words()}"
+    return f"{moment}{_aftermath(run, application)}"
+
+
+def _broker(run: Run, application: Application) -> str:
+    assert run.broker is not None
+    moment = _wait_a_moment(run, application, 0.5)
+    run.broker.kill()
+    application.wait(run.chance.uniform(0, 3))
+    run.broker.start()
+    return f"{moment}{_aftermath(run, application)}"
+
+
+def _broker_and_machine(run: Run, application: Application) -> str:
+    assert run.broker is not None
+    moment = _wait_a_moment(run, application)
+    run.broker.kill()
+    application.kill_all()
+    run.broker.start()
+    return moment
+
+
+def _clean(run: Run, application: Application) -> str:
+    moment = _wait_a_moment(run, application)
+    application.terminate()
+    if not application.wait(60):
+        raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
+    assert application.code == 143, f"exit code {application.code} after SIGTERM\n{application.last_words()}"
+    return moment
+
+
+def _at_file(flow: int, log: str) -> Callable[[Run, Application], str]:
+    """When a file of a log appears. Nothing stops meanwhile, so that the kill comes some instants later."""
+
+    def strike(run: Run, application: Application) -> str:
+        place = Flow(run.directory) if log == "table/_spark_metadata" else run.flows[flow]
+        batch = place.last(log) + run.chance.randint(1, 3)
+        came = run.until(application, lambda: place.last(log) >= batch, f"{log}/{batch} appeared", tick=0.002)
+        application.kill_all()
+        return f"{place.directory.name}/{log}/{batch}" if came else f"ended with code {application.code}"
+
+    return strike
+
+
+FAULTS = [
+    Fault("machine", _machine),
+    Fault("driver", _driver),
+    Fault("java", _java),
+    Fault("worker", _worker),
+    Fault("worker on a cluster", _worker, master=CLUSTER),
+    Fault("executor", _executor, master=CLUSTER),
+    Fault("machine on a cluster", _machine, master=CLUSTER),
+    Fault("broker", _broker, harms_broker=True),
+    Fault("broker under a cluster", _broker, master=CLUSTER, harms_broker=True),
+    Fault("broker and machine", _broker_and_machine, harms_broker=True),
+    Fault("stop", _clean),
+    Fault("file of planned offsets", _at_file(1, "offsets")),
+    Fault("file of the table's log", _at_file(0, "table/_spark_metadata")),
+    Fault("file of finished batches", _at_file(1, "commits")),
+    *(Fault(name, point=name) for name in POINTS),
+    *(
+        Fault(f"{name}: its process", point=name, victim=SELF)
+        for name in ("before decision", "decision committed", "between two EndTxns")
+    ),
+    *(
+        Fault(f"{name}: its process, cluster", point=name, victim=SELF, master=CLUSTER)
+        for name in ("after flush", "task prepared")
+    ),
+]
+
+
+def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool) -> list[Fault]:
+    """The faults of a run: those that are named, in this order, or all of them in an order that the seed decides."""
+    if names:
+        known = {fault.name: fault for fault in FAULTS}
+        wanted = [name.strip() for name in names.split(",")]
+        if odd := [name for name in wanted if name not in known]:
+            raise SystemExit(f"there is no fault {odd[0]!r}: {', '.join(known)}")
+        found = [known[name] for name in wanted]
+    else:
+        found = [fault for fault in FAULTS if with_broker or not fault.harms_broker]
+        random.Random(seed).shuffle(found)
+    return [found[number % len(found)] for number in range(rounds)]
+
+
+def tell(run: Run) -> None:
+    """What hit where, and how often."""
+    by_fault: dict[str, list[Round]] = {}
+    for one in run.rounds:
+        by_fault.setdefault(one.fault, []).append(one)
+    print(f"\n{'fault':38}{'rounds':>7}{'batches replayed after it':>27}{'batches finished':>18}")
+    for name, rounds in by_fault.items():
+        after = sum(_replayed_after(run.rounds, one) for one in rounds)
+        print(f"{name:38}{len(rounds):7}{after:27}{sum(one.finished for one in rounds):18}")
+    for name, count in run.leftovers.items():
+        print(f"left over {count} times after a round: {name}")
+
+
+def _replayed_after(rounds: list[Round], one: Round) -> int:
+    place = next(number for number, other in enumerate(rounds) if other is one)
+    return rounds[place + 1].replayed if place + 1 < len(rounds) else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
+    parser.add_argument("--faults", help="names, separated by commas: only these, in this order; `list` shows them")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round after so long")
+    parser.add_argument("--bootstrap", help="a broker that runs already, such as Apache Kafka: it is not harmed")
+    parser.add_argument("--directory", type=Path, default=None, help="where the data goes; kept when something fails")
+    args = parser.parse_args()
+    if args.faults == "list":
+        print("\n".join(fault.name for fault in FAULTS))
+        return 0
+    if gone := pipeline_doom.unknown():
+        print("\n".join(gone), file=sys.stderr)
+        return 2
+    seed = random.randrange(10**6) if args.seed is None else args.seed
+    faults = choose(args.faults, args.rounds, seed, with_broker=args.bootstrap is None)
+    directory = args.directory or Path(tempfile.mkdtemp(prefix="ottla-pipelines-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    print(f"seed {seed}, data in {directory}", flush=True)
+    begin = time.monotonic()
+    run = Run(directory, seed, servers=args.bootstrap, say=lambda line: print(line, flush=True))
+    try:
+        run.go(faults, args.seconds)
+    except Exception as problem:
+        if not isinstance(problem, AssertionError):
+            traceback.print_exc()
+        run.problems.append(str(problem))
+    tell(run)
+    if run.problems:
+        print("\n".join(run.problems), f"\nFAILED (seed {seed}, data kept in {directory})", sep="\n")
+        return 1
+    shutil.rmtree(directory, ignore_errors=True)
+    replayed = sum(one.replayed for one in run.rounds[1:])
+    print(
+        f"\n{len(run.rounds)} rounds in {time.monotonic() - begin:.0f} s, {run.finished:,} batches, {replayed} "
+        f"replayed, {run._writer.sent:,} inputs: each is there exactly once, and the audit says so"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
