@@ -8,8 +8,6 @@ nobody rebalance.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
@@ -195,7 +193,7 @@ class ClassicGroup(ClassicRebalance):
         assignments = {member.member_id: member.assignment for member in members}
         value = self.record(assignments, members)
         if self.leader == old.member_id:
-            value = replace(value, leader=new.member_id)
+            value = value._replace(leader=new.member_id)
         self.replacing[new.member_id] = new
         self.touch(new, fx)
         fx.write(r.GroupMetadataKey(self.group_id), value)

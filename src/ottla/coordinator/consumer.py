@@ -8,7 +8,6 @@ changes the state.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
 
 from ottla import errors
 from ottla.coordinator import history
@@ -104,7 +103,7 @@ class ConsumerGroup(ClassicMembers):
         else:
             member = self.known_static(request.instance_id, request.member_id)
         if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
-            self.write_current(replace(member, member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={}), fx)
+            self.write_current(member._replace(member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={}), fx)
         else:
             self.fence([member], history.MEMBER_LEFT, fx)
         return ConsumerHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
@@ -185,8 +184,7 @@ def _changed_by(member: Member, request: ConsumerHeartbeatRequest) -> Member:
     is_same_member = request.instance_id == member.instance_id and member.classic is None
     if told == _NOTHING and request.rebalance_timeout == -1 and is_same_client and is_same_member:
         return member  # A heartbeat as most are.
-    return replace(
-        member,
+    return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout=member.rebalance_timeout if request.rebalance_timeout == -1 else request.rebalance_timeout,

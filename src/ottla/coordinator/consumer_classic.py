@@ -7,7 +7,6 @@ the member's epoch, nobody leads. A heartbeat tells them to join again when ther
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from uuid import UUID
 
 from ottla import errors
@@ -79,7 +78,7 @@ class ClassicMembers(ConsumerMembership):
         self, present: Member, member_id: str, request: m.JoinRequest, subscription: Subscription, fx: Effects
     ) -> m.JoinResponse:
         """The last member of the consumer protocol comes back with the classic one: the group is a classic one now."""
-        member = _joined(replace(present, member_id=member_id), request, subscription)
+        member = _joined(present._replace(member_id=member_id), request, subscription)
         staying = [member if other is present else other for other in self.members.values()]
         # No member of the classic protocol has been told that it leads, which takes a rebalance.
         trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, member.who, request.reason)
@@ -230,8 +229,7 @@ class ClassicMembers(ConsumerMembership):
 def _joined(member: Member, request: m.JoinRequest, subscription: Subscription) -> Member:
     """Return the member as it is once it has joined."""
     protocols = tuple(r.ClassicProtocol(protocol.name, protocol.metadata) for protocol in request.protocols)
-    return replace(
-        member,
+    return member._replace(
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout=request.rebalance_timeout,

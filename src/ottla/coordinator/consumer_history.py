@@ -6,7 +6,7 @@ left. What an epoch raised meanwhile belongs to the same rebalance.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
 from ottla.coordinator import history
@@ -63,10 +63,11 @@ class ExplainedConsumerState(ConsumerState):
         """Write the history if this member was the last on its way."""
         if self._rebalance is None or not member.is_reconciled_to(epoch):
             return
-        if len(self.members) - self.settled[epoch] > 2:
-            return  # More than this one and the one whose place it takes: no need to look at all of them.
-        others = (other for other in self.members.values() if other.member_id in target)
-        if all(other.is_reconciled_to(epoch) for other in others if other.member_id != member.member_id):
+        settled: Set[str] = self.settled.get(epoch, frozenset())
+        if len(self.members) - len(settled) > 2:
+            return  # More than this one and the one whose place it takes: no need to look who they are.
+        late = self.members.keys() - settled - {member.member_id}
+        if not any(member_id in target for member_id in late):
             self._finish(history.STABLE, epoch, target, fx)
 
     def finish_empty(self, epoch: int, fx: Effects) -> None:

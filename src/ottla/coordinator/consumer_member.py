@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.coordinator import records as r
@@ -13,6 +13,7 @@ from ottla.types import Millis
 
 Partitions: TypeAlias = Mapping[UUID, frozenset[int]]
 """Partition numbers by topic id; no topic is without any."""
+NO_PARTITIONS: Partitions = MappingProxyType({})
 
 
 class MemberState(IntEnum):
@@ -32,8 +33,7 @@ class MemberState(IntEnum):
         return cls(number) if number in (0, 1, 2) else cls.UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A member, frozen: an operation makes a new one, and replay puts it in place."""
 
     member_id: str
@@ -52,12 +52,16 @@ class Member:
     member_epoch: int = 0
     previous_member_epoch: int = -1
     state: MemberState = MemberState.STABLE
-    assigned: Partitions = field(default_factory=dict)
-    pending_revocation: Partitions = field(default_factory=dict)
+    assigned: Partitions = NO_PARTITIONS
+    pending_revocation: Partitions = NO_PARTITIONS
 
     @property
     def who(self) -> r.Who:
         return r.Who(self.member_id, self.instance_id, self.client_id, self.client_host)
+
+    @property
+    def subscription(self) -> tuple[tuple[str, ...], str]:
+        return self.subscribed_topic_names, self.subscribed_topic_regex
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == epoch
@@ -66,13 +70,12 @@ class Member:
         self, epoch: int, state: MemberState, assigned: Partitions, pending_revocation: Partitions | None = None
     ) -> Member:
         """Return the member in another step of its way."""
-        return replace(
-            self,
+        return self._replace(
             member_epoch=epoch,
             previous_member_epoch=self.member_epoch,
             state=state,
             assigned=assigned,
-            pending_revocation=pending_revocation or {},
+            pending_revocation=pending_revocation or NO_PARTITIONS,
         )
 
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,8 +94,7 @@ class Member:
         )
 
     def with_metadata(self, value: r.ConsumerGroupMemberMetadataValue) -> Member:
-        return replace(
-            self,
+        return self._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -114,8 +116,7 @@ class Member:
         )
 
     def with_current(self, value: r.ConsumerGroupCurrentMemberAssignmentValue) -> Member:
-        return replace(
-            self,
+        return self._replace(
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=MemberState.of(value.state),
@@ -130,6 +131,9 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def to_topic_partitions(partitions: Partitions) -> tuple[r.TopicPartitions, ...]:
     """Return partitions as records and responses have them, in an order that does not depend on how they came about."""
+    if len(partitions) == 1:
+        ((topic_id, numbers),) = partitions.items()
+        return (r.TopicPartitions(topic_id, tuple(sorted(numbers))),)
     return tuple(
         r.TopicPartitions(topic_id, tuple(sorted(partitions[topic_id])))
         for topic_id in sorted(partitions, key=lambda topic_id: topic_id.int)

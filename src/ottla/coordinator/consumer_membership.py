@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator.consumer_member import Member, Partitions
@@ -40,7 +38,7 @@ class ConsumerMembership(SubscribedConsumerGroup):
                 f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance "
                 f"id is owned by {present.member_id} member."
             )
-        member = replace(present, member_id=member_id, member_epoch=0, previous_member_epoch=0)
+        member = present._replace(member_id=member_id, member_epoch=0, previous_member_epoch=0)
         self.write_removal(present.member_id, fx)
         self.write_member(member, fx)
         self.write_target(member_id, self.target.get(present.member_id, {}), fx)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ottla.assignors import Assignor
+from ottla.assignors import Assignor, UniformAssignor
 from ottla.coordinator import history
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_history import REVOCATION_TIMED_OUT, ExplainedConsumerState
 from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_topic_partitions
 from ottla.coordinator.consumer_migration import can_downgrade, downgrade
 from ottla.coordinator.consumer_reconcile import Goal, reconcile
+from ottla.coordinator.consumer_shares import even_shares
 from ottla.coordinator.consumer_target import compute_target, metadata_hash
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Shard
@@ -34,8 +36,7 @@ class Session:
     """A heartbeat moves the deadline only; the timer is set again when it runs out too early."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A member before and after a request. One that is new had nothing before."""
 
     before: Member
@@ -109,14 +110,31 @@ class ConsumerRebalance(ExplainedConsumerState):
         name = self.preferred_assignor(leaving, change.after)
         # A member may still ask for one that the broker had before.
         assignor = self.assignors.get(name or "") or self.assignors[self.default_assignor]
-        topics_of = self.topics_of_all(members)
-        new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
+        new_target = self._even_target(assignor, members, target, change)
+        if new_target is None:
+            topics_of = self.topics_of_all(members)
+            new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
         for member_id, partitions in new_target.items():
-            if self.target.get(member_id) != partitions:
+            present = self.target.get(member_id)
+            if present is not partitions and present != partitions:
                 self.write_target(member_id, partitions, fx)
         value = r.ConsumerGroupTargetAssignmentMetadataValue(epoch)
         fx.write(r.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), value)
         return new_target
+
+    def _even_target(
+        self, assignor: Assignor, members: Mapping[str, Member], target: Mapping[str, Partitions], change: Change
+    ) -> dict[str, Partitions] | None:
+        """Return the target where all members subscribe to the same and ``uniform`` assigns; None elsewhere."""
+        if type(assignor) is not UniformAssignor or not self.all_subscribe_like(change.after, change.leaving):
+            return None
+        topics = self.shard.topics()
+        infos = [topics[name] for name in sorted(self.topics_of(change.after)) if name in topics]
+        loads = self.target_loads
+        if change.replaces is not None:
+            loads = {**loads, change.after.member_id: loads.get(change.replaces.member_id, 0)}
+        wanted = [(info.topic_id, info.partitions) for info in infos]
+        return even_shares(list(members), target, wanted, loads, self.target_topics)
 
     def write_target(self, member_id: str, partitions: Partitions, fx: Effects) -> None:
         value = r.ConsumerGroupTargetAssignmentMemberValue(to_topic_partitions(partitions))
@@ -202,7 +220,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         for member in members:
             self.replay_member(member.member_id, member.metadata_value())
             self.replay_current(member.member_id, member.current_value())
-            self.target[member.member_id] = member.assigned
+            self.set_target(member.member_id, member.assigned)
 
     def write_tombstones(self, fx: Effects) -> None:
         """Write the end of everything but the history, in the order in which Kafka reads it; stop the timers."""

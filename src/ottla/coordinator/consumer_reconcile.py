@@ -11,8 +11,7 @@ A partition has one owner at a time: it is given to a member only when nobody ha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla import errors
@@ -23,8 +22,7 @@ OwnerOf: TypeAlias = Callable[[UUID, int], str | None]
 _NONE: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(NamedTuple):
     """Where a member is to go, and what is known on the way."""
 
     epoch: int
@@ -71,7 +69,8 @@ def _advance(member: Member, goal: Goal, epoch_if_revoking: int) -> Member:
     given_up: dict[UUID, frozenset[int]] = {}
     added: dict[UUID, frozenset[int]] = {}
     unreleased = False
-    for topic_id in sorted(goal.target.keys() | member.assigned.keys(), key=lambda topic_id: topic_id.int):
+    topic_ids = goal.target.keys() | member.assigned.keys()
+    for topic_id in sorted(topic_ids, key=_number) if len(topic_ids) > 1 else topic_ids:
         target = goal.target.get(topic_id, _NONE) if topic_id in goal.subscribed else _NONE
         now = member.assigned.get(topic_id, _NONE)
         wanted = target - now
@@ -90,6 +89,10 @@ def _advance(member: Member, goal: Goal, epoch_if_revoking: int) -> Member:
     return member.in_epoch(goal.epoch, state, kept)
 
 
+def _number(topic_id: UUID) -> int:
+    return topic_id.int
+
+
 def _drop_unsubscribed(member: Member, goal: Goal) -> Member:
     """Give up the topics that the member has just unsubscribed from; the rest waits for the next target."""
     gone = {topic_id: numbers for topic_id, numbers in member.assigned.items() if topic_id not in goal.subscribed}
@@ -100,5 +103,5 @@ def _drop_unsubscribed(member: Member, goal: Goal) -> Member:
     for topic_id, numbers in gone.items():
         given_up[topic_id] = given_up.get(topic_id, _NONE) | numbers
     if _has_any(goal.owned, given_up):
-        return replace(member, state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=given_up)
-    return replace(member, assigned=kept)
+        return member._replace(state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=given_up)
+    return member._replace(assigned=kept)

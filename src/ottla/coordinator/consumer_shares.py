@@ -7,30 +7,35 @@ that of :class:`~ottla.assignors.UniformAssignor`, which a test holds it to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import TypeAlias
 from uuid import UUID
 
 from ottla.assignors.balance import sorted_members
-from ottla.coordinator.consumer_member import Partitions
+from ottla.coordinator.consumer_member import NO_PARTITIONS, Partitions
 
 Place: TypeAlias = tuple[int, int]
 """A topic's position among the topics, and a partition."""
 
 
 def even_shares(
-    members: Sequence[str], target: Mapping[str, Partitions], topics: Sequence[tuple[UUID, int]]
+    members: Sequence[str],
+    target: Mapping[str, Partitions],
+    topics: Sequence[tuple[UUID, int]],
+    target_loads: Mapping[str, int],
+    target_topics: Collection[UUID],
 ) -> dict[str, Partitions] | None:
-    """Return the new target; topics are ids and numbers of partitions, sorted by name. None if it is not so simple."""
+    """Return the new target; topics are ids and numbers of partitions, sorted by name. None if it is not so simple.
+
+    Of the present target the caller knows how many partitions each member has in it, and all of its topics.
+    """
     position = {topic_id: at for at, (topic_id, _) in enumerate(topics)}
+    if not all(topic_id in position for topic_id in target_topics):
+        return None  # A topic has gone.
     order = sorted_members(members)
-    shares: dict[str, Partitions] = {member_id: target.get(member_id, {}) for member_id in order}
-    loads: list[int] = []
-    for share in shares.values():
-        if not position.keys() >= share.keys():
-            return None  # A topic has gone.
-        loads.append(sum(map(len, share.values())))
+    shares: dict[str, Partitions] = {member_id: target.get(member_id, NO_PARTITIONS) for member_id in order}
+    loads = [target_loads.get(member_id, 0) for member_id in order]
     free = _without_owner(shares, topics, sum(loads))
     kept = _cut_to_quotas(order, shares, loads, position, sum(count for _, count in topics), free)
     if free:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from typing import TypeVar
 from uuid import UUID
 
 from ottla import errors
@@ -19,6 +19,7 @@ from ottla.coordinator.group import CONSUMER, Shard
 from ottla.types import Millis
 
 NO_EPOCH = -1
+Name = TypeVar("Name")
 
 
 class ConsumerState:
@@ -47,8 +48,14 @@ class ConsumerState:
         """How many members of the classic protocol support an assignor."""
         self.names: Counter[str] = Counter()
         """How many members subscribe to a topic by its name."""
-        self.settled: Counter[int] = Counter()
-        """How many members have come to rest in an epoch."""
+        self.subscriptions: Counter[tuple[tuple[str, ...], str]] = Counter()
+        """How many members subscribe to the same names and expression."""
+        self.settled: dict[int, set[str]] = {}
+        """Which members have come to rest in an epoch."""
+        self.target_loads: dict[str, int] = {}
+        """How many partitions the target gives to each member."""
+        self.target_topics: Counter[UUID] = Counter()
+        """How many members have partitions of a topic in the target."""
         self._owners: dict[UUID, dict[int, str]] = {}
 
     # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -99,12 +106,18 @@ class ConsumerState:
         resolved = self.resolved.get(member.subscribed_topic_regex)
         return frozenset(member.subscribed_topic_names).union(resolved.topics if resolved is not None else ())
 
+    def all_subscribe_like(self, joining: Member, leaving: Iterable[Member]) -> bool:
+        """Whether all members subscribe to the same once some have left and one has joined or changed."""
+        others = Counter(self.subscriptions)
+        others.subtract(member.subscription for member in leaving if member.member_id in self.members)
+        return all(count <= 0 or subscription == joining.subscription for subscription, count in others.items())
+
     def topics_of_all(self, members: Mapping[str, Member]) -> dict[str, frozenset[str]]:
         """Return the names that each member subscribes to; members that subscribe to the same share one set."""
         known: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
         found = {}
         for member_id, member in members.items():
-            subscription = (member.subscribed_topic_names, member.subscribed_topic_regex)
+            subscription = member.subscription
             if subscription not in known:
                 known[subscription] = self.topics_of(member)
             found[member_id] = known[subscription]
@@ -159,8 +172,7 @@ class ConsumerState:
         if value is not None:
             self._put(old, (old or Member(member_id)).with_current(value))
         elif old is not None:
-            gone = replace(
-                old,
+            gone = old._replace(
                 member_epoch=LEAVE_EPOCH,
                 previous_member_epoch=LEAVE_EPOCH,
                 assigned={},
@@ -169,10 +181,7 @@ class ConsumerState:
             self._put(old, gone)
 
     def replay_target(self, member_id: str, value: r.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
-        if value is None:
-            self.target.pop(member_id, None)
-        else:
-            self.target[member_id] = to_partitions(value.topic_partitions)
+        self.set_target(member_id, None if value is None else to_partitions(value.topic_partitions))
 
     def replay_target_metadata(self, value: r.ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
         self.assignment_epoch = NO_EPOCH if value is None else value.assignment_epoch
@@ -192,11 +201,25 @@ class ConsumerState:
             self.members[new.member_id] = new
             self._remember(new)
 
+    def set_target(self, member_id: str, partitions: Partitions | None) -> None:
+        for topic_id in self.target.pop(member_id, ()):
+            self.target_topics[topic_id] -= 1
+            if not self.target_topics[topic_id]:
+                del self.target_topics[topic_id]
+        self.target_loads.pop(member_id, None)
+        if partitions is not None:
+            self.target[member_id] = partitions
+            self.target_loads[member_id] = sum(map(len, partitions.values()))
+            for topic_id in partitions:
+                self.target_topics[topic_id] += 1
+
     def _forget(self, member: Member) -> None:
         if member.state is MemberState.STABLE:
-            self.settled[member.member_epoch] -= 1
-            if not self.settled[member.member_epoch]:
+            settled = self.settled[member.member_epoch]
+            settled.discard(member.member_id)
+            if not settled:
                 del self.settled[member.member_epoch]
+        _subtract(self.subscriptions, [member.subscription])
         _subtract(self.names, member.subscribed_topic_names)
         _subtract(self.regexes, [member.subscribed_topic_regex] if member.subscribed_topic_regex else [])
         _subtract(self.server_assignors, [] if member.server_assignor is None else [member.server_assignor])
@@ -214,8 +237,10 @@ class ConsumerState:
 
     def _remember(self, member: Member) -> None:
         if member.state is MemberState.STABLE:
-            self.settled[member.member_epoch] += 1
-        self.names.update(member.subscribed_topic_names)
+            self.settled.setdefault(member.member_epoch, set()).add(member.member_id)
+        self.subscriptions[member.subscription] += 1
+        for name in member.subscribed_topic_names:
+            self.names[name] += 1
         if member.subscribed_topic_regex:
             self.regexes[member.subscribed_topic_regex] += 1
         if member.server_assignor is not None:
@@ -235,7 +260,7 @@ class ConsumerState:
         return self.shard.config.group_consumer_session_timeout_ms
 
 
-def _subtract(counts: Counter[str], names: Iterable[str]) -> None:
+def _subtract(counts: Counter[Name], names: Iterable[Name]) -> None:
     for name in names:
         counts[name] -= 1
         if counts[name] <= 0:

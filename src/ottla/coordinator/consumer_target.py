@@ -13,7 +13,6 @@ from uuid import UUID
 from ottla import errors
 from ottla.assignors import Assignment, Assignor, RangeAssignor, Subscription, UniformAssignor
 from ottla.coordinator.consumer_member import Member, Partitions
-from ottla.coordinator.consumer_shares import even_shares
 from ottla.coordinator.group import TopicInfo
 
 _OUR_OWN = (UniformAssignor, RangeAssignor)
@@ -39,12 +38,6 @@ def compute_target(
     epoch: int,
 ) -> dict[str, Partitions]:
     """Return the new target of each member, from their subscriptions and their present targets."""
-    if type(assignor) is UniformAssignor and len(set(topics_of.values())) == 1:
-        found = sorted(name for name in next(iter(topics_of.values())) if name in topics)
-        infos = [topics[name] for name in found]
-        shares = even_shares(list(members), target, [(info.topic_id, info.partitions) for info in infos])
-        if shares is not None:
-            return shares
     # Most members subscribe to the same: what follows from a subscription is made once.
     existing = {names: sorted(name for name in names if name in topics) for names in set(topics_of.values())}
     names = sorted(frozenset().union(*existing.values()))

@@ -2,7 +2,7 @@
 
 A key begins with a number that says its type, a value with the version of its layout; a value of None is a tombstone.
 A type that nobody knows decodes to :class:`UnknownKey` and is passed over, as Kafka does: it may be left from a newer
-broker. A new type is a dataclass or two here, a layout in ``_record_schemas`` and a row in the table of ``serde``.
+broker. A new type is a tuple or two here, a layout in ``_record_schemas`` and a row in the table of ``serde``.
 
 Our own type is `HISTORY_TYPE`, why a group rebalanced. Its number lies far from those that Kafka has given out (0 to
 23), so that Kafka's broker and tools pass over it.
@@ -11,13 +11,31 @@ Our own type is `HISTORY_TYPE`, why a group rebalanced. Its number lies far from
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from ottla.types import Millis
 
 HISTORY_TYPE = 0x6F74
 """The letters "ot"."""
+Class = TypeVar("Class", bound=type)
+
+
+def typed(cls: Class) -> Class:
+    """Let a tuple equal only tuples of its own class: a key says by its class what kind of a record it is."""
+
+    def equals(self: tuple[object, ...], other: object) -> bool:
+        return type(self) is type(other) and tuple.__eq__(self, other)
+
+    def differs(self: tuple[object, ...], other: object) -> bool:
+        return not equals(self, other)
+
+    cls.__eq__, cls.__ne__, cls.__hash__ = equals, differs, _hash  # type: ignore[assignment]
+    return cls
+
+
+def _hash(self: tuple[object, ...]) -> int:
+    return hash((type(self), *self))
 
 
 # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,15 +78,15 @@ class OffsetCommitValue(NamedTuple):
 # ── classic groups ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadataKey:
+@typed
+class GroupMetadataKey(NamedTuple):
     """Type 2."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberMetadata:
+@typed
+class MemberMetadata(NamedTuple):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -79,8 +97,8 @@ class MemberMetadata:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadataValue:
+@typed
+class GroupMetadataValue(NamedTuple):
     protocol_type: str
     generation: int
     protocol: str | None
@@ -92,69 +110,69 @@ class GroupMetadataValue:
 # ── consumer groups (KIP-848) ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadataKey:
+@typed
+class ConsumerGroupMetadataKey(NamedTuple):
     """Type 3."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMetadataValue:
+@typed
+class ConsumerGroupMetadataValue(NamedTuple):
     epoch: int
     metadata_hash: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupPartitionMetadataKey:
+@typed
+class ConsumerGroupPartitionMetadataKey(NamedTuple):
     """Type 4. Kafka has written no values of it since 4.1, only tombstones."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRacks:
+@typed
+class PartitionRacks(NamedTuple):
     partition: int
     racks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicMetadata:
+@typed
+class TopicMetadata(NamedTuple):
     topic_id: UUID | None
     topic_name: str
     num_partitions: int
     partition_metadata: tuple[PartitionRacks, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupPartitionMetadataValue:
+@typed
+class ConsumerGroupPartitionMetadataValue(NamedTuple):
     topics: tuple[TopicMetadata, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadataKey:
+@typed
+class ConsumerGroupMemberMetadataKey(NamedTuple):
     """Type 5."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicProtocol:
+@typed
+class ClassicProtocol(NamedTuple):
     name: str
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicMemberMetadata:
+@typed
+class ClassicMemberMetadata(NamedTuple):
     """What a member of the classic protocol in a consumer group brought along."""
 
     session_timeout: Millis
     supported_protocols: tuple[ClassicProtocol, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupMemberMetadataValue:
+@typed
+class ConsumerGroupMemberMetadataValue(NamedTuple):
     instance_id: str | None
     rack_id: str | None
     client_id: str
@@ -166,47 +184,47 @@ class ConsumerGroupMemberMetadataValue:
     classic_member_metadata: ClassicMemberMetadata | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMetadataKey:
+@typed
+class ConsumerGroupTargetAssignmentMetadataKey(NamedTuple):
     """Type 6."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMetadataValue:
+@typed
+class ConsumerGroupTargetAssignmentMetadataValue(NamedTuple):
     assignment_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMemberKey:
+@typed
+class ConsumerGroupTargetAssignmentMemberKey(NamedTuple):
     """Type 7."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicPartitions:
+@typed
+class TopicPartitions(NamedTuple):
     topic_id: UUID | None
     partitions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupTargetAssignmentMemberValue:
+@typed
+class ConsumerGroupTargetAssignmentMemberValue(NamedTuple):
     topic_partitions: tuple[TopicPartitions, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupCurrentMemberAssignmentKey:
+@typed
+class ConsumerGroupCurrentMemberAssignmentKey(NamedTuple):
     """Type 8."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupCurrentMemberAssignmentValue:
+@typed
+class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
     member_epoch: int
     previous_member_epoch: int
     state: int
@@ -214,16 +232,16 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     partitions_pending_revocation: tuple[TopicPartitions, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupRegularExpressionKey:
+@typed
+class ConsumerGroupRegularExpressionKey(NamedTuple):
     """Type 16."""
 
     group_id: str
     regular_expression: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupRegularExpressionValue:
+@typed
+class ConsumerGroupRegularExpressionValue(NamedTuple):
     topics: tuple[str, ...]
     version: int
     timestamp: Millis
@@ -309,8 +327,8 @@ class HistoryValue:
 # ── together ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownKey:
+@typed
+class UnknownKey(NamedTuple):
     """A key of a type, or a value of a version, that this broker does not know; its bytes are kept for the dump."""
 
     type: int

@@ -223,7 +223,7 @@ def _parts(cls: Any) -> tuple[_Part, ...]:
 
 def _part(name: str, hint: Any) -> _Part:
     many = getattr(hint, "__origin__", None) is tuple
-    nested = next((item for item in (hint, *get_args(hint)) if isinstance(item, type) and is_dataclass(item)), None)
+    nested = next((item for item in (hint, *get_args(hint)) if is_dataclass(item) or hasattr(item, "_fields")), None)
     return _Part(name, nested, many)
 
 

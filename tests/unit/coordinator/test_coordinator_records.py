@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -30,11 +29,11 @@ def group_of_version(version: int) -> r.GroupMetadataValue:
     """The stable group as far as a version can tell it."""
     members = MEMBERS
     if version < 3:
-        members = tuple(replace(member, group_instance_id=None) for member in members)
+        members = tuple(member._replace(group_instance_id=None) for member in members)
     if version < 1:
-        members = tuple(replace(member, rebalance_timeout=-1) for member in members)
+        members = tuple(member._replace(rebalance_timeout=-1) for member in members)
     timestamp = STABLE.current_state_timestamp if version >= 2 else -1
-    return replace(STABLE, members=members, current_state_timestamp=timestamp)
+    return STABLE._replace(members=members, current_state_timestamp=timestamp)
 
 
 GOLDEN: dict[str, r.CoordinatorRecord] = {
@@ -71,8 +70,7 @@ GOLDEN: dict[str, r.CoordinatorRecord] = {
         (
             "consumer_member_classic",
             r.ConsumerGroupMemberMetadataKey("billing", "m-1"),
-            replace(
-                CONSUMER_MEMBER,
+            CONSUMER_MEMBER._replace(
                 classic_member_metadata=r.ClassicMemberMetadata(45_000, (r.ClassicProtocol("range", b"\1\2\3"),)),
             ),
         ),
@@ -224,3 +222,12 @@ def test_no_bytes_can_do_worse_than_a_clear_error(key: bytes, value: bytes | Non
         decode(key, value)
     except CorruptRecord:
         pass
+
+
+def test_records_of_different_kinds_are_never_the_same() -> None:
+    one, other = r.GroupMetadataKey("orders"), r.ConsumerGroupMetadataKey("orders")
+    assert (one == other, one != other) == (False, True)
+    assert (one == r.GroupMetadataKey("orders"), one != r.GroupMetadataKey("orders")) == (True, False)
+    assert len({one, other, r.GroupMetadataKey("orders")}) == 2
+    assert one != ("orders",)
+    assert r.OffsetCommitKey("g", "t", 0) != r.LegacyOffsetCommitKey("g", "t", 0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from group_context import (
     GROUP,
@@ -41,9 +39,9 @@ def test_a_restart_inside_the_session_timeout_moves_nothing(context: GroupContex
     assert call.response == m.JoinResponse(
         generation_id=1, protocol_type="consumer", protocol_name="range", leader=a, member_id="i2-3"
     )
-    member = replace(before.members[1], member_id="i2-3", client_id="new", client_host="/10.0.0.2")
+    member = before.members[1]._replace(member_id="i2-3", client_id="new", client_host="/10.0.0.2")
     assert call.records == [
-        (r.GroupMetadataKey(GROUP), replace(before, members=(before.members[0], member))),
+        (r.GroupMetadataKey(GROUP), before._replace(members=(before.members[0], member))),
     ]
     assert call.timers == {heartbeat_timer("i2-3"): context.now + SESSION}
     assert context.state == "Stable"
