@@ -32,9 +32,14 @@ def delivered(topics: Topics, topic: str, *, closed: bool = True) -> list[int]:
     keys = [TopicPartition(topic, one.partition) for one in topics.admin.describe_topics([topic])[topic].partitions]
     config = {"bootstrap.servers": topics.servers, "isolation.level": "read_committed"}
     with Consumer(config) as consumer:
+
+        def is_closed() -> bool:  # Kafka writes the markers after it has answered
+            high = topics.admin.list_offsets(dict.fromkeys(keys, "latest"))
+            return {key: one.offset for key, one in high.items()} == consumer.end_offsets(keys)
+
+        if closed:
+            until(is_closed, "no transaction is open")
         ends = consumer.end_offsets(keys)
-        high = topics.admin.list_offsets(dict.fromkeys(keys, "latest"))
-        assert not closed or {key: one.offset for key, one in high.items()} == ends, "a transaction is open"
         consumer.assign(keys)
         consumer.seek_to_beginning(*keys)
 

@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+import ottla
 from compat.waiting import until
-from ottla.spark import DataLoss, commit_finished
+from ottla.errors import RequestTimedOut
+from ottla.spark import DataLoss, OptionError, commit_finished
 from ottla.spark.source import COLUMNS, OttlaSource, StreamReader
 from ottla.types import TopicPartition
 from spark.conftest import Topics, drain, table
 
 pytestmark = pytest.mark.spark
+
+START = 1_700_000_000_000
 
 
 def test_available_now_takes_batches_of_a_size_and_commits_the_last_one_too(topics: Topics, tmp_path: Path) -> None:
@@ -133,11 +137,89 @@ def test_what_a_single_batch_finished_can_be_committed_after_it(topics: Topics, 
     assert topics.committed(topic) == {f"{topic}-0": 3}
 
 
+def test_a_stream_passes_over_gaps_and_has_headers(topics: Topics, tmp_path: Path) -> None:
+    """Markers and aborted records, the last offsets included; assigned partitions; a trigger by time."""
+    topic = topics.make(2)
+    with ottla.Producer(bootstrap_servers=topics.servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send(topic, str(number).encode(), partition=0, headers=[("n", str(number).encode())])
+            producer.flush()
+            (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    topics.fill(topic, 3, partition=1, first=100)  # not assigned
+    assign = json.dumps({topic: [0]})
+    options = {"assign": assign, "includeHeaders": "true", "kafka_isolation_level": "read_committed"}
+    query = (
+        topics.stream(None, startingOffsets="earliest", group_id=topic, maxRecordsPerPartition=2, **options)
+        .writeStream.format("memory")
+        .queryName("gaps")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="50 milliseconds")
+        .start()
+    )
+    try:
+        until(lambda: query.exception() or topics.committed(topic) == {f"{topic}-0": 8}, "the markers are passed", 60)
+        assert query.exception() is None
+    finally:
+        query.stop()
+    rows = topics.spark.sql("select cast(value as string) value, headers from gaps").collect()
+    assert sorted((row.value, bytes(row.headers[0].value).decode()) for row in rows) == [("0", "0"), ("2", "2")]
+
+
 # ── What Spark asks, without Spark ───────────────────────────────────────────────────────────────────────────────────
 
 
 def reader(topics: Topics, topic: str, **options: Any) -> StreamReader:
     return OttlaSource(topics.options(topic, **options)).streamReader(COLUMNS)
+
+
+def test_where_a_stream_may_begin(topics: Topics) -> None:
+    topic = topics.make(2, retention_ms="-1")
+    for number in range(4):
+        topics.fill(topic, 1, timestamp=START + number * 1000)
+        topics.fill(topic, 1, partition=1, timestamp=START + number * 2000)
+
+    def begins(**options: Any) -> dict[str, int]:
+        asked = reader(topics, topic, **options)
+        try:
+            return asked.initialOffset()[topic]
+        finally:
+            asked.stop()
+
+    assert begins() == {"0": 4, "1": 4}
+    assert begins(startingOffsets="earliest") == {"0": 0, "1": 0}
+    assert begins(startingOffsets=json.dumps({topic: {"0": 3, "1": -1}})) == {"0": 3, "1": 4}
+    assert begins(startingTimestamp=START + 2000) == {"0": 2, "1": 1}
+    by_partition = json.dumps({topic: {"0": START + 3000, "1": START + 1}})
+    assert begins(startingOffsetsByTimestamp=by_partition) == {"0": 3, "1": 1}
+    late = {"startingTimestamp": START + 5000}
+    assert begins(startingOffsetsByTimestampStrategy="latest", **late) == {"0": 4, "1": 3}
+    with pytest.raises(OptionError, match=f"{topic}-0 has no record at or after"):
+        begins(**late)
+
+
+def test_an_open_transaction_is_the_end_and_a_task_does_not_wait_for_it_forever(topics: Topics) -> None:
+    topic = topics.make()
+    topics.fill(topic, 2)
+    committed = {"kafka_isolation_level": "read_committed", "startingOffsets": "earliest"}
+    asked = reader(topics, topic, **committed, kafkaConsumer_pollTimeoutMs=300, minPartitions=2)
+    with ottla.Producer(bootstrap_servers=topics.servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"2", partition=0)
+        producer.flush()
+        start = asked.initialOffset()
+        assert asked.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2}}
+        parts = asked.partitions(start, {topic: {"0": 3}})
+        assert [(one.value.start, one.value.end) for one in parts] == [(0, 1), (1, 3)]
+        with pytest.raises(RequestTimedOut, match=r"kafkaConsumer\.pollTimeoutMs"):
+            list(asked.read(parts[1]))
+        producer.abort_transaction()
+    assert asked.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 4}}
+    rows = [batch.num_rows for one in asked.partitions(start, {topic: {"0": 4}}) for batch in asked.read(one)]
+    assert sum(rows) == 2
+    asked.stop()
 
 
 def test_few_records_wait_for_more_until_the_delay_is_over(topics: Topics) -> None:
