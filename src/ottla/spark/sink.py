@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
 from ottla.spark.options import OptionError, WriteOptions
-from ottla.spark.processes import settle
+from ottla.spark.processes import hush, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ottla.clients.blocking_producer import Producer
     from ottla.clients.columns import ColumnsFuture
     from ottla.spark.exactly_once import Write
+
+hush()  # a process that commits or aborts imports only this module
 
 #: So many tables may be on their way before the oldest is waited for.
 IN_FLIGHT = 16
@@ -77,7 +79,6 @@ def write_rows(options: WriteOptions, columns: Sequence[str], batches: Iterator[
     """Write all rows and wait until they are acknowledged."""
     from ottla.clients.blocking_producer import Producer
 
-    settle()
     key = tuple(sorted(options.producer_config().items()))
     producer = _producers.pop(key, None) or Producer(options.producer_config())
     try:
@@ -131,6 +132,7 @@ def _by_topic(options: WriteOptions, batch: pa.RecordBatch) -> Iterator[tuple[st
 def _write(
     options: WriteOptions, columns: Sequence[str], batches: Iterator[pa.RecordBatch], write: Write | None
 ) -> Any:
+    settle()
     if write is None:
         return write_rows(options, columns, batches)
     from ottla.spark.exactly_once import write_task
