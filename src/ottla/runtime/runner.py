@@ -44,6 +44,7 @@ class Runner(Generic[Record]):
         self._wakeup: asyncio.TimerHandle | None = None
         self._wakes_at: Millis = 0
         self._parked: dict[Hashable, asyncio.Future[Any]] = {}
+        self._answering: set[asyncio.Future[None]] = set()
 
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
         """Run ``operation(*args, **kwargs, now=…)`` of the machine and return its response once it is safe."""
@@ -74,7 +75,11 @@ class Runner(Generic[Record]):
         if outcome.records:
             position = self._append(outcome)
             if (pending := self._journal.committed(position)) is not None:
-                return self._answer_after(pending, outcome)
+                # Whoever asked may go away meanwhile; others may wait for the same records.
+                answering = asyncio.ensure_future(self._answer_after(pending, outcome))
+                self._answering.add(answering)
+                answering.add_done_callback(self._answering.discard)
+                return asyncio.shield(answering)
         if outcome.answers:
             self._answer(outcome)
         return None
@@ -90,7 +95,11 @@ class Runner(Generic[Record]):
         return position
 
     async def _answer_after(self, pending: Awaitable[None], outcome: Outcome[Record, Any]) -> None:
-        await pending
+        try:
+            await pending
+        except Exception as error:
+            self._fail(outcome, error)
+            raise
         self._answer(outcome)
 
     def _answer(self, outcome: Outcome[Record, Any]) -> None:
@@ -145,7 +154,7 @@ class Runner(Generic[Record]):
         """Stop the timers and cancel what is parked."""
         if self._wakeup is not None:
             self._wakeup.cancel()
-        for future in self._parked.values():
+        for future in (*self._parked.values(), *self._answering):
             future.cancel()
         self._parked.clear()
 

@@ -43,6 +43,7 @@ class SlowJournal:
         self.records: list[int] = []
         self.commit = asyncio.Event()
         self.broken = False
+        self.fails = False
 
     def append(self, records: Sequence[int], /) -> int:
         if self.broken:
@@ -55,6 +56,8 @@ class SlowJournal:
 
     async def _wait(self) -> None:
         await self.commit.wait()
+        if self.fails:
+            raise OSError("disk broken")
 
 
 def test_the_answer_leaves_only_when_the_records_are_committed() -> None:
@@ -94,6 +97,42 @@ def test_a_parked_request_is_answered_by_a_later_one() -> None:
         assert not parked.done()
         await runner.run(machine.add, 2)
         assert await parked == 7
+        runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_parked_request_is_answered_though_the_one_that_answers_it_went_away() -> None:
+    async def scenario() -> None:
+        machine, journal = Counter(), SlowJournal()
+        runner = Runner(machine, journal, ManualClock())
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        adding = asyncio.ensure_future(runner.run(machine.add, 7))
+        await asyncio.sleep(0)
+        adding.cancel()
+        await asyncio.sleep(0)
+        assert not parked.done()
+        journal.commit.set()
+        assert await parked == 7
+        runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_parked_request_fails_with_the_commit_that_was_to_answer_it() -> None:
+    async def scenario() -> None:
+        machine, journal = Counter(), SlowJournal()
+        journal.fails = True
+        runner = Runner(machine, journal, ManualClock())
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        adding = asyncio.ensure_future(runner.run(machine.add, 7))
+        await asyncio.sleep(0)
+        journal.commit.set()
+        for each in (adding, parked):
+            with pytest.raises(OSError, match="disk broken"):
+                await each
         runner.close()
 
     asyncio.run(scenario())
