@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from crc32c import crc32c
-
 from ottla.producing.values import NO_OFFSET, RecordMetadata
+from ottla.records._crc import crc32c
 from ottla.records.buffers import Buffer
 from ottla.records.builder import BatchBuilder, RecordFuture
 from ottla.records.codec import decode_batch

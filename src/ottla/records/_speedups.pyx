@@ -19,7 +19,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from crc32c import crc32c
+from ottla.records._crc import crc32c
 
 from ottla.records import _problems
 from ottla.records._pure import early_problem

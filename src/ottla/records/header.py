@@ -27,8 +27,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from ottla.records._crc import crc32c
 from ottla.records.buffers import Buffer
 from ottla.records.compression import Compression
 from ottla.records.errors import CorruptBatch

@@ -15,9 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from crc32c import crc32c
-
 from ottla.errors import OttlaError
+from ottla.records._crc import crc32c
 
 Record = TypeVar("Record")
 

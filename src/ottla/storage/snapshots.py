@@ -16,8 +16,7 @@ import os
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
-
+from ottla.records._crc import crc32c
 from ottla.storage.files import SNAPSHOT, file_name, write_atomically
 from ottla.storage.producers import MAX_SEQUENCE, BatchRecord, ProducerEntry
 

@@ -6,7 +6,6 @@ makes INVALID_PRODUCER_EPOCH of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.transactions.transitions import State
@@ -18,8 +17,7 @@ FIRST_VERSION = 0
 SECOND_VERSION = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitRequest:
+class InitRequest(NamedTuple):
     """InitProducerId with a transactional id."""
 
     transactional_id: str
@@ -31,15 +29,13 @@ class InitRequest:
     """An id that nobody has: see `TransactionCoordinator.needs_producer_id`."""
 
 
-@dataclass(frozen=True, slots=True)
-class InitResponse:
+class InitResponse(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddPartitionsRequest:
+class AddPartitionsRequest(NamedTuple):
     """AddPartitionsToTxn, AddOffsetsToTxn, and what brokers ask for a producer of the second version."""
 
     transactional_id: str
@@ -49,20 +45,17 @@ class AddPartitionsRequest:
     version: int = FIRST_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class AddPartitionsResponse:
+class AddPartitionsResponse(NamedTuple):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyResponse:
+class VerifyResponse(NamedTuple):
     """Whether partitions belong to the ongoing transaction: a code for each."""
 
     codes: dict[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndRequest:
+class EndRequest(NamedTuple):
     """EndTxn."""
 
     transactional_id: str
@@ -73,8 +66,7 @@ class EndRequest:
     spare_producer_id: int = NO_PRODUCER_ID
 
 
-@dataclass(frozen=True, slots=True)
-class EndResponse:
+class EndResponse(NamedTuple):
     """The second version is told the id and epoch that it goes on with."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -82,8 +74,7 @@ class EndResponse:
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Markers:
+class Markers(NamedTuple):
     """What has to be written to partitions so that a transaction is over."""
 
     transactional_id: str
@@ -100,8 +91,7 @@ class Listed(NamedTuple):
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(NamedTuple):
     transactional_id: str
     error_code: int = 0
     state: str = ""
