@@ -153,6 +153,7 @@ class Run:
         self.rounds: list[Round] = []
         self.problems: list[str] = []
         self.leftovers = Counter[str]()
+        self.replayed_at_the_end = 0
         self._seed = seed
         self._say = say
         self._servers = servers or ""
@@ -266,6 +267,7 @@ class Run:
         for application in self._applications:
             for name in application.leftovers():
                 self.leftovers[name] += 1
+        self.replayed_at_the_end = sum(flow.is_unfinished for flow in self.flows)
         conf = {"spark.driver.memory": "512m", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
         spark = session("kills", master=LOCAL, log_level="fatal", conf=conf)
         try:
@@ -497,15 +499,15 @@ def tell(run: Run) -> None:
         by_fault.setdefault(one.fault, []).append(one)
     print(f"\n{'fault':38}{'rounds':>7}{'batches replayed after it':>27}{'batches finished':>18}")
     for name, rounds in by_fault.items():
-        after = sum(_replayed_after(run.rounds, one) for one in rounds)
+        after = sum(_replayed_after(run, one) for one in rounds)
         print(f"{name:38}{len(rounds):7}{after:27}{sum(one.finished for one in rounds):18}")
     for name, count in run.leftovers.items():
         print(f"left over {count} times after a round: {name}")
 
 
-def _replayed_after(rounds: list[Round], one: Round) -> int:
-    place = next(number for number, other in enumerate(rounds) if other is one)
-    return rounds[place + 1].replayed if place + 1 < len(rounds) else 0
+def _replayed_after(run: Run, one: Round) -> int:
+    place = next(number for number, other in enumerate(run.rounds) if other is one)
+    return run.rounds[place + 1].replayed if place + 1 < len(run.rounds) else run.replayed_at_the_end
 
 
 def main() -> int:
@@ -540,12 +542,12 @@ def main() -> int:
     if run.problems:
         print("\n".join(run.problems), f"\nFAILED (seed {seed}, data kept in {directory})", sep="\n")
         return 1
-    shutil.rmtree(directory, ignore_errors=True)
-    replayed = sum(one.replayed for one in run.rounds[1:])
+    replayed = sum(one.replayed for one in run.rounds) + run.replayed_at_the_end
     print(
         f"\n{len(run.rounds)} rounds in {time.monotonic() - begin:.0f} s, {run.finished:,} batches, {replayed} "
         f"replayed, {run._writer.sent:,} inputs: each is there exactly once, and the audit says so"
     )
+    shutil.rmtree(directory, ignore_errors=True)
     return 0
 
 
