@@ -242,6 +242,7 @@ class ProducerCore:
         base_timestamp: Millis,
         max_timestamp: Millis,
         *,
+        framed: bool,
         owner: Callable[[], Owner],
         ticket: Ticket | None = None,
     ) -> Appended | Ticket:
@@ -249,7 +250,14 @@ class ProducerCore:
         with self.lock:
             self._check_not_ended()
             outcome = self.accumulator.append_batch(
-                topic_partition, payload, count, base_timestamp, max_timestamp, now=now_ms(), ticket=ticket
+                topic_partition,
+                payload,
+                count,
+                base_timestamp,
+                max_timestamp,
+                framed=framed,
+                now=now_ms(),
+                ticket=ticket,
             )
             if isinstance(outcome, Ticket):
                 self._owners[outcome] = owner()
