@@ -403,5 +403,10 @@ class Accumulator:
         return [(each, len(queues[each].batches) if each in queues else 0) for each in partitions]
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether a batch waits to be sent."""
+        return bool(self._waiting)
+
+    @property
     def queued_batches(self) -> int:
         return sum(len(queue.batches) for queue in self._waiting.values())
