@@ -52,6 +52,7 @@ bench-clients: setup ## the clients beside those of others, the assignors beside
 	$(BIN)/python -m benchmarks.producer
 	$(BIN)/python -m benchmarks.consumer
 	$(BIN)/python -m benchmarks.columns
+	$(BIN)/python -m benchmarks.loopback
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
 

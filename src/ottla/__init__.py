@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.clients.blocking_admin import Admin
     from ottla.clients.blocking_consumer import Consumer
     from ottla.clients.blocking_producer import Producer
+    from ottla.clients.columns import ColumnsFuture, SentColumns
     from ottla.clients.consumer_records import DeserializationError
     from ottla.clients.dead_letters import DeadLetter, DeadLetters
     from ottla.clients.producer_send import ProducerInterceptor
@@ -44,6 +45,7 @@ __all__ = [
     "Admin",
     "Assignor",
     "Broker",
+    "ColumnsFuture",
     "CommitFailed",
     "ConfigResource",
     "Consumer",
@@ -67,6 +69,7 @@ __all__ = [
     "ProducerInterceptor",
     "RebalanceListener",
     "RecordMetadata",
+    "SentColumns",
     "SerializationError",
     "TopicPartition",
     "Wakeup",
@@ -77,6 +80,7 @@ _HOMES = {
     "Admin": "ottla.clients.blocking_admin",
     "Assignor": "ottla.assignors",
     "Broker": "ottla.broker.broker",
+    "ColumnsFuture": "ottla.clients.columns",
     "CommitFailed": "ottla.consuming.errors",
     "ConfigResource": "ottla.clients.admin_values",
     "Consumer": "ottla.clients.blocking_consumer",
@@ -100,6 +104,7 @@ _HOMES = {
     "ProducerInterceptor": "ottla.clients.producer_send",
     "RebalanceListener": "ottla.consuming.values",
     "RecordMetadata": "ottla.producing.values",
+    "SentColumns": "ottla.clients.columns",
     "SerializationError": "ottla.clients.serializers",
     "TopicPartition": "ottla.types",
     "Wakeup": "ottla.consuming.errors",

@@ -15,13 +15,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ottla.assignors.base import Partitions, java_order
 from ottla.assignors.uneven import balance_unequal
 
 NOBODY = -1
 CONTESTED = -2
+
+Share: TypeAlias = dict[str, tuple[int, ...]]
+"""What one member gets. Numbers are tuples, so that a million shares of one partition can be the same few objects."""
 
 
 class Line:
@@ -82,7 +85,7 @@ def balance(
     claims: Sequence[Claim],
     *,
     keep_moved_back: bool = False,
-) -> list[dict[str, list[int]]]:
+) -> list[Share]:
     """Return the partitions of each member, in the order of `topics_of` and `claims`.
 
     With `keep_moved_back` nobody gets what another member has, or several say that they have.
@@ -192,26 +195,60 @@ def _balance_unequal(line: Line, subscribed: Sequence[frozenset[str]], owners: S
     return list(chain.from_iterable(given))
 
 
-def _first_shares(line: Line, members: int) -> list[dict[str, list[int]]]:
+def _first_shares(line: Line, members: int) -> list[Share]:
     """Deal out partitions that nobody had, round and round: the same as with all other steps, in one."""
-    rows = list(zip(line.topics, line.starts, line.counts, strict=True))
     with _no_collection():
-        if max(line.counts, default=0) <= members:  # one of a topic at most: no need to count on
-            return [
-                {topic: [number] for topic, start, count in rows if (number := (member - start) % members) < count}
-                for member in range(members)
-            ]
-        return [
-            {
-                topic: list(range(first, count, members))
-                for topic, start, count in rows
-                if (first := (member - start) % members) < count
-            }
-            for member in range(members)
-        ]
+        if not line.topics:
+            return [{} for _ in range(members)]
+        if max(line.counts) > members:
+            return _first_runs(line, members)
+        # One of a topic at most: no need to count on.
+        is_dense = 2 * line.size >= len(line.topics) * members
+        return _first_ones_by_member(line, members) if is_dense else _first_ones_by_topic(line, members)
 
 
-def _shares(line: Line, owners: Sequence[int], members: int) -> list[dict[str, list[int]]]:
+def _first_runs(line: Line, members: int) -> list[Share]:
+    rows = list(zip(line.topics, line.starts, line.counts, strict=True))
+    return [
+        {
+            topic: tuple(range(first, count, members))
+            for topic, start, count in rows
+            if (first := (member - start) % members) < count
+        }
+        for member in range(members)
+    ]
+
+
+def _first_ones_by_member(line: Line, members: int) -> list[Share]:
+    """Most members get something of each topic: a column of their numbers for each topic, turned by `zip`."""
+    topics = line.topics
+    columns: list[list[tuple[int, ...]]] = []
+    ones: list[tuple[int, ...]] = [(number,) for number in range(members)]
+    for start, count in zip(line.starts, line.counts, strict=True):
+        turn = members - start % members
+        column = ones if count == members else ones[:count] + [()] * (members - count)
+        columns.append(column[turn:] + column[:turn])
+    if min(line.counts) == members:
+        return [dict(zip(topics, row)) for row in zip(*columns)]  # noqa: B905
+    return [
+        {topic: numbers for topic, numbers in zip(topics, row) if numbers}  # noqa: B905
+        for row in zip(*columns)  # noqa: B905
+    ]
+
+
+def _first_ones_by_topic(line: Line, members: int) -> list[Share]:
+    """Most members get nothing of a topic: look at those only that do."""
+    shares: list[Share] = [{} for _ in range(members)]
+    ones = [(number,) for number in range(max(line.counts))]
+    for topic, start, count in zip(line.topics, line.starts, line.counts, strict=True):
+        first = start % members
+        end = first + count
+        for one, share in zip(ones, chain(shares[first:end], shares[: max(0, end - members)])):  # noqa: B905
+            share[topic] = one
+    return shares
+
+
+def _shares(line: Line, owners: Sequence[int], members: int) -> list[Share]:
     """Return the partitions of each member by topic, one member after the other: memory likes that better."""
     with _no_collection():
         places: list[list[int]] = [[] for _ in range(members + 1)]
@@ -220,8 +257,8 @@ def _shares(line: Line, owners: Sequence[int], members: int) -> list[dict[str, l
         return [_share(line, mine) for mine in places[:members]]
 
 
-def _share(line: Line, places: Sequence[int]) -> dict[str, list[int]]:
-    share: dict[str, list[int]] = {}
+def _share(line: Line, places: Sequence[int]) -> Share:
+    share: Share = {}
     topics, starts, counts = line.topics, line.starts, line.counts
     at, start, end = -1, 0, 0
     numbers: list[int] = []
@@ -229,11 +266,15 @@ def _share(line: Line, places: Sequence[int]) -> dict[str, list[int]]:
         if place < end:
             numbers.append(place - start)
             continue
+        if numbers:
+            share[topics[at]] = tuple(numbers)
         while place >= end:
             at += 1
             end += counts[at]
         start = starts[at]
-        share[topics[at]] = numbers = [place - start]
+        numbers = [place - start]
+    if numbers:
+        share[topics[at]] = tuple(numbers)
     return share
 
 

@@ -108,11 +108,13 @@ class Producer(FastSend):
         count: int,
         base_timestamp: Millis,
         max_timestamp: Millis,
+        framed: bool = False,
     ) -> RecordFuture:
         """Queue a batch of encoded records (see `Accumulator.append_batch`); the future is that of its first record."""
         self._check()
         turn = _Turn()
-        steps = self._path.batch_steps(topic_partition, payload, count, base_timestamp, max_timestamp, turn)
+        path = self._path.batch_steps
+        steps = path(topic_partition, payload, count, base_timestamp, max_timestamp, framed, turn)
         return self._done(Steps(steps), topic_partition.topic, turn)
 
     def send_arrow(self, topic: str, data: Any) -> ColumnsFuture:

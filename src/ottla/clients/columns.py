@@ -18,7 +18,7 @@ from ottla.config.producer import ProducerConfig
 from ottla.consuming.buffer import Batches, RawFetch
 from ottla.errors import CorruptMessage, MessageTooLarge
 from ottla.records import CorruptBatch
-from ottla.records.arrow import BatchMaker, UnusableColumns, Writable, batches_of, writable
+from ottla.records.arrow import MOST_ROWS, BatchMaker, UnusableColumns, Writable, batches_of, writable
 from ottla.records.builder import RecordFuture
 from ottla.records.columns import NO_LIMIT, BatchReader, ColumnSink, EncodedColumns
 from ottla.records.header import BATCH_OVERHEAD
@@ -35,13 +35,14 @@ _BATCHES_IN_MEMORY = 8
 
 
 class Payload(NamedTuple):
-    """Encoded records for one partition: the arguments of `send_batch`."""
+    """Encoded records for one partition, behind room for a header: the arguments of `send_batch`."""
 
     topic_partition: TopicPartition
-    payload: memoryview
+    payload: bytearray
     rows: int
     base_timestamp: Millis
     max_timestamp: Millis
+    framed: bool = True
 
 
 class SentPartition(NamedTuple):
@@ -192,9 +193,8 @@ class Outgoing:
             start = encoded.next_row
 
     def _payload(self, topic: str, partition: int, encoded: EncodedColumns) -> Payload:
-        records = memoryview(encoded.payload)[BATCH_OVERHEAD:]
         key = TopicPartition(topic, partition)
-        return Payload(key, records, encoded.rows, encoded.base_timestamp, encoded.max_timestamp)
+        return Payload(key, encoded.payload, encoded.rows, encoded.base_timestamp, encoded.max_timestamp)
 
     def _unusable_partitioner(self) -> IllegalUse:
         return IllegalUse(
@@ -240,7 +240,7 @@ class Incoming:
             while left and problem is None and not reader.done:
                 sink = ColumnSink(len(raw.data))
                 try:
-                    reader.read(sink, left)
+                    reader.read(sink, min(left, MOST_ROWS))
                 except CorruptBatch as error:
                     problem = _corrupt(raw.topic_partition, reader.next_offset, error)
                 if sink.rows:

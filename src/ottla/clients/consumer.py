@@ -160,6 +160,10 @@ class AsyncConsumer:
         """
         with self._use:
             limit = self._calls.limit(max_records)
+            if self._calls.engine.turns_owed:
+                # Records that are there need no wait. But the next ones shall be on their way meanwhile.
+                self._calls.engine.turns_owed -= 1
+                await asyncio.sleep(0)
             records = self._calls.take_now(limit)
             if records is None:
                 records = await self._next(time.monotonic() + timeout, partial(self._calls.take, limit))

@@ -45,6 +45,8 @@ log = logging.getLogger("ottla.consumer")
 MISSING_TOPIC_MS: Millis = 2_000
 #: Compressed fetches from this size on are decompressed on a thread of the loop's executor.
 UNPACK_ASIDE_BYTES = 128 * 1024
+#: The loop ticks in one turn, and sends what was decided in the next.
+TURNS_TO_FETCH = 2
 
 
 class Chore(NamedTuple):
@@ -73,6 +75,8 @@ class Engine:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.attention = True
         """Something happened that poll has to look at before it hands out records."""
+        self.turns_owed = 0
+        """How often the loop has to come by until the next fetch is sent."""
         self.closed = False
         self._process = os.getpid()
         self.errors: deque[OttlaError] = deque()
@@ -233,6 +237,7 @@ class Engine:
 
     def _begun(self) -> None:
         """A partition can be fetched again; called on the user's thread in the blocking consumer."""
+        self.turns_owed = TURNS_TO_FETCH
         if self.loop is not None:
             try:
                 self.loop.call_soon_threadsafe(self.tick)

@@ -156,11 +156,13 @@ class AsyncProducer:
         count: int,
         base_timestamp: Millis,
         max_timestamp: Millis,
+        framed: bool = False,
     ) -> RecordFuture:
         """Queue a batch of encoded records (see `Accumulator.append_batch`); the future is that of its first record."""
         self._bind()
         turn = _Turn()
-        steps = Steps(self._path.batch_steps(topic_partition, payload, count, base_timestamp, max_timestamp, turn))
+        path = self._path.batch_steps
+        steps = Steps(path(topic_partition, payload, count, base_timestamp, max_timestamp, framed, turn))
         while steps.wait is not None:
             try:
                 await self._wait(steps.wait, topic_partition.topic, turn)

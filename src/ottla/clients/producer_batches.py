@@ -29,8 +29,9 @@ class WaitableBatch(Batch):
 
     def wait(self, future: RecordFuture, timeout: float | None) -> None:
         self._check()
-        done = threading.Event()
-        if self.watch(future, lambda _: done.set()) and not done.wait(timeout):
+        done = threading.Lock()
+        done.acquire()
+        if self.watch(future, lambda _: done.release()) and not _acquired(done, timeout):
             raise TimeoutError(
                 f"a record for {self.topic_partition} was not acknowledged within {timeout:g} s; it may still be"
             )
@@ -43,9 +44,23 @@ class WaitableBatch(Batch):
             if not waiter.done():
                 waiter.set_result(None)
 
-        if self.watch(future, lambda _: loop.call_soon_threadsafe(wake)):
+        def tell(_: RecordFuture) -> None:
+            if threading.get_ident() == thread:
+                wake()
+            else:
+                loop.call_soon_threadsafe(wake)
+
+        thread = threading.get_ident()
+        if self.watch(future, tell):
             await waiter
         return future.result()
+
+
+def _acquired(lock: threading.Lock, timeout: float | None) -> bool:
+    """Whether the lock was given within so many seconds; None is for ever, as is what a lock cannot count."""
+    if timeout is None or timeout > threading.TIMEOUT_MAX:
+        return lock.acquire()
+    return lock.acquire(timeout=max(timeout, 0))
 
 
 class TransactionalBatch(WaitableBatch):

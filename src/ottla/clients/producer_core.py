@@ -194,20 +194,21 @@ class ProducerCore:
         return outcome
 
     def append_to_next_batch(self, lanes: Lanes, timestamp: Millis, value: bytes) -> tuple[Batch, int] | None:
-        """A record without key and headers when the sticky batch is full: the usual reason for the slow path, in short.
+        """A record without key and headers when the sticky batch is full or gone: the usual reasons for the slow path.
 
         None if it is not as simple as that.
         """
         if len(value) + _SMALL_OVERHEAD > self.config.batch_size or self.sender.fatal is not None:
             return None
         with self.lock:
-            opened = lanes.opened(lanes.sticky)
-            if self.closing or opened is None or not self._takes_records:
+            if self.closing or not self._takes_records:
                 return None
-            index = opened.append(timestamp, None, value)
-            if index >= 0:
-                return opened, index  # type: ignore[return-value]
-            opened.close()
+            opened = lanes.opened(lanes.sticky)
+            if opened is not None:
+                index = opened.append(timestamp, None, value)
+                if index >= 0:
+                    return opened, index  # type: ignore[return-value]
+                opened.close()
             partition = self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
             last = lanes.opened(partition)
             index = -1 if last is None else last.append(timestamp, None, value)
@@ -247,6 +248,7 @@ class ProducerCore:
         base_timestamp: Millis,
         max_timestamp: Millis,
         *,
+        framed: bool,
         owner: Callable[[], Owner],
         ticket: Ticket | None = None,
     ) -> Appended | Ticket:
@@ -254,7 +256,14 @@ class ProducerCore:
         with self.lock:
             self._check_not_ended()
             outcome = self.accumulator.append_batch(
-                topic_partition, payload, count, base_timestamp, max_timestamp, now=now_ms(), ticket=ticket
+                topic_partition,
+                payload,
+                count,
+                base_timestamp,
+                max_timestamp,
+                framed=framed,
+                now=now_ms(),
+                ticket=ticket,
             )
             if isinstance(outcome, Ticket):
                 self._owners[outcome] = owner()
@@ -373,8 +382,10 @@ class ProducerCore:
         with self.lock:
             finished = take(now=now_ms())
             granted = self.accumulator.take_granted()
+            rests = self.sender.rests
         self._tell(finished, granted)
-        self.wake()
+        if not rests:
+            self.wake()
 
     def _tell(self, finished: Iterable[Finished], granted: Iterable[Ticket]) -> None:
         """Give batches their outcome: callbacks in the order of the records, then those who wait."""

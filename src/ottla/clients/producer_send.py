@@ -173,6 +173,7 @@ class SendPath:
         count: int,
         base_timestamp: Millis,
         max_timestamp: Millis,
+        framed: bool,
         owner: Callable[[], Owner],
     ) -> Waits:
         """Send a batch of encoded records; the future is that of its first record."""
@@ -181,7 +182,14 @@ class SendPath:
         while True:
             self._check_open()
             outcome = self._core.append_batch(
-                topic_partition, payload, count, base_timestamp, max_timestamp, owner=owner, ticket=ticket
+                topic_partition,
+                payload,
+                count,
+                base_timestamp,
+                max_timestamp,
+                framed=framed,
+                owner=owner,
+                ticket=ticket,
             )
             if not isinstance(outcome, Ticket):
                 return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1), True

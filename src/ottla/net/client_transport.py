@@ -60,8 +60,9 @@ async def open_transport(
 
 async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
     try:
-        # A number needs no name service, and no thread to wait for it in.
-        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+        # A number needs no name service, and no thread to wait for it in. As bytes it needs no IDNA codec either.
+        number = host.encode("ascii")
+        return list(socket.getaddrinfo(number, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
     except (socket.gaierror, UnicodeError):
         pass
     try:

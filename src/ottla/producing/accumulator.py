@@ -171,22 +171,27 @@ class Accumulator:
         base_timestamp: Millis,
         max_timestamp: Millis,
         *,
+        framed: bool = False,
         now: Millis,
         ticket: Ticket | None = None,
     ) -> Appended | Ticket:
         """Append a batch whose records are encoded already: `payload` is what follows the header, uncompressed, with
         offset deltas from 0 and timestamps counted from `base_timestamp`. Header, producer id, sequence number,
-        compression and CRC are added when it is drained, as for every batch.
+        compression and CRC are added when it is drained, as for every batch. A payload that is `framed` is a bytearray
+        with room for the header in front. It is not copied: it belongs to the batch from now on.
 
         As with `append`, a ticket means that memory is out.
         """
-        memory = BATCH_OVERHEAD + len(memoryview(payload))
+        if framed and not isinstance(payload, bytearray):
+            raise TypeError(f"a framed payload is a bytearray, not {type(payload).__name__}")
+        memory = len(memoryview(payload)) + (0 if framed else BATCH_OVERHEAD)
         ticket = self.pool.reserve(memory, now=now) if ticket is None else ticket
         if not ticket.granted:
             return ticket
         queue = self._queue(topic_partition)
-        batch = self._make_batch(topic_partition, self.pool.buffer(ticket.size), memory=ticket.size, now=now)
-        batch.fill(payload, count, base_timestamp, max_timestamp)
+        buffer = payload if framed else self.pool.buffer(ticket.size)
+        batch = self._make_batch(topic_partition, buffer, memory=ticket.size, now=now)
+        batch.fill(None if framed else payload, count, base_timestamp, max_timestamp)
         if queue.batches:
             queue.batches[-1].close()
         self._enqueue(queue, batch)
@@ -396,6 +401,11 @@ class Accumulator:
     def queue_lengths(self, topic: str, partitions: Iterable[int]) -> list[tuple[int, int]]:
         queues = self._of_topic.get(topic, {})
         return [(each, len(queues[each].batches) if each in queues else 0) for each in partitions]
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a batch waits to be sent."""
+        return bool(self._waiting)
 
     @property
     def queued_batches(self) -> int:

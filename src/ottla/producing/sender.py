@@ -99,6 +99,11 @@ class Sender:
     def requests_in_flight(self) -> int:
         return sum(map(len, self._in_flight.values()))
 
+    @property
+    def rests(self) -> bool:
+        """Whether `poll` has nothing to do before a record is appended or one of its own times comes."""
+        return self.transactions is None and self.fatal is None and not self._stale and not self.accumulator.has_waiting
+
     def poll(self, view: View, connected: Container[BrokerId], *, now: Millis) -> Plan:
         """What is to be done now."""
         plan = Plan()

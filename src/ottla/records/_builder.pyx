@@ -129,13 +129,14 @@ cdef class BatchBuilder:
 
     def fill(self, payload, int32_t count, int64_t base_timestamp, int64_t max_timestamp):
         cdef const uint8_t[::1] view = payload
+        cdef Py_ssize_t size = self._capacity - BATCH_OVERHEAD if payload is None else view.shape[0]
         if self._count or self._closed:
             raise ValueError("only a new batch can be filled")
-        if count < 1 or BATCH_OVERHEAD + view.shape[0] > self._capacity:
-            raise ValueError(f"{count} records of {view.shape[0]} bytes do not fill a batch of {self._capacity}")
-        if view.shape[0]:
-            memcpy(PyByteArray_AS_STRING(self._buffer) + BATCH_OVERHEAD, &view[0], view.shape[0])
-        self._used = BATCH_OVERHEAD + view.shape[0]
+        if count < 1 or size < 0 or BATCH_OVERHEAD + size > self._capacity:
+            raise ValueError(f"{count} records of {size} bytes do not fill a batch of {self._capacity}")
+        if payload is not None and size:
+            memcpy(PyByteArray_AS_STRING(self._buffer) + BATCH_OVERHEAD, &view[0], size)
+        self._used = BATCH_OVERHEAD + size
         self._count = count
         self._base_timestamp = base_timestamp
         self._max_timestamp = max_timestamp

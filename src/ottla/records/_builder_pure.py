@@ -85,14 +85,15 @@ class BatchBuilder:
         self.count += 1
         return self.count - 1
 
-    def fill(self, payload: Buffer, count: int, base_timestamp: int, max_timestamp: int) -> None:
-        """Take records that are encoded already, and close."""
-        size = len(memoryview(payload))
+    def fill(self, payload: Buffer | None, count: int, base_timestamp: int, max_timestamp: int) -> None:
+        """Take records that are encoded already, and close; with None they fill the buffer behind the header."""
         if self.count or self.closed or self.buffer is None:
             raise ValueError("only a new batch can be filled")
-        if count < 1 or BATCH_OVERHEAD + size > len(self.buffer):
+        size = len(self.buffer) - BATCH_OVERHEAD if payload is None else len(memoryview(payload))
+        if count < 1 or size < 0 or BATCH_OVERHEAD + size > len(self.buffer):
             raise ValueError(f"{count} records of {size} bytes do not fill a batch of {len(self.buffer)}")
-        self.buffer[BATCH_OVERHEAD : BATCH_OVERHEAD + size] = payload
+        if payload is not None:
+            self.buffer[BATCH_OVERHEAD : BATCH_OVERHEAD + size] = payload
         self.size = BATCH_OVERHEAD + size
         self.count = count
         self.base_timestamp, self.max_timestamp = base_timestamp, max_timestamp

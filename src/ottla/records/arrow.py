@@ -17,6 +17,7 @@ What a producer writes has `value`, and may have `key`, `timestamp`, `headers` a
 from __future__ import annotations
 
 import importlib
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +31,8 @@ WRITTEN = ("key", "value", "timestamp", "headers", "partition")
 READ_ONLY = ("topic", "offset", "timestampType")
 #: Chunks of a table that are smaller than this are put together first: a payload does not reach over a chunk's end.
 SMALL_CHUNK = 4 * 1024 * 1024
+#: A batch has no more rows: the longest topic name, once a row, fits into the 32 bits of a column's offsets.
+MOST_ROWS = 4_000_000
 
 
 class ArrowMissing(ImportError):
@@ -93,11 +96,18 @@ class BatchMaker:
         return self._pa.Table.from_batches(batches, schema=self.schema)
 
     def _repeat(self, value: str | int, rows: int) -> Any:
+        """So many times the same; from buffers, since pyarrow imports pandas to make a scalar of a Python object."""
         known = self._repeated.get(value)
         if known is None or len(known) < rows:
-            kind = self._pa.string() if isinstance(value, str) else self._pa.int32()
-            known = self._repeated[value] = self._pa.repeat(self._pa.scalar(value, kind), max(rows, 1024))
+            known = self._repeated[value] = self._repetition(value, max(rows + rows // 4, 1024))
         return known.slice(0, rows)
+
+    def _repetition(self, value: str | int, rows: int) -> Any:
+        if isinstance(value, int):
+            return self._numbers(self._pa.int32(), rows, array("i", [value]) * rows)
+        text = value.encode()
+        ends = array("i", range(0, rows * len(text) + 1, len(text))) if text else array("i", [0]) * (rows + 1)
+        return self._bytes(BytesColumn(None, ends, text * rows, 0, rows, False, 0), self._pa.string())
 
     def _bytes(self, column: BytesColumn, kind: Any) -> Any:
         buffers = [self._buffer(column.valid), self._buffer(column.ends), self._buffer(column.data)]

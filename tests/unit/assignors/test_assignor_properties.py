@@ -146,7 +146,7 @@ def test_a_chain_of_moves_evens_out_what_single_moves_cannot() -> None:
         "m2": Subscription(["b"], owned_partitions={"b": [2]}),
     }
     result = given(UniformAssignor().assign({"a": 3, "b": 3}, subscriptions))
-    assert result == {"m0": {"a": [0, 1]}, "m1": {"b": [0], "a": [2]}, "m2": {"b": [1, 2]}}
+    assert result == {"m0": {"a": (0, 1)}, "m1": {"b": (0,), "a": (2,)}, "m2": {"b": (1, 2)}}
 
 
 def test_broadcast_gives_every_member_everything_that_it_subscribes_to() -> None:

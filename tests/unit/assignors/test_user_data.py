@@ -107,9 +107,9 @@ def test_sticky_believes_the_newer_generation_and_nobody_when_two_of_one_generat
         return Subscription(["t"], user_data=encode_user_data({"t": [0]}, generation))
 
     newer = StickyAssignor().assign({"t": 2}, {"a": claim(1), "b": claim(2)})
-    assert newer["b"].partitions == {"t": [0]}
+    assert newer["b"].partitions == {"t": (0,)}
     same = StickyAssignor().assign({"t": 2}, {"a": claim(2), "b": claim(2)})
-    assert {member: each.partitions for member, each in same.items()} == {"a": {"t": [0]}, "b": {"t": [1]}}
+    assert {member: each.partitions for member, each in same.items()} == {"a": {"t": (0,)}, "b": {"t": (1,)}}
 
 
 def test_cooperative_sticky_takes_the_generation_from_the_user_data_of_old_subscriptions() -> None:
@@ -119,10 +119,10 @@ def test_cooperative_sticky_takes_the_generation_from_the_user_data_of_old_subsc
     zombie = Subscription(["t"], owned_partitions={"t": [0]}, generation=3)
     current = Subscription(["t"], old.subscription_user_data(["t"]), {"t": [0]})
     result = CooperativeStickyAssignor().assign({"t": 2}, {"a": zombie, "b": current})
-    assert {member: each.partitions for member, each in result.items()} == {"a": {"t": [1]}, "b": {"t": [0]}}
+    assert {member: each.partitions for member, each in result.items()} == {"a": {"t": (1,)}, "b": {"t": (0,)}}
 
 
 def test_cooperative_sticky_gives_a_contested_partition_to_nobody_until_all_have_revoked_it() -> None:
     claim = Subscription(["t"], owned_partitions={"t": [0]}, generation=3)
     result = CooperativeStickyAssignor().assign({"t": 2}, {"a": claim, "b": claim})
-    assert {member: each.partitions for member, each in result.items()} == {"a": {}, "b": {"t": [1]}}
+    assert {member: each.partitions for member, each in result.items()} == {"a": {}, "b": {"t": (1,)}}

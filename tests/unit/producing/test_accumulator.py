@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from producer_context import DELIVERY_TIMEOUT, LINGER, P0, P1, P2, Context
 
 from ottla.producing.accumulator import Appended
@@ -164,6 +165,20 @@ def test_encoded_batches_are_queued_like_others() -> None:
     context = Context(buffer_memory=300)
     context.batch()
     assert isinstance(context.accumulator.append_batch(P0, bytes(200), 3, 0, 0, now=0), Ticket)
+
+
+def test_framed_batches_are_queued_without_a_copy() -> None:
+    context = Context()
+    opened = context.append()
+    assert isinstance(opened, Appended)
+    assert opened.batch.buffer is not None
+    framed = bytearray(opened.batch.buffer[: opened.batch.size])
+    outcome = context.accumulator.append_batch(P0, framed, 1, 5, 5, framed=True, now=0)
+    assert isinstance(outcome, Appended)
+    assert outcome.batch.buffer is framed
+    assert (outcome.batch.count, outcome.batch.memory, outcome.batch.closed) == (1, len(framed), True)
+    with pytest.raises(TypeError, match="bytearray"):
+        context.accumulator.append_batch(P0, bytes(framed), 1, 5, 5, framed=True, now=0)
 
 
 def test_the_fast_path_is_told_which_batch_is_open() -> None:

@@ -112,6 +112,22 @@ def test_encoded_records_fill_a_batch(twin: Any) -> None:
         twin.BatchBuilder(bytearray(BATCH_OVERHEAD)).fill(payload, 2, 10, 12)
 
 
+def test_encoded_records_are_taken_over_where_they_are(twin: Any) -> None:
+    source = twin.BatchBuilder(bytearray(500))
+    source.append(10, b"k", b"v")
+    source.append(12, b"k", b"w")
+    framed = bytearray(source.buffer[: source.size])
+    builder = twin.BatchBuilder(framed)
+    builder.fill(None, 2, 10, 12)
+    assert builder.buffer is framed
+    assert (builder.count, builder.size, builder.closed) == (2, source.size, True)
+    assert (builder.base_timestamp, builder.max_timestamp) == (10, 12)
+    with pytest.raises(ValueError, match="only a new batch"):
+        builder.fill(None, 2, 10, 12)
+    with pytest.raises(ValueError, match="do not fill"):
+        twin.BatchBuilder(bytearray(BATCH_OVERHEAD)).fill(None, 0, 10, 12)
+
+
 def test_outcomes_are_given_once(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(500))
     builder.append(1, None, b"v")

@@ -213,3 +213,19 @@ def test_a_broker_that_takes_nothing_is_stuck_after_a_while() -> None:
     context.poll()
     assert not context.sender.stuck(0, now=200)
     assert not Context().sender.stuck(0, now=200)
+
+
+def test_it_rests_when_nothing_waits_and_nothing_has_to_be_asked() -> None:
+    context = Context()
+    assert context.sender.rests
+    context.append(P0)
+    assert not context.sender.rests
+    context.sleep(LINGER)
+    request = context.poll().requests[0]
+    assert context.sender.rests  # an answer will come
+    context.refuse(request, NotLeaderOrFollower())
+    assert not context.sender.rests
+    assert context.poll().refresh
+    context.sleep(BACKOFF)
+    context.acknowledge(context.poll().requests[0])
+    assert context.sender.rests
