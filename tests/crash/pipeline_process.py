@@ -46,7 +46,7 @@ class Application:
             **os.environ,
             **doom,
             "OTTLA_DOOM_FILE": str(self._doom_file),
-            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "JAVA_TOOL_OPTIONS": os.environ.get("JAVA_TOOL_OPTIONS", QUICK_JAVA),
             "SPARK_LOCAL_DIRS": str(directory / "spark"),
         }
