@@ -1,9 +1,9 @@
 """The APIs that are served, one file each.
 
 A file has ``API``, and ``handle(node, call, request)`` which returns the response as a message, None where there is
-none, an awaitable of either, or a `Later` (``net.connection``), which costs no task. Handlers are short and hold no state. ``FIRST`` and ``LAST`` narrow the versions
-that are
-served; without them it is every version that the schemas have.
+none, an awaitable of either, or a `Later` (``net.connection``), which costs no task. Handlers are short and hold no
+state. ``FIRST`` and ``LAST`` narrow the versions that are served; without them it is every version that the schemas
+have.
 """
 
 from __future__ import annotations
