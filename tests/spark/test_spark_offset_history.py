@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -108,3 +109,11 @@ def test_the_topic_itself_and_mistakes(topics: Topics, used: tuple[str, str], tm
     assert cli.main(["offsets", "history", "--out", str(tmp_path), "--chart", "lag.svg"]) == 2
     with pytest.raises(HistoryError, match="has no history"):
         offset_history(topics.spark, path=str(tmp_path / "nowhere"))
+
+
+def test_the_programs_of_the_page_run(topics: Topics) -> None:
+    page = Path(__file__).parents[2] / "docs" / "audit.md"
+    blocks = re.findall(r"<!-- runs -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block.replace("localhost:9092", topics.servers), "block", "exec"), {})
