@@ -227,11 +227,11 @@ def test_dedupe_join_window_python_and_jdbc(topics: Topics, spark: SparkSession,
                 url=f"jdbc:derby:memory:{clicks.replace('-', '')};create=true",
                 driver="org.apache.derby.jdbc.EmbeddedDriver",
                 table="clicks",
-                options={"createTableColumnTypes": "name VARCHAR(100), loud VARCHAR(100)"},
             ),
         ],
     )
     object.__setattr__(pipeline, "directory", tmp_path)
+    spark._jvm.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))  # not where we are
     run(pipeline, spark)
     expected = [(1, "Ann", "ANN!"), (2, "Bob", "BOB!"), (3, "Ann", "ANN!"), (4, None, None)]
     loud = spark.read.parquet(str(tmp_path / "loud")).orderBy("id").collect()
