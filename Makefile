@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench bench-broker bench-clients bench-spark spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -27,10 +27,10 @@ run: setup ## the whole story in about a minute: broker, producers, a group, a S
 
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
 # a moment, and what fails for a reason fails again.
-test: setup ## all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --durations=20 tests || \
+test: setup ## all tests, but for the longest on Spark (make spark)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not long and not cluster' --durations=20 tests || \
 	{ echo "The tests that failed are run again, alone:"; \
-	$(BIN)/python -m pytest -p no:unraisableexception --last-failed --last-failed-no-failures none tests; }
+	$(BIN)/python -m pytest -p no:unraisableexception -m 'not long and not cluster' --last-failed --last-failed-no-failures none tests; }
 
 check: setup ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check src tests benchmarks tools
@@ -42,7 +42,7 @@ format: setup ## format the code
 	$(BIN)/ruff check --fix src tests benchmarks tools
 	$(BIN)/ruff format src tests benchmarks tools
 
-bench: bench-broker bench-clients ## everything that is measured; about an hour
+bench: bench-broker bench-clients bench-spark ## everything that is measured; about an hour
 
 bench-broker: setup ## the broker and its groups, beside Apache Kafka where Java 17+ and Maven are installed
 	$(BIN)/python -m benchmarks.broker $(ARGS)
@@ -55,6 +55,13 @@ bench-clients: setup ## the clients beside those of others, the assignors beside
 	$(BIN)/python -m benchmarks.loopback
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
+
+bench-spark: setup ## the data source beside Spark's own Kafka connector, which comes from Maven Central
+	$(BIN)/python -m benchmarks.spark $(ARGS)
+	$(BIN)/python -m benchmarks.spark --scale
+
+flights: setup ## 336,776 flights through a pipeline that joins, windows and aggregates, compared with pandas
+	$(BIN)/python examples/nycflights/run.py
 
 spark: setup ## only the tests on Spark, those that make test leaves out included
 	$(BIN)/python -m pytest tests/spark -m '' $(ARGS)

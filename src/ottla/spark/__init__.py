@@ -13,15 +13,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ottla.spark.exactly_once import NotDelivered
     from ottla.spark.finished import commit_finished
     from ottla.spark.java import NoJava
     from ottla.spark.loss import DataLoss
     from ottla.spark.options import OptionError
     from ottla.spark.sessions import activate, prepare, session
 
-__all__ = ["DataLoss", "NoJava", "OptionError", "activate", "commit_finished", "prepare", "session"]
+__all__ = [
+    "DataLoss",
+    "NoJava",
+    "NotDelivered",
+    "OptionError",
+    "activate",
+    "commit_finished",
+    "prepare",
+    "session",
+]
 
 _HOMES = {
+    "NotDelivered": "exactly_once",
     "DataLoss": "loss",
     "NoJava": "java",
     "OptionError": "options",
