@@ -293,3 +293,33 @@ def test_readers_travel_without_their_connections_and_workers_keep_theirs(topics
     assert [len(kept) for kept in reading._idle.values()] == [1]
     asked.stop()
     reading.close_idle()
+
+
+def test_a_stream_passes_over_gaps_and_has_headers(topics: Topics, tmp_path: Path) -> None:
+    """Markers and aborted records, the last offsets included; assigned partitions; a trigger by time."""
+    topic = topics.make(2)
+    with ottla.Producer(bootstrap_servers=topics.servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send(topic, str(number).encode(), partition=0, headers=[("n", str(number).encode())])
+            producer.flush()
+            (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+    topics.fill(topic, 3, partition=1, first=100)  # not assigned
+    assign = json.dumps({topic: [0]})
+    options = {"assign": assign, "includeHeaders": "true", "kafka_isolation_level": "read_committed"}
+    query = (
+        topics.stream(None, startingOffsets="earliest", group_id=topic, maxRecordsPerPartition=2, **options)
+        .writeStream.format("memory")
+        .queryName("gaps")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="50 milliseconds")
+        .start()
+    )
+    try:
+        until(lambda: query.exception() or topics.committed(topic) == {f"{topic}-0": 8}, "the markers are passed", 60)
+        assert query.exception() is None
+    finally:
+        query.stop()
+    rows = topics.spark.sql("select cast(value as string) value, headers from gaps").collect()
+    assert sorted((row.value, bytes(row.headers[0].value).decode()) for row in rows) == [("0", "0"), ("2", "2")]
