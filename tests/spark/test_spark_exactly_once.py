@@ -16,8 +16,10 @@ from compat.waiting import until
 from ottla.clients import transaction_requests
 from ottla.clients.blocking_consumer import Consumer
 from ottla.clients.prepared_transactions import PreparingProducer
+from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.spark import exactly_once as once
 from ottla.spark.exactly_once import Delivered, NotDelivered, Write
+from ottla.spark.ledger import Ledger
 from ottla.spark.options import WriteOptions
 from ottla.types import TopicPartition
 from spark.conftest import Topics
@@ -113,6 +115,19 @@ def dies_before_the_decision(job: Job, write: Write) -> None:
     job.tasks(write, [10, 11], [12])
 
 
+def dies_in_the_decision(job: Job, write: Write) -> None:
+    """It has written to the ledger, and its transaction is open."""
+    job.tasks(write, [10, 11], [12])
+    with PreparingProducer(job.options.producer_config()) as producer:
+        producer.take_over(write.prefix)
+        producer.begin_transaction()
+        unseen = OffsetAndMetadata(write.batch + 1, Ledger(write.prefix, 1000, "nobody").to_metadata())
+        producer.send_offsets_to_transaction(
+            {TopicPartition(job.topic, 0): unseen}, ConsumerGroupMetadata(write.prefix)
+        )
+        producer.prepare()  # as `kill -9` does
+
+
 def dies_after_the_decision(job: Job, write: Write) -> None:
     job.decide(job.tasks(write, [10, 11], [12]))
 
@@ -130,6 +145,7 @@ def dies_before_spark_notes_the_end(job: Job, write: Write) -> None:
 DEATHS = [
     dies_in_a_task,
     dies_before_the_decision,
+    dies_in_the_decision,
     dies_after_the_decision,
     dies_between_two_commits,
     dies_before_spark_notes_the_end,

@@ -25,7 +25,7 @@ from ottla.clients.blocking_producer import Producer
 from ottla.clients.calls import read_error
 from ottla.clients.cluster import Cluster
 from ottla.clients.coordinators import TRANSACTION_KEY_TYPE, Coordinator, by_broker, by_coordinator
-from ottla.clients.group_offsets import stable_offsets
+from ottla.clients.group_offsets import committed_offsets, stable_offsets
 from ottla.clients.transaction_requests import end_transaction
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import KafkaError, TransactionalIdNotFound
@@ -190,6 +190,13 @@ class PreparingProducer(Producer):
     def open_transactions(self, prefix: str) -> list[Prepared]:
         """See `open_transactions`."""
         return self._ask(partial(open_transactions, prefix=prefix))
+
+    def committed_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed now, whatever open transactions may make of it."""
+        found = self._ask(partial(committed_offsets, groups=[group]))[group]
+        if isinstance(found, KafkaError):
+            raise found
+        return found
 
     def stable_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed, after the transactions that commit to it now have ended."""

@@ -153,7 +153,8 @@ def _own_ledger(options: WriteOptions, write: Write, index: int, topic: str) -> 
         producer.partitions_for(topic)  # the ledger is kept under a topic that exists
         give_way_until = time.monotonic() + (GIVE_WAY_SECONDS * random.uniform(1, 2) if index else 0)
         while True:
-            ledger = _read(producer, write)
+            # Not `_read`: a driver that died while it decided has left a transaction, and only taking over ends it.
+            ledger = Ledger.newest(write.prefix, producer.committed_offsets(write.prefix).values())
             if ledger.run == write.run:
                 return ledger
             if time.monotonic() >= give_way_until:
