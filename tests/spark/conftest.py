@@ -23,6 +23,13 @@ if importlib.util.find_spec("pyspark") is None:
 
 CONFIGS = {"group.initial.rebalance.delay.ms": "0", "log.cleaner.backoff.ms": "50"}
 
+#: Tables of a few rows: to compile a query, or to plan it again on the way, takes longer than to run it.
+CONF = {
+    "spark.driver.memory": "512m",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -49,7 +56,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def spark() -> Iterator[SparkSession]:
     from ottla.spark import session
 
-    found = session("tests", master="local[2]", fast=True, log_level="fatal", conf={"spark.driver.memory": "512m"})
+    found = session("tests", master="local[2]", fast=True, log_level="fatal", conf=CONF)
     yield found
     found.stop()
 

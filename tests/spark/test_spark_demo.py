@@ -1,0 +1,41 @@
+"""The whole story of `make run`, in processes of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(250)]
+
+
+def demo(*arguments: str) -> str:
+    command = [sys.executable, "-m", "ottla", "demo", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stderr == ""
+    return run.stdout
+
+
+def test_every_order_is_accounted_for(tmp_path: Path) -> None:
+    text = demo("--events", "3000", "--seconds", "3", "--out", str(tmp_path / "out"))
+    assert "member 2 was killed" in text
+    assert "has read every record" in text
+    assert re.search(r"audit +OK: 3,\d+ produced, .*nothing lost, nothing repeated", text)
+    assert "because  session expired: member-2" in text
+    assert (tmp_path / "out" / "chart.svg").read_text().startswith("<svg")
+    assert list((tmp_path / "out" / "table").glob("*.parquet"))
+    # Its own directory is replaced; the next run begins from nothing.
+    assert (tmp_path / "out" / "summary.txt").read_text().strip() in text
+
+
+def test_lines_of_a_file_are_accounted_for(tmp_path: Path) -> None:
+    rows = [f"{number},{number * 1.5},name {number}" for number in range(500)]
+    (tmp_path / "mine.csv").write_text("\n".join(["id,price,name", *rows, "only one"]) + "\n")
+    text = demo("--data", str(tmp_path / "mine.csv"), "--out", str(tmp_path / "out"))
+    assert "501 lines" in text
+    assert "table         500 rows, no two the same" in text
+    assert "dead letters  1" in text
