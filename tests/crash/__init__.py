@@ -8,7 +8,8 @@ churn.py           topics that are created, altered and deleted meanwhile
 ledger.py          what was acknowledged
 verification.py    what must be true of the logs after that
 
-pipelines.py         the same for pipelines on Spark: the rounds, the ways to die, what must be true in the end
+pipelines.py         the same for pipelines on Spark: the rounds, and what must be true in the end
+pipeline_faults.py   the ways to end a round
 pipeline_process.py  `ottla pipeline run`, which can be killed as a whole and in parts
 pipeline_doom.py     a Spark application that kills itself between two steps of a micro-batch
 pipeline_books.py    the numbers that go in, and reading what came out without Spark

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from .broker_process import ROOT
-from .pipeline_doom import kill_session, session_members
+from .pipeline_doom import MACHINE, kill_session, session_members
 
 #: The JVM starts faster with these; what it writes to disk, and how, stays that of every user.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
@@ -29,6 +30,10 @@ CONF = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
 GONE_SECONDS = 30.0
 
 
+class Stuck(AssertionError):
+    """The pipeline makes no progress any more."""
+
+
 class Application:
     """One run of a pipeline."""
 
@@ -37,6 +42,7 @@ class Application:
         directory.mkdir(parents=True, exist_ok=True)
         self._log_file = directory / "driver.log"
         self._doom_file = directory / "doom"
+        self.is_doomed_as_a_whole = doom.get("OTTLA_DOOM_VICTIM") == MACHINE
         (directory / "sitecustomize.py").write_text(SITECUSTOMIZE)
         command = [sys.executable, "-m", "ottla", "pipeline", "run", str(file), "--master", master]
         command += ["--interval", "1", "--log", str(directory / "spark.log"), "--stop-timeout", "20"]
@@ -128,6 +134,28 @@ class Application:
 
     def _daemons(self) -> set[int]:
         return {pid for pid in self.members() if _is_daemon(pid)}
+
+
+@dataclass
+class Flow:
+    """The checkpoint of one query, looked at from outside."""
+
+    directory: Path
+
+    def last(self, log: str) -> int:
+        try:
+            names = [path.name for path in (self.directory / log).iterdir()]
+        except FileNotFoundError:
+            return -1
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    @property
+    def finished(self) -> int:
+        return self.last("commits") + 1
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.last("offsets") > self.last("commits")
 
 
 def _kill(pids: list[int]) -> bool:

@@ -39,8 +39,9 @@ from .pipeline_books import (
     repeats,
     value_of,
 )
-from .pipeline_doom import MACHINE, POINTS, SELF
-from .pipeline_process import Application
+from .pipeline_doom import POINTS
+from .pipeline_faults import FAULTS, LOCAL, Fault, await_doom, choose
+from .pipeline_process import Application, Flow, Stuck
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,6 @@ BURST = 40
 A_BATCH = 40
 #: Generous: a start takes some seconds of work of two cores, and others may be at work on them.
 GIVE_UP_SECONDS = 900.0
-LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,512]"
 BROKER = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
@@ -90,23 +90,6 @@ deliver = "exactly-once"
 NUMBER = "get_json_object(cast(value AS STRING), '$.n')"
 
 
-class Stuck(AssertionError):
-    """The pipeline makes no progress any more."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A way to end a round."""
-
-    name: str
-    strike: Callable[[Run, Application], str] | None = None
-    """What is done from outside; None if the application ends itself."""
-    point: str | None = None
-    victim: str = MACHINE
-    master: str = LOCAL
-    harms_broker: bool = False
-
-
 @dataclass
 class Round:
     """What happened in one."""
@@ -117,28 +100,6 @@ class Round:
     finished: int
     code: int | None
     seconds: float
-
-
-@dataclass
-class Flow:
-    """The checkpoint of one query, looked at from outside."""
-
-    directory: Path
-
-    def last(self, log: str) -> int:
-        try:
-            names = [path.name for path in (self.directory / log).iterdir()]
-        except FileNotFoundError:
-            return -1
-        return max((int(name) for name in names if name.isdecimal()), default=-1)
-
-    @property
-    def finished(self) -> int:
-        return self.last("commits") + 1
-
-    @property
-    def is_unfinished(self) -> bool:
-        return self.last("offsets") > self.last("commits")
 
 
 class Run:
@@ -211,7 +172,7 @@ class Run:
             self._declare(A_BATCH), self.directory / f"round-{number + 1}", master=fault.master, doom=doom
         )
         self._applications.append(application)
-        how = (fault.strike or _await_doom)(self, application)
+        how = (fault.strike or await_doom)(self, application)
         code = application.code
         self._end_application(application, fault)
         done = Round(fault.name, how, replayed, self.finished - had, code, time.monotonic() - begin)
@@ -337,159 +298,6 @@ class Run:
             application.close()
         if self.broker is not None:
             self.broker.close()
-
-
-# ── Faults ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _await_doom(run: Run, application: Application) -> str:
-    """Until the point was reached and everything is over, or, if one process was meant, goes on."""
-    if not run.until(application, lambda: application.was_struck is not None, "the point was reached"):
-        application.process.wait()
-        return f"never came to it ({application.calls} calls)" if application.was_struck is None else "at the point"
-    count = (application.was_struck or "").split(", ")[1]
-    return f"at {count}{_aftermath(run, application)}"
-
-
-def _aftermath(run: Run, application: Application) -> str:
-    """How it went on: it works, or has ended by itself."""
-    if run.until_working(application, 4):
-        return _stop(run, application)
-    code = application.process.wait()
-    return "" if code == -9 else f", ended with code {code}"
-
-
-def _stop(run: Run, application: Application) -> str:
-    """Work goes on; end it cleanly or not."""
-    if run.chance.random() < 0.5:
-        application.kill_all()
-        return ", went on, killed"
-    application.terminate()
-    if not application.wait(60):
-        raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
-    assert application.code == 143, f"exit code {application.code} after SIGTERM\n{application.last_words()}"
-    return ", went on, stopped with SIGTERM"
-
-
-def _wait_a_moment(run: Run, application: Application, longest: float = 2.0) -> str:
-    """Until it works, and a random moment longer."""
-    run.until_working(application)
-    seconds = run.chance.uniform(0, longest)
-    application.wait(seconds)
-    return f"{seconds:.2f} s after a batch"
-
-
-def _machine(run: Run, application: Application) -> str:
-    moment = _wait_a_moment(run, application)
-    application.kill_all()
-    return moment
-
-
-def _driver(run: Run, application: Application) -> str:
-    moment = _wait_a_moment(run, application)
-    application.kill_driver()
-    return moment
-
-
-def _java(run: Run, application: Application) -> str:
-    moment = _wait_a_moment(run, application)
-    assert application.kill_java(), f"there is no JVM to kill\n{application.last_words()}"
-    if not application.wait(60):
-        raise Stuck(f"the driver did not notice that its JVM is gone\n{application.last_words()}")
-    return f"{moment}, driver ended with code {application.code}"
-
-
-def _worker(run: Run, application: Application) -> str:
-    moment = _wait_a_moment(run, application, 0.5)
-    assert application.kill_worker(), f"there is no worker to kill\n{application.last_words()}"
-    return f"{moment}{_aftermath(run, application)}"
-
-
-def _executor(run: Run, application: Application) -> str:
-    moment = _wait_a_moment(run, application, 0.5)
-    assert application.kill_executor(), f"there is no executor to kill\n{application.last_words()}"
-    return f"{moment}{_aftermath(run, application)}"
-
-
-def _broker(run: Run, application: Application) -> str:
-    assert run.broker is not None
-    moment = _wait_a_moment(run, application, 0.5)
-    run.broker.kill()
-    application.wait(run.chance.uniform(0, 3))
-    run.broker.start()
-    return f"{moment}{_aftermath(run, application)}"
-
-
-def _broker_and_machine(run: Run, application: Application) -> str:
-    assert run.broker is not None
-    moment = _wait_a_moment(run, application)
-    run.broker.kill()
-    application.kill_all()
-    run.broker.start()
-    return moment
-
-
-def _clean(run: Run, application: Application) -> str:
-    moment = _wait_a_moment(run, application)
-    application.terminate()
-    if not application.wait(60):
-        raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
-    assert application.code == 143, f"exit code {application.code} after SIGTERM\n{application.last_words()}"
-    return moment
-
-
-def _at_file(flow: int, log: str) -> Callable[[Run, Application], str]:
-    """When a file of a log appears. Nothing stops meanwhile, so that the kill comes some instants later."""
-
-    def strike(run: Run, application: Application) -> str:
-        place = Flow(run.directory) if log == "table/_spark_metadata" else run.flows[flow]
-        batch = place.last(log) + run.chance.randint(1, 3)
-        came = run.until(application, lambda: place.last(log) >= batch, f"{log}/{batch} appeared", tick=0.002)
-        application.kill_all()
-        return f"{place.directory.name}/{log}/{batch}" if came else f"ended with code {application.code}"
-
-    return strike
-
-
-FAULTS = [
-    Fault("machine", _machine),
-    Fault("driver", _driver),
-    Fault("java", _java),
-    Fault("worker", _worker),
-    Fault("worker on a cluster", _worker, master=CLUSTER),
-    Fault("executor", _executor, master=CLUSTER),
-    Fault("machine on a cluster", _machine, master=CLUSTER),
-    Fault("broker", _broker, harms_broker=True),
-    Fault("broker under a cluster", _broker, master=CLUSTER, harms_broker=True),
-    Fault("broker and machine", _broker_and_machine, harms_broker=True),
-    Fault("stop", _clean),
-    Fault("file of planned offsets", _at_file(1, "offsets")),
-    Fault("file of the table's log", _at_file(0, "table/_spark_metadata")),
-    Fault("file of finished batches", _at_file(1, "commits")),
-    *(Fault(name, point=name) for name in POINTS),
-    *(
-        Fault(f"{name}: its process", point=name, victim=SELF)
-        for name in ("before decision", "decision committed", "between two EndTxns")
-    ),
-    *(
-        Fault(f"{name}: its process, cluster", point=name, victim=SELF, master=CLUSTER)
-        for name in ("after flush", "task prepared")
-    ),
-]
-
-
-def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool) -> list[Fault]:
-    """The faults of a run: those that are named, in this order, or all of them in an order that the seed decides."""
-    if names:
-        known = {fault.name: fault for fault in FAULTS}
-        wanted = [name.strip() for name in names.split(",")]
-        if odd := [name for name in wanted if name not in known]:
-            raise SystemExit(f"there is no fault {odd[0]!r}: {', '.join(known)}")
-        found = [known[name] for name in wanted]
-    else:
-        found = [fault for fault in FAULTS if with_broker or not fault.harms_broker]
-        random.Random(seed).shuffle(found)
-    return [found[number % len(found)] for number in range(rounds)]
 
 
 def tell(run: Run) -> None:
