@@ -33,6 +33,8 @@ from ottla.records import (
 from ottla.types import Millis, TopicPartition
 
 _NO_LIMIT = 2**63 - 1
+#: Length, attributes, two deltas, the lengths of key and value, and the number of headers: a byte each.
+_SMALLEST_RECORD = 7
 _MAGIC_POSITION = 16
 _MAGIC = 2
 _UNKNOWN_CODEC = 5
@@ -180,6 +182,8 @@ def _check_header(header: BatchHeader, topic_partition: TopicPartition) -> None:
         problem = "is a control batch, which clients must not write"
     elif count <= 0 or count != header.last_offset_delta + 1:
         problem = f"claims {count} records, but its last offset delta is {header.last_offset_delta}"
+    elif not attributes & _COMPRESSION_MASK and header.size < BATCH_OVERHEAD + count * _SMALLEST_RECORD:
+        problem = f"claims {count} records, which do not fit into its {header.size} bytes"
     elif attributes & _COMPRESSION_MASK >= _UNKNOWN_CODEC:
         problem = f"has the unknown compression {attributes & _COMPRESSION_MASK}"
     elif attributes & _LOG_APPEND_TIME:

@@ -11,6 +11,7 @@ import pytest
 
 from ottla import errors
 from ottla.records import Compression, Record, decode_batch, encode_batch, read_header, stamp_log_append_time
+from ottla.records.header import crc_of
 from unit.storage.log_material import (
     T0,
     Store,
@@ -133,6 +134,18 @@ def test_a_record_count_that_does_not_fit_the_offsets_is_refused(store: Store) -
     refused(store, errors.InvalidRecord, memoryview(bytearray(records)), "claims 2 records")
     empty = encode_batch([], base_offset=0, last_offset=0)
     refused(store, errors.InvalidRecord, memoryview(bytearray(empty)), "claims 0 records")
+
+
+def test_a_batch_without_the_bytes_of_its_records_is_refused(store: Store) -> None:
+    empty = bytearray(encode_batch([], base_offset=0, last_offset=2))
+    empty[57:61] = (3).to_bytes(4, "big")  # the number of records
+    empty[17:21] = crc_of(empty, 0, len(empty)).to_bytes(4, "big")
+    refused(store, errors.InvalidRecord, memoryview(empty), "claims 3 records, which do not fit into its 61 bytes")
+
+
+def test_the_smallest_records_are_taken(store: Store) -> None:
+    store.append(memoryview(bytearray(encode_batch([Record(number, T0, None, None) for number in range(3)]))))
+    assert store.log.log_end_offset == 3
 
 
 def test_a_producer_without_sequence_is_refused(store: Store) -> None:
