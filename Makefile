@@ -28,7 +28,7 @@ run: setup ## the whole story in about a minute: broker, producers, a group, a S
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
 # a moment, and what fails for a reason fails again.
 test: setup ## all tests, but for the longest on Spark (make spark)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not long and not cluster' --durations=20 tests || \
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not long and not cluster' --durations=20 tests || \
 	{ echo "The tests that failed are run again, alone:"; \
 	$(BIN)/python -m pytest -p no:unraisableexception -m 'not long and not cluster' --last-failed --last-failed-no-failures none tests; }
 
