@@ -63,8 +63,9 @@ bench-spark: setup ## the data source beside Spark's own Kafka connector, which 
 flights: setup ## 336,776 flights through a pipeline that joins, windows and aggregates, compared with pandas
 	$(BIN)/python examples/nycflights/run.py
 
-spark: setup ## only the tests on Spark, those that make test leaves out included
-	$(BIN)/python -m pytest tests/spark -m '' $(ARGS)
+spark: setup ## all tests on Spark: also those with clusters, Connect, Declarative Pipelines and kill -9, that make test leaves out
+	$(BIN)/python -m pip install --quiet 'pyspark[connect,pipelines]'
+	$(BIN)/python -m pytest tests/spark tests/crash/test_pipelines_kill.py $(ARGS)
 
 crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the broker: make crash-pipelines ROUNDS=25
 	$(BIN)/python -m tests.crash.pipelines --rounds $(or $(ROUNDS),25) $(ARGS)
