@@ -58,8 +58,9 @@ def _stop(run: Run, application: Application) -> str:
     application.terminate()
     if not application.wait(60):
         raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
-    assert application.code == 143, f"exit code {application.code} after SIGTERM\n{application.last_words()}"
-    return ", went on, stopped with SIGTERM"
+    # One flow may have worked on while another was about to fail of what had been killed.
+    assert application.code in (1, 143), f"exit code {application.code} after SIGTERM\n{application.last_words()}"
+    return f", went on, ended with code {application.code} after SIGTERM"
 
 
 def _wait_a_moment(run: Run, application: Application, longest: float = 2.0) -> str:
