@@ -245,6 +245,15 @@ class Consumer:
         with self._use:
             self._do(self._calls.resume, partitions)
 
+    def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
+        """Fetch nothing from this offset on, for whoever reads a range; None undoes it.
+
+        What the last fetch brings beyond it is handed out as ever:
+        ``consumer.fetch_until(TopicPartition("orders", 0), 500)``.
+        """
+        with self._use:
+            self._do(self._calls.fetch_until, partition, offset)
+
     def paused(self) -> set[TopicPartition]:
         with self._use:
             return self._do(self._calls.paused)

@@ -281,6 +281,10 @@ class AsyncConsumer:
         with self._use:
             self._calls.resume(partitions)
 
+    def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
+        """Fetch nothing from this offset on, for whoever reads a range; None undoes it."""
+        self._calls.fetch_until(partition, offset)
+
     def paused(self) -> set[TopicPartition]:
         return self._calls.paused()
 

@@ -143,6 +143,14 @@ class Calls(Polling):
         self.engine._tell()
         self.engine.tick()
 
+    def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
+        self._assigned(partition)
+        if offset is not None and offset < 0:
+            raise ValueError(f"offset {offset} is negative: give the first one that is not wanted, or None")
+        if (state := self.engine.positions.get(partition)) is not None:
+            state.until = offset
+        self.engine.tick()
+
     def paused(self) -> set[TopicPartition]:
         return {state.partition for state in self.engine.positions.states() if state.paused}
 

@@ -1,8 +1,8 @@
 """What to fetch next, from whom, and what a response brings.
 
 One Fetch is under way to each broker that leads something fetchable. A partition is fetchable when its position is
-known, it is not paused, and less than two fetches of it wait in the buffer to be handed out. So records are used and
-fetched at the same time, and what is held is bounded.
+known, it is not paused, its end (`fetch_until`) is not reached, and less than two fetches of it wait in the buffer to
+be handed out. So records are used and fetched at the same time, and what is held is bounded.
 
 A fetch of partitions that are all at their ends waits on the broker, and holds up others of the same broker that become
 fetchable meanwhile. So while something of the broker is buffered, fetches wait there for a short time only, longer each
@@ -100,6 +100,8 @@ class Fetcher:
         leaderless, wake = False, None
         for state in self._positions.states():
             if state.need is not Need.NOTHING or state.paused or state.position is None:
+                continue
+            if state.until is not None and state.fetch_offset >= state.until:
                 continue
             if state.received - state.begun >= AHEAD:
                 if (leader := leader_of(state.partition)) is not None:

@@ -58,6 +58,7 @@ class PartitionState:
         "reset",
         "retry_at",
         "token",
+        "until",
     )
 
     def __init__(self, partition: TopicPartition, need: Need) -> None:
@@ -71,6 +72,8 @@ class PartitionState:
         self.leader_epoch = -1
         """That of the leader by which the position was last known to be good."""
         self.paused = False
+        self.until: int | None = None
+        """Nothing is fetched from here on."""
         self.fetching = False
         self.received = self.begun = 0
         """Fetches that came, and those of them that were begun to be handed out: the difference waits in the buffer.

@@ -78,6 +78,7 @@ class _Task:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._consumer.assign([self._key])
+        self._consumer.fetch_until(self._key, self._range.end)
         self._consumer.seek(self._key, self._position)
         while self._position < self._range.end:
             try:

@@ -101,6 +101,21 @@ def test_paused_partitions_are_neither_fetched_nor_handed_out() -> None:
     assert scene.values() == [b"b"], "what was buffered is still there"
 
 
+def test_nothing_is_fetched_from_the_end_of_a_range_on() -> None:
+    scene = Scene()
+    scene.positions.remove([T1])
+    state = scene.positions.get(T0)
+    assert state is not None
+    state.until = 3
+    scene.answer(scene.one(), fetched(batch(0, b"a", b"b")))
+    assert asked(fetch := scene.one()) == {0: 2}
+    scene.answer(fetch, fetched(batch(2, b"c", b"d")))
+    assert scene.values() == [b"a", b"b", b"c", b"d"], "what came with the last fetch"
+    assert scene.plan() == []
+    state.until = None
+    assert asked(scene.one()) == {0: 4}
+
+
 def test_a_seek_drops_what_was_fetched_and_what_is_under_way() -> None:
     scene = Scene()
     scene.answer(scene.one(), fetched(batch(0, b"a", b"b")))
