@@ -108,7 +108,8 @@ def test_nothing_is_fetched_from_the_end_of_a_range_on() -> None:
     assert state is not None
     state.until = 3
     scene.answer(scene.one(), fetched(batch(0, b"a", b"b")))
-    assert asked(fetch := scene.one()) == {0: 2}
+    fetch = scene.one()
+    assert asked(fetch) == {0: 2}
     scene.answer(fetch, fetched(batch(2, b"c", b"d")))
     assert scene.values() == [b"a", b"b", b"c", b"d"], "what came with the last fetch"
     assert scene.plan() == []
