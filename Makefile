@@ -99,6 +99,6 @@ reference: setup ## write docs/reference again
 	$(BIN)/python -m ottla.cli.reference > docs/reference/commands.md
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build dist src/*.egg-info run-output benchmarks/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info run-output spark-warehouse metastore_db derby.log benchmarks/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	rm -f src/ottla/records/*.c src/ottla/records/*.so
