@@ -1,57 +1,89 @@
-"""Configs of topics and of the broker, altered while the broker runs."""
+"""Configs of topics, groups and the broker, altered while the broker runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Protocol
 
 from ottla import errors
 from ottla.broker.node import Node
 from ottla.broker.topics import set_topic_configs
 from ottla.config import BrokerConfig, effective_topic_config
-from ottla.metadata import Topic
 from ottla.metadata.machine import check_topic_name
 
-TOPIC, BROKER = 2, 4
-TopicChange = Callable[[Topic], dict[str, str]]
-BrokerChange = Callable[[BrokerConfig, bool], dict[str, str]]
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
-async def alter(
-    node: Node, resource_type: int, name: str, topic: TopicChange, broker: BrokerChange, *, validate_only: bool
-) -> None:
-    """Change the configs of a resource by what ``topic`` or ``broker`` makes of the present ones."""
+class Change(Protocol):
+    """What a request makes of the present settings of a resource; an error if it must not."""
+
+    def topic(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]: ...
+
+    def group(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]: ...
+
+    def broker(self, broker: BrokerConfig, *, for_all_brokers: bool) -> dict[str, str]: ...
+
+
+async def alter(node: Node, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
+    """Change the configs of a resource."""
     if resource_type == TOPIC:
         check_topic_name(name)
         node.metadata.topic(name)
-        await node.changes.run(_alter_topic(node, name, topic, validate_only=validate_only))
+        await node.changes.run(_alter_topic(node, name, change, validate_only=validate_only))
     elif resource_type == BROKER:
-        await node.changes.run(_alter_broker(node, name, broker, validate_only=validate_only))
+        await node.changes.run(_alter_broker(node, name, change, validate_only=validate_only))
+    elif resource_type == GROUP:
+        check_group_name(name)
+        await node.changes.run(_alter_group(node, name, change, validate_only=validate_only))
     else:
-        raise errors.InvalidRequest(f"Resources of the type {resource_type} have no configs here.")
+        raise no_configs(resource_type)
 
 
-async def _alter_topic(node: Node, name: str, change: TopicChange, *, validate_only: bool) -> None:
+async def _alter_topic(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
     async with node.topics_lock:
-        configs = change(node.metadata.topic(name))
+        configs = change.topic(node.config, node.metadata.topic(name).configs)
         if not validate_only:
             await set_topic_configs(node, name, configs)
 
 
-async def _alter_broker(node: Node, name: str, change: BrokerChange, *, validate_only: bool) -> None:
+async def _alter_broker(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
     for_all = name == ""
     check_broker_name(node, name)
     async with node.topics_lock:
-        configs = change(node.config, for_all)
+        configs = change.broker(node.config, for_all_brokers=for_all)
         if validate_only:
             return
         await node.runner.run(node.metadata.set_broker_configs, configs, cluster_wide=for_all)
         use_dynamic_configs(node)
 
 
+async def _alter_group(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
+    async with node.topics_lock:
+        configs = change.group(node.config, group_overrides(node, name))
+        if not validate_only:
+            await node.runner.run(node.metadata.set_group_configs, name, configs)
+
+
+def group_overrides(node: Node, name: str) -> Mapping[str, str]:
+    """A group's own settings. A group that nobody knows has none, and may be given some before it comes."""
+    return node.metadata.group_configs.get(name, {})
+
+
 def check_broker_name(node: Node, name: str) -> None:
     """Raise InvalidRequest unless a resource name is this broker's id, or empty for all brokers."""
     if name not in ("", str(node.id)):
         raise errors.InvalidRequest(f"There is no broker {name!r}: this one is {node.id}.")
+
+
+def check_group_name(name: str) -> None:
+    """Raise InvalidRequest for the empty name: there are no configs of all groups."""
+    if not name:
+        raise errors.InvalidRequest("Group name must not be empty.")
+
+
+def no_configs(resource_type: int) -> errors.InvalidRequest:
+    """The error for resources that have no configs."""
+    return errors.InvalidRequest(f"Resources of the type {resource_type} have no configs here.")
 
 
 def use_dynamic_configs(node: Node) -> None:

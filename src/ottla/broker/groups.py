@@ -20,8 +20,8 @@ from ottla.broker.partition import EndOfTransaction, Partition
 from ottla.broker.server_assignors import load_assignors
 from ottla.broker.state_topics import PartitionJournal, read_batches
 from ottla.broker.topics import ensure_internal_topic
-from ottla.config import BrokerConfig
-from ottla.coordinator.config import GroupConfig
+from ottla.config import BrokerConfig, effective_group_config
+from ottla.coordinator.config import GroupConfig, Times
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.messages import CommitResponse, TransactionalCommitRequest
@@ -60,7 +60,9 @@ class Shard:
         self._node = node
         self._partition = partition
         topics = TopicInfos(node)
-        self.coordinator = Coordinator(config, new_id=_new_id, topics=lambda: topics, assignors=assignors)
+        self.coordinator = Coordinator(
+            config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
+        )
         self._journal = PartitionJournal(node, partition, encode_all)
         self.runner = Runner(self.coordinator, self._journal, node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
@@ -260,6 +262,14 @@ def group_config(config: BrokerConfig, assignors: Sequence[Assignor]) -> GroupCo
         group_consumer_migration_policy=config.group_consumer_migration_policy,
         group_consumer_regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
     )
+
+
+def _times_of(node: Node, group_id: str) -> Times | None:
+    own = node.metadata.group_configs.get(group_id)
+    if own is None:
+        return None
+    config = effective_group_config(node.config, own)
+    return Times(config.consumer_session_timeout_ms, config.consumer_heartbeat_interval_ms)
 
 
 class TopicInfos(Mapping[str, TopicInfo]):

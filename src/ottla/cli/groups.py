@@ -1,7 +1,7 @@
-"""``ottla groups list|describe|members|reset-offsets|delete|delete-offsets|explain|plan``: what groups do.
+"""``ottla groups list|describe|members|configs|reset-offsets|delete|delete-offsets|explain|plan``: what groups do.
 
-Here are the list and the deletions; the larger actions have modules of their own: groups_describe, groups_reset,
-groups_explain and groups_plan.
+Here are the list and the deletions; the larger actions have modules of their own: groups_describe, groups_configs,
+groups_reset, groups_explain and groups_plan.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 
-from ottla.cli import groups_describe, groups_explain, groups_plan, groups_reset
+from ottla.cli import groups_configs, groups_describe, groups_explain, groups_plan, groups_reset
 from ottla.cli.groups_common import active_group, add_topic_option, chosen_partitions, existing_groups, missing_group
 from ottla.cli.options import did_you_mean
 from ottla.cli.session import add_action
@@ -41,6 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     groups_describe.configure_members(
         add_action(actions, "members", groups_describe.members, "show the members of a group and what each has")
+    )
+    groups_configs.configure(
+        add_action(actions, "configs", groups_configs.configs, "show, set and unset the configs of a group")
     )
     groups_reset.configure(
         add_action(actions, "reset-offsets", groups_reset.reset, "move the offsets of a group without members")

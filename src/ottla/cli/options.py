@@ -120,6 +120,31 @@ def settings(pairs: Sequence[tuple[str, str]] | None) -> dict[str, str]:
     return found
 
 
+def add_config_option(parser: argparse.ArgumentParser, help_: str) -> None:
+    parser.add_argument("-c", "--config", action="append", type=parse_setting, metavar="NAME=VALUE", help=help_)
+
+
+def add_config_options(parser: argparse.ArgumentParser, help_: str) -> None:
+    """Set configs, and unset them: see `config_changes`."""
+    add_config_option(parser, help_)
+    parser.add_argument(
+        "--delete-config",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="go back to the broker's value of this config; may be repeated",
+    )
+
+
+def config_changes(args: argparse.Namespace) -> dict[str, str | None]:
+    """What ``--config`` sets and ``--delete-config`` unsets (None)."""
+    configs = settings(args.config)
+    for name in args.delete_config:
+        if name in configs:
+            raise UsageError(f"{name} is both set and deleted")
+    return {**configs, **dict.fromkeys(args.delete_config)}
+
+
 def positive(text: str) -> int:
     return _whole(text, 1, "a whole number above 0")
 

@@ -9,15 +9,17 @@ from typing import Any
 
 from ottla.cli.options import (
     UsageError,
+    add_config_option,
+    add_config_options,
+    config_changes,
     did_you_mean,
-    parse_setting,
     positive,
     settings,
 )
 from ottla.cli.session import add_action, existing_topic
 from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import BROKER_DEFAULT, ConfigChange, ConfigResource, ConfigValue, NewTopic, OffsetSpec
+from ottla.clients.admin_values import BROKER_DEFAULT, ConfigResource, ConfigValue, NewTopic, OffsetSpec
 from ottla.clients.metadata import NO_LEADER, TopicInfo, format_topic_id
 from ottla.config import ConfigSource, TopicConfig
 from ottla.errors import (
@@ -30,6 +32,7 @@ from ottla.errors import (
 from ottla.types import Millis, TopicPartition
 
 OFFSETS_TIMEOUT_MS: Millis = 5_000
+CONFIG_HELP = "a config of the topic, such as retention.ms=60000; may be repeated"
 _SOURCES = {
     ConfigSource.DYNAMIC_BROKER: "set for the broker",
     ConfigSource.DYNAMIC_DEFAULT_BROKER: "set for all brokers",
@@ -89,20 +92,9 @@ def _configure_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-r", "--replication-factor", type=positive, help="copies of each partition (default: the broker's)"
     )
-    _add_config_option(parser)
+    add_config_option(parser, CONFIG_HELP)
     parser.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is no error")
     parser.add_argument("--validate-only", action="store_true", help="let the broker check, but create nothing")
-
-
-def _add_config_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-c",
-        "--config",
-        action="append",
-        type=parse_setting,
-        metavar="NAME=VALUE",
-        help="a config of the topic, such as retention.ms=60000; may be repeated",
-    )
 
 
 async def create(admin: AsyncAdmin, args: Namespace) -> int:
@@ -221,33 +213,22 @@ def _explained(error: KafkaError, configs: Iterable[str]) -> str:
 def _configure_alter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("-p", "--partitions", type=positive, help="how many there shall be; only more than now")
-    _add_config_option(parser)
-    parser.add_argument(
-        "--delete-config",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="go back to the broker's value of this config; may be repeated",
-    )
+    add_config_options(parser, CONFIG_HELP)
 
 
 async def alter(admin: AsyncAdmin, args: Namespace) -> int:
-    configs = settings(args.config)
-    if not configs and not args.delete_config and args.partitions is None:
+    changes = config_changes(args)
+    if not changes and args.partitions is None:
         raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    for name in args.delete_config:
-        if name in configs:
-            raise UsageError(f"{name} is both set and deleted")
     topic = await existing_topic(admin, args.topic)
-    if configs or args.delete_config:
+    if changes:
         try:
-            changes: dict[str, ConfigChange] = {**configs, **dict.fromkeys(args.delete_config)}
             await admin.alter_configs({topic.name: changes})
         except InvalidConfig as error:
-            raise OttlaError(f"{topic.name}: {_explained(error, [*configs, *args.delete_config])}") from None
+            raise OttlaError(f"{topic.name}: {_explained(error, changes)}") from None
     if args.partitions is not None:
         await admin.create_partitions({topic.name: args.partitions})
-    _tell_altered(args, configs)
+    _tell_altered(args, settings(args.config))
     return 0
 
 

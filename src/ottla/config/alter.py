@@ -1,7 +1,7 @@
 """What the requests to alter configurations make of the settings that are stored, and what they may not do.
 
 Everything here takes the settings as they are and gives the settings as they will be; nothing is stored here.
-Topics answer a bad value with INVALID_CONFIG, the broker with INVALID_REQUEST, as in Kafka.
+Topics and groups answer a bad value with INVALID_CONFIG, the broker with INVALID_REQUEST, as in Kafka.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ottla.config.broker import BrokerConfig
 from ottla.config.effective import check_topic_overrides
 from ottla.config.fields import ConfigType, Key
+from ottla.config.group import GroupConfig, check_group_overrides
 from ottla.config.topic import TopicConfig
 from ottla.errors import ConfigError, InvalidRequest
 
@@ -50,6 +51,22 @@ def replace_topic(broker: BrokerConfig, values: Mapping[str, str | None]) -> dic
     """A topic's own settings after AlterConfigs, which replaces them all."""
     replaced = _without_nulls(values)
     check_topic_overrides(replaced, broker)
+    return replaced
+
+
+def alter_group(
+    broker: BrokerConfig, overrides: Mapping[str, str], alterations: Sequence[Alteration]
+) -> dict[str, str]:
+    """A group's own settings after IncrementalAlterConfigs."""
+    altered = _altered(GroupConfig.rows(), overrides, alterations)
+    check_group_overrides(broker, altered)
+    return altered
+
+
+def replace_group(broker: BrokerConfig, values: Mapping[str, str | None]) -> dict[str, str]:
+    """A group's own settings after AlterConfigs, which replaces them all."""
+    replaced = _without_nulls(values)
+    check_group_overrides(broker, replaced)
     return replaced
 
 

@@ -1,4 +1,4 @@
-"""What DescribeConfigs tells of a topic or of the broker: each value, where it comes from, and what it hides.
+"""What DescribeConfigs tells of a topic, a group or the broker: each value, where it comes from, and what it hides.
 
 A value can be set in several layers. The synonyms of an entry list all of them that are set, the one that
 counts first, so that a user sees what would hold if it were removed.
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.config.broker import BrokerConfig
 from ottla.config.effective import BROKER_NAMES, effective_topic_config
 from ottla.config.fields import ConfigType, Key
+from ottla.config.group import GroupConfig, effective_group_config
 from ottla.config.table import attribute
 from ottla.config.topic import TopicConfig
 
@@ -26,6 +27,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -58,6 +60,14 @@ def describe_topic(
     return [_topic_entry(key, config, own, broker) for key in _chosen(TopicConfig.rows(), names)]
 
 
+def describe_group(
+    broker: BrokerConfig, overrides: Mapping[str, str], *, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """The configuration of a group with these settings of its own, whether it is there or not."""
+    config, own = effective_group_config(broker, overrides), GroupConfig.named(overrides)
+    return [_group_entry(key, config, key.name in own) for key in _chosen(GroupConfig.rows(), names)]
+
+
 def describe_broker(broker: BrokerConfig, *, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """The configuration of this broker; of all names if none are given."""
     return [_broker_entry(key, broker) for key in _chosen(BrokerConfig.rows(), names)]
@@ -80,6 +90,12 @@ def _topic_entry(key: Key, config: TopicConfig, own: Mapping[str, str], broker: 
         value = key.canonical(own[key.name])
         synonyms.insert(0, Synonym(key.name, value, ConfigSource.TOPIC))
     return _entry(key, value, synonyms, read_only=False)
+
+
+def _group_entry(key: Key, config: GroupConfig, is_own: bool) -> ConfigEntry:
+    value = key.format(getattr(config, attribute(key.name)))
+    source = ConfigSource.GROUP if is_own else ConfigSource.DEFAULT
+    return _entry(key, value, [Synonym(key.name, value, source)], read_only=False)
 
 
 def _broker_entry(key: Key, broker: BrokerConfig) -> ConfigEntry:

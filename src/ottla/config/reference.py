@@ -1,7 +1,7 @@
 """The reference page of all configurations, made from the tables.
 
 ``python -m ottla.config.reference > docs/reference/configuration.md`` renews the page; a test fails while it
-is out of date. Change the sentences in the tables (topic.py, broker.py, client.py, producer.py, consumer.py,
+is out of date. Change the sentences in the tables (topic.py, group.py, broker.py, client.py, producer.py, consumer.py,
 admin.py), and the frame of the page here.
 """
 
@@ -16,6 +16,7 @@ from ottla.config.client import ClientConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.effective import BROKER_NAMES
 from ottla.config.fields import DOUBLE_MAX, INT_MAX, LONG_MAX, Key
+from ottla.config.group import GroupConfig
 from ottla.config.producer import ProducerConfig
 from ottla.config.table import ConfigTable
 from ottla.config.topic import TopicConfig
@@ -49,6 +50,14 @@ Set in the file of `ottla broker --config FILE` (the notation of Kafka's `server
 | --- | --- | --- | --- | --- | --- |
 """
 
+_GROUPS = """## Groups
+
+Set for a single group of the consumer protocol (`ottla groups configs GROUP --config name=value`), within what
+the broker's `group.consumer.min.…` and `group.consumer.max.…` allow. A group without a setting of its own
+follows the broker's.
+
+"""
+
 _CLIENTS = """## Clients
 
 Given to `ottla.Producer`, `ottla.Consumer`, `ottla.Admin` and their twins in `ottla.aio`, as a mapping
@@ -71,7 +80,7 @@ _ADMIN = """### Admin
 What only an admin client has, or has with another default.
 
 """
-_CLIENT_HEAD = "| Name | Type | Default | Range | Meaning |\n| --- | --- | --- | --- | --- |\n"
+_PLAIN_HEAD = "| Name | Type | Default | Range | Meaning |\n| --- | --- | --- | --- | --- |\n"
 
 
 def render() -> str:
@@ -79,17 +88,18 @@ def render() -> str:
     topics = (_row(key, _broker_names(key.name)) for key in _shown(TopicConfig.rows()))
     broker = (_row(key, "yes" if key.dynamic else "no") for key in _shown(BrokerConfig.rows()))
     parts = [_TITLE, f"{_TOPIC}{''.join(topics)}", f"{_BROKER}{''.join(broker)}"]
-    parts.append(f"{_CLIENTS}{_client_table(ClientConfig, None)}")
+    parts.append(f"{_GROUPS}{_plain_table(GroupConfig, None)}")
+    parts.append(f"{_CLIENTS}{_plain_table(ClientConfig, None)}")
     for head, table in ((_PRODUCER, ProducerConfig), (_CONSUMER, ConsumerConfig), (_ADMIN, AdminConfig)):
-        parts.append(f"{head}{_client_table(table, ClientConfig)}")
+        parts.append(f"{head}{_plain_table(table, ClientConfig)}")
     return "\n".join(parts)
 
 
-def _client_table(table: type[ConfigTable], shared: type[ConfigTable] | None) -> str:
+def _plain_table(table: type[ConfigTable], shared: type[ConfigTable] | None) -> str:
     """The rows of a table that differ from those that all clients share."""
     known = {name: key.default for name, key in shared.rows().items()} if shared is not None else {}
     rows = [key for key in _shown(table.rows()) if key.name not in known or key.default != known[key.name]]
-    return _CLIENT_HEAD + "".join(_line(*_cells(key), key.doc) for key in rows)
+    return _PLAIN_HEAD + "".join(_line(*_cells(key), key.doc) for key in rows)
 
 
 def _shown(rows: Mapping[str, Key]) -> Iterator[Key]:

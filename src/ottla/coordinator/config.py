@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from ottla.types import Millis
 
 NO_LIMIT = 2**31 - 1
+
+
+class Times(NamedTuple):
+    """How long the members of a consumer group may be silent, and how often they are to be heard of."""
+
+    session_timeout: Millis
+    heartbeat_interval: Millis
+
+
+TimesOf: TypeAlias = Callable[[str], Times | None]
+"""The times that were set for a single group; None where none were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +47,11 @@ class GroupConfig:
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: Millis = 600_000
+
+    @property
+    def times(self) -> Times:
+        """The times of consumer groups that have none of their own."""
+        return Times(self.group_consumer_session_timeout_ms, self.group_consumer_heartbeat_interval_ms)
 
     @property
     def upgrade_enabled(self) -> bool:

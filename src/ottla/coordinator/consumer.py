@@ -56,12 +56,13 @@ class ConsumerGroup(ClassicMembers):
         member = self._rebalance_member(change, names_changed, regex_change, owned, fx)
         if before.classic is not None:
             self.forget_timers(member_id, fx)  # Those of the protocol that it spoke until now.
-        self.touch(member_id, self.shard.config.group_consumer_session_timeout_ms, fx)
+        times = self.shard.times_of(self.group_id)
+        self.touch(member_id, times.session_timeout, fx)
         tells_all = request.member_epoch == JOIN_EPOCH or request.is_full or member.assigned != before.assigned
         return ConsumerHeartbeatResponse(
             member_id=member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval=self.shard.config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval=times.heartbeat_interval,
             assignment=to_topic_partitions(member.assigned) if tells_all else None,
         )
 

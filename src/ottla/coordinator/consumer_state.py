@@ -257,7 +257,7 @@ class ConsumerState:
     def session_timeout_of(self, member: Member) -> Millis:
         if member.classic is not None:
             return member.classic.session_timeout
-        return self.shard.config.group_consumer_session_timeout_ms
+        return self.shard.times_of(self.group_id).session_timeout
 
 
 def _subtract(counts: Counter[Name], names: Iterable[Name]) -> None:

@@ -18,7 +18,7 @@ from ottla.assignors import Assignor
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.config import GroupConfig, Times, TimesOf
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_groups import ConsumerGroups
 from ottla.coordinator.consumer_messages import (
@@ -65,6 +65,10 @@ def _no_topics() -> Mapping[str, TopicInfo]:
     return {}
 
 
+def _no_own_times(group_id: str) -> Times | None:
+    return None
+
+
 class Coordinator:
     """All groups and offsets of one shard."""
 
@@ -75,9 +79,10 @@ class Coordinator:
         new_id: Callable[[], str],
         topics: Callable[[], Mapping[str, TopicInfo]] = _no_topics,
         assignors: Sequence[Assignor] | None = None,
+        times_of: TimesOf = _no_own_times,
     ) -> None:
         self.config = config
-        self.shard = Shard(config, new_id, topics)
+        self.shard = Shard(config, new_id, topics, times_of)
         self.groups: dict[str, Group] = self.shard.groups
         self.offsets = self.shard.offsets
         self.histories = self.shard.histories

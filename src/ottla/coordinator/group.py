@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.config import GroupConfig, Times, TimesOf
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.history import Explanation, Histories
 from ottla.coordinator.offsets import CheckPartition, IsExpired, Offsets
@@ -98,15 +98,25 @@ class Shard:
     """What the groups of one partition of the offsets topic share."""
 
     def __init__(
-        self, config: GroupConfig, new_id: Callable[[], str], topics: Callable[[], Mapping[str, TopicInfo]]
+        self,
+        config: GroupConfig,
+        new_id: Callable[[], str],
+        topics: Callable[[], Mapping[str, TopicInfo]],
+        times_of: TimesOf,
     ) -> None:
         self.config = config
         self.new_id = new_id
         self.topics = topics
+        self._times = config.times
+        self._own_times_of = times_of
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets(config.offset_metadata_max_bytes)
         self.histories = Histories()
         self._tokens = count()
+
+    def times_of(self, group_id: str) -> Times:
+        """Return the times of a consumer group, as they are now."""
+        return self._own_times_of(group_id) or self._times
 
     def park(self) -> Parked:
         """Return a new token for a request that waits."""

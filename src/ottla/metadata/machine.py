@@ -67,6 +67,7 @@ class Metadata:
         self.topics_by_id: dict[UUID, Topic] = {}
         self.broker_configs: dict[str, str] = {}
         self.cluster_configs: dict[str, str] = {}
+        self.group_configs: dict[str, Mapping[str, str]] = {}
         self.next_producer_id = 0
 
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -124,6 +125,12 @@ class Metadata:
         """Replace the dynamic configs of the broker or of the cluster. They have been checked."""
         return Outcome((r.BrokerConfigsSet(cluster_wide, dict(configs)),), None)
 
+    def set_group_configs(
+        self, group_id: str, configs: Mapping[str, str], *, now: Millis
+    ) -> Outcome[r.MetadataRecord, None]:
+        """Replace the overrides of a group, which need not be there yet. They have been checked."""
+        return Outcome((r.GroupConfigsSet(group_id, dict(configs)),), None)
+
     def take_producer_ids(self, *, now: Millis) -> Outcome[r.MetadataRecord, range]:
         """Take a block of producer ids: after a crash the next one begins behind it, so none is given twice."""
         block = range(self.next_producer_id, self.next_producer_id + PRODUCER_ID_BLOCK)
@@ -163,6 +170,11 @@ class Metadata:
                     self.cluster_configs = dict(configs)
                 else:
                     self.broker_configs = dict(configs)
+            case r.GroupConfigsSet(group_id, configs):
+                if configs:
+                    self.group_configs[group_id] = configs
+                else:
+                    self.group_configs.pop(group_id, None)
             case r.ProducerIdsTaken(next_producer_id):
                 self.next_producer_id = next_producer_id
             case r.ClusterCreated(cluster_id):
@@ -180,6 +192,8 @@ class Metadata:
         for cluster_wide, configs in ((True, self.cluster_configs), (False, self.broker_configs)):
             if configs:
                 yield r.BrokerConfigsSet(cluster_wide, configs)
+        for group_id, own in self.group_configs.items():
+            yield r.GroupConfigsSet(group_id, dict(own))
         for topic in self.topics.values():
             yield r.TopicCreated(topic.name, topic.topic_id, topic.partitions, dict(topic.configs))
             if topic.leader_epoch:

@@ -52,6 +52,14 @@ class BrokerConfigsSet:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupConfigsSet:
+    """The overrides of a group, all of them; none of them ends what was set."""
+
+    group_id: str
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsTaken:
     """Producer ids below this one have been given out, or may have been."""
 
@@ -78,6 +86,7 @@ MetadataRecord: TypeAlias = (
     | TopicDeleted
     | TopicConfigsSet
     | BrokerConfigsSet
+    | GroupConfigsSet
     | ProducerIdsTaken
     | LeaderEpochsRaised
     | LeaderEpochSet
@@ -86,7 +95,7 @@ _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
         ClusterCreated, TopicCreated, PartitionsAdded, TopicDeleted, TopicConfigsSet, BrokerConfigsSet,
-        ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet,
+        GroupConfigsSet, ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet,
     )
 }  # fmt: skip
 

@@ -73,6 +73,7 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
         ApiKey.DESCRIBE_CONFIGS: {"resources": [{**resource, "configuration_keys": ["retention.ms"]}]},
         ApiKey.ALTER_CONFIGS: {"resources": [{**resource, "configs": [{"name": "retention.ms", "value": "86400000"}]}]},
         ApiKey.INCREMENTAL_ALTER_CONFIGS: {"resources": [{**resource, "configs": [retention]}], "validate_only": True},
+        ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": [2]},
         ApiKey.DESCRIBE_LOG_DIRS: {"topics": None},
         ApiKey.CREATE_PARTITIONS: {
             "topics": [{"name": "orders", "count": 3, "assignments": None}], "timeout": 1, "validate_only": True,

@@ -7,8 +7,10 @@ from ottla.config import (
     AlterOp,
     BrokerConfig,
     alter_broker,
+    alter_group,
     alter_topic,
     replace_broker,
+    replace_group,
     replace_topic,
 )
 from ottla.errors import ConfigError, InvalidRequest
@@ -110,3 +112,44 @@ def test_refused_for_the_broker_as_an_invalid_request(name: str, value: str, say
         replace_broker(BROKER, {name: value}, for_all_brokers=False)
     assert says in str(altered.value)
     assert str(replaced.value) == str(altered.value)
+
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+def test_the_settings_of_a_group() -> None:
+    after = alter_group(BROKER, {HEARTBEAT: "6000"}, [Alteration(SESSION, SET, "50000")])
+    assert after == {HEARTBEAT: "6000", SESSION: "50000"}
+    assert alter_group(BROKER, after, [Alteration(HEARTBEAT, DELETE, None)]) == {SESSION: "50000"}
+    assert replace_group(BROKER, {SESSION: "50000"}) == {SESSION: "50000"}
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "value", "error", "says"),
+    [
+        (SESSION, SET, "44999", ConfigError, "group.consumer.min.session.timeout.ms (45000)"),
+        (SESSION, SET, "60001", ConfigError, "group.consumer.max.session.timeout.ms (60000)"),
+        (HEARTBEAT, SET, "4999", ConfigError, "group.consumer.min.heartbeat.interval.ms (5000)"),
+        (HEARTBEAT, SET, "15001", ConfigError, "group.consumer.max.heartbeat.interval.ms (15000)"),
+        (SESSION, SET, "soon", ConfigError, "whole number"),
+        (SESSION, APPEND, "1", ConfigError, "not a list"),
+        ("session.timeout.ms", SET, "50000", ConfigError, "Did you mean consumer.session.timeout.ms?"),
+        (SESSION, SET, None, InvalidRequest, "null"),
+    ],
+)
+def test_refused_for_groups(name: str, op: AlterOp, value: str | None, error: type[Exception], says: str) -> None:
+    with pytest.raises(error) as caught:
+        alter_group(BROKER, {}, [Alteration(name, op, value)])
+    assert says in str(caught.value)
+
+
+def test_a_session_is_longer_than_a_heartbeat() -> None:
+    broker = BrokerConfig.parse(
+        {
+            "group.consumer.session.timeout.ms": 20_000,
+            "group.consumer.min.session.timeout.ms": 6_000,
+            "group.consumer.heartbeat.interval.ms": 5_000,
+        }
+    )
+    with pytest.raises(ConfigError, match=r"must be greater than consumer\.heartbeat\.interval\.ms"):
+        replace_group(broker, {SESSION: "10000", HEARTBEAT: "12000"})

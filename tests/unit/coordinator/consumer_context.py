@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ottla.assignors import Assignor
 from ottla.coordinator import records as r
+from ottla.coordinator.config import Times
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_member import MemberState, Partitions
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, DescribedConsumerGroup
@@ -52,6 +53,7 @@ class ConsumerContext(GroupContext):
 
     topics: dict[str, TopicInfo] = field(default_factory=lambda: topics(orders=6, users=3))
     assignors: Sequence[Assignor] | None = None
+    times: dict[str, Times] = field(default_factory=dict)
 
     def _new_coordinator(self) -> None:
         self.coordinator = Coordinator(
@@ -59,6 +61,7 @@ class ConsumerContext(GroupContext):
             new_id=lambda: f"id-{next(self._ids)}",
             topics=lambda: self.topics,
             assignors=self.assignors,
+            times_of=self.times.get,
         )
         self.timers = TimerQueue()
         self.answers = {}

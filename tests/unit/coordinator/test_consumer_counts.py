@@ -36,7 +36,7 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=40))
 def test_counts_follow_the_records(steps: list[tuple[str, str, object]]) -> None:
-    group = ConsumerState(Shard(GroupConfig(), lambda: "id", dict), "g")
+    group = ConsumerState(Shard(GroupConfig(), lambda: "id", dict, lambda _: None), "g")
     for step, member_id, value in steps:
         getattr(group, step)(member_id, value)
         members = group.members.values()

@@ -39,6 +39,7 @@ from ottla.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -80,8 +81,8 @@ HANDLERS: dict[int, Handler] = {
         consumer_group_heartbeat, create_partitions, create_topics, delete_groups, delete_records,
         delete_topics, describe_cluster, describe_configs, describe_groups, describe_log_dirs,
         describe_producers, describe_topic_partitions, describe_transactions, end_txn, fetch, find_coordinator,
-        heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group, list_groups,
-        list_offsets, list_partition_reassignments, list_transactions, metadata, offset_commit, offset_delete,
-        offset_fetch, offset_for_leader_epoch, produce, sync_group, txn_offset_commit, write_txn_markers,
+        heartbeat, incremental_alter_configs, init_producer_id, join_group, leave_group, list_config_resources,
+        list_groups, list_offsets, list_partition_reassignments, list_transactions, metadata, offset_commit,
+        offset_delete, offset_fetch, offset_for_leader_epoch, produce, sync_group, txn_offset_commit, write_txn_markers,
     )
 }  # fmt: skip

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.configs import BROKER, TOPIC, check_broker_name
+from ottla.broker.configs import (
+    BROKER,
+    GROUP,
+    TOPIC,
+    check_broker_name,
+    check_group_name,
+    group_overrides,
+    no_configs,
+)
 from ottla.broker.node import Call, Node
 from ottla.broker.turns import in_turns
-from ottla.config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
+from ottla.config import ConfigEntry, describe_broker, describe_broker_default, describe_group, describe_topic
 from ottla.metadata.machine import check_topic_name
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -39,7 +47,10 @@ def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
     if resource.resource_type == BROKER:
         check_broker_name(node, name)
         return (describe_broker if name else describe_broker_default)(node.config, names=names)
-    raise errors.InvalidRequest(f"Resources of the type {resource.resource_type} have no configs here.")
+    if resource.resource_type == GROUP:
+        check_group_name(name)
+        return describe_group(node.config, group_overrides(node, name), names=names)
+    raise no_configs(resource.resource_type)
 
 
 def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> Message:
