@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import ottla
+from ottla import errors
+from ottla.protocol.apis import ApiKey
 from ottla.records import Compression, Record, decode_batch, encode_batch, scan
 from unit.broker.wire import Wire, batch, fetch_request
 
@@ -274,3 +276,12 @@ def test_flushes_before_the_acknowledgement_are_shared(broker: ottla.Broker, wir
         thread.join()
     assert failed == []
     assert wire.fetch("flushed", 0).high_watermark == 80
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_nobody_but_the_broker_writes_internal_topics(wire: Wire, name: str) -> None:
+    for key_type in (0, 1):  # Both topics are made when their coordinators are first asked for.
+        wire.call(ApiKey.FIND_COORDINATOR, 3, {"key": "somebody", "key_type": key_type})
+    answer = wire.produce(name, batch(b"not for you"))
+    assert answer.error_code == errors.InvalidTopicException.code
+    assert answer.base_offset == -1

@@ -16,6 +16,7 @@ from typing import Any
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import ADDED, Producer, added_or_verified
+from ottla.metadata.machine import INTERNAL_TOPICS
 from ottla.net.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -73,6 +74,8 @@ def _append(
     try:
         _check(request, data)
         name = topic.name or node.topic_by_id(topic.topic_id).name
+        if name in INTERNAL_TOPICS:
+            raise errors.InvalidTopicException(f"Cannot append to internal topic {name}: the broker alone writes it.")
         partition = node.partition(name, data.index)
         if verdicts and (refusal := verdicts.get((name, data.index))) is not None:
             raise refusal
