@@ -7,7 +7,7 @@ On disk, as Kafka has them (big endian, offsets relative to the base offset of t
 
 New entries collect in memory and go to the file in blocks: what a crash takes away, recovery writes again,
 since it reads the whole unflushed segment anyway. Files are opened for a look-up and closed after it, so a
-thousand idle partitions hold no index open; the block of entries that was read last is kept, since readers go on
+thousand idle partitions hold no index open; the blocks of entries that were read last are kept, since readers go on
 from where they were. Only the thread that owns the log appends; look-ups happen on it too.
 """
 
@@ -24,6 +24,8 @@ from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all
 
 #: How many entries are written and read together.
 _BLOCK_ENTRIES = 512
+#: How many blocks are kept: for so many readers in different places of a segment.
+_KEPT_BLOCKS = 4
 
 
 class DamagedIndex(Exception):
@@ -31,16 +33,17 @@ class DamagedIndex(Exception):
 
 
 class _Block(NamedTuple):
-    """Entries of the file from number `first` on, each field for itself."""
+    """Entries of the file from number `first` up to number `end`, as they lie there."""
 
     first: int
-    fields: tuple[tuple[int, ...], tuple[int, ...]]
+    end: int
+    entries: bytes
 
 
 class _Index:
     """Entries of a fixed size: the first `_stored` of them in the file, the others in `_tail`."""
 
-    __slots__ = ("_block", "_stored", "_tail", "base_offset", "directory", "found")
+    __slots__ = ("_blocks", "_stored", "_tail", "base_offset", "directory", "found")
 
     suffix = ""
     entry = struct.Struct("")
@@ -50,7 +53,7 @@ class _Index:
         self.base_offset = base_offset
         self._stored = 0
         self._tail = bytearray()
-        self._block: _Block | None = None
+        self._blocks: list[_Block] = []
         self.found = 0
         """How many entries were in the file when it was opened."""
 
@@ -90,13 +93,13 @@ class _Index:
     def reset(self) -> None:
         """Forget all entries; the file follows with the next `write_out`."""
         self._stored = 0
-        self._block = None
+        self._blocks.clear()
         self._tail.clear()
 
     def replace(self, entries: bytes) -> None:
         """Put `entries` in the place of everything that is in the file and in memory."""
         self._stored = 0
-        self._block = None
+        self._blocks.clear()
         self._tail = bytearray(entries)
         self.write_out()
 
@@ -105,14 +108,16 @@ class _Index:
         return self._read(self.found, self._stored - self.found) + bytes(self._tail)
 
     def get(self, number: int) -> tuple[int, int]:
-        size, block = self.entry.size, self._block
+        entry: tuple[int, int]
         if number >= self._stored:
-            first, second = self.entry.unpack_from(self._tail, (number - self._stored) * size)
-        elif block is not None and 0 <= (at := number - block.first) < len(block.fields[0]):
-            first, second = block.fields[0][at], block.fields[1][at]
-        else:
-            first, second = self.entry.unpack(self._read(number, 1))
-        return first, second
+            entry = self.entry.unpack_from(self._tail, (number - self._stored) * self.entry.size)
+            return entry
+        for block in self._blocks:
+            if block.first <= number < block.end:
+                entry = self.entry.unpack_from(block.entries, (number - block.first) * self.entry.size)
+                return entry
+        entry = self.entry.unpack(self._read(number, 1))
+        return entry
 
     def _read(self, number: int, count: int) -> bytes:
         if not count:
@@ -127,7 +132,7 @@ class _Index:
     def _keep(self, count: int) -> None:
         """Drop all entries from number `count` on."""
         self.found = min(self.found, count)
-        self._block = None
+        self._blocks.clear()
         if count < self._stored:
             self._stored = count
             self._tail.clear()
@@ -137,43 +142,45 @@ class _Index:
 
     def _search(self, bisect: Callable[..., int], target: int, field: int) -> int:
         """`bisect` over one field of all entries: in memory if the answer lies there, else in the file."""
-        entry, size = self.entry, self.entry.size
-        in_tail = len(self._tail) // size
-        if in_tail:
-            number = bisect(range(in_tail), target, key=lambda n: entry.unpack_from(self._tail, n * size)[field])
+        if self._tail:
+            number = self._bisect(bisect, self._tail, target, field)
             if number or not self._stored:
                 return self._stored + number
         if not self._stored:
             return 0
-        block = self._block
-        if block is not None:
-            number = block.first + bisect(block.fields[field], target)
-            following = block.first + len(block.fields[0])
-            if block.first < number < following or (number == following == self._stored):
+        for block in self._blocks:
+            number = block.first + self._bisect(bisect, block.entries, target, field)
+            if block.first < number < block.end or (number == block.end == self._stored):
                 return number
-        block = self._block = self._load_block(target, field)
-        return block.first + bisect(block.fields[field], target)
+        block = self._load_block(target, field)
+        self._blocks.insert(0, block)
+        del self._blocks[_KEPT_BLOCKS:]
+        return block.first + self._bisect(bisect, block.entries, target, field)
+
+    def _bisect(self, bisect: Callable[..., int], entries: bytes | bytearray, target: int, field: int) -> int:
+        unpack, size = self.entry.unpack_from, self.entry.size
+        return bisect(range(len(entries) // size), target, key=lambda number: unpack(entries, number * size)[field])
 
     def _load_block(self, target: int, field: int) -> _Block:
         """The block of the file that holds the place of `target`."""
         unpack, size = self.entry.unpack, self.entry.size
-        with open(self.path, "rb", buffering=0) as file:
-            descriptor = file.fileno()
-            try:
-                number = bisect_right(
-                    range(0, self._stored, _BLOCK_ENTRIES),
-                    target,
-                    key=lambda n: unpack(os.pread(descriptor, size, n * size))[field],
-                )
-            except struct.error:
-                raise DamagedIndex(f"{self.path} is shorter than it was") from None
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            number = bisect_right(
+                range(0, self._stored, _BLOCK_ENTRIES),
+                target,
+                key=lambda n: unpack(os.pread(descriptor, size, n * size))[field],
+            )
             first = max(0, number - 1) * _BLOCK_ENTRIES
-            wanted = min(_BLOCK_ENTRIES, self._stored - first) * size
-            entries = os.pread(descriptor, wanted, first * size)
-        if len(entries) != wanted:
+            end = min(first + _BLOCK_ENTRIES, self._stored)
+            entries = os.pread(descriptor, (end - first) * size, first * size)
+        except struct.error:
+            raise DamagedIndex(f"{self.path} is shorter than it was") from None
+        finally:
+            os.close(descriptor)
+        if len(entries) != (end - first) * size:
             raise DamagedIndex(f"{self.path} is shorter than it was")
-        firsts, seconds = zip(*self.entry.iter_unpack(entries), strict=True)
-        return _Block(first, (firsts, seconds))
+        return _Block(first, end, entries)
 
 
 class OffsetIndex(_Index):
