@@ -18,7 +18,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from benchmarks.memory import touch
+from benchmarks.memory import fill_page_cache
 from benchmarks.peer import Peer, machine_cpu_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,7 +142,7 @@ def run_same(peer: Peer, job: Mapping[str, Any], config: Mapping[str, Any] | Non
 
 def produce(peer: Peer, topic: str, *, size: int, records: int, config: Mapping[str, Any] | None = None) -> Totals:
     """Fill the topic from several processes."""
-    touch(size * records)
+    fill_page_cache()
     job = {"role": "produce", "topic": topic, "size": size, "records": records // CLIENTS}
     return run_same(peer, job, {**PRODUCER, **(config or {})})
 

@@ -45,7 +45,7 @@ def cases(*, quick: bool, full: bool) -> list[Case]:
         for name, (size, records) in sizes.items()
         for codec in codecs
     ]
-    made.append(Case("100 B, idempotent, 4 KB batches", 100, int(500_000 * scale), SMALL_BATCHES))
+    made.append(Case("100 B, idempotent, 4 KB batches", 100, int(2_000_000 * scale), SMALL_BATCHES))
     if full:
         made.append(Case("100 B, idempotent, 1 a batch", 100, 20_000, SINGLE_RECORDS))
     return made

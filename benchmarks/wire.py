@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import load
-from benchmarks.memory import touch
+from benchmarks.memory import fill_page_cache
 from benchmarks.peer import Peer
 from benchmarks.report import Report
 from benchmarks.values import values
@@ -80,7 +80,7 @@ def _requests(peer: Peer, report: Report, case: Case, topic: str) -> None:
 
 
 def _send(peer: Peer, topic: str, case: Case, requests: int) -> load.Totals:
-    touch(case.size * case.batch * requests)
+    fill_page_cache()
     job = {"role": "send", "topic": topic, "size": case.size, "batch": case.batch}
     return load.run_same(peer, {**job, "requests": requests // load.CLIENTS})
 
