@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.memory import fill_page_cache
 from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.values import values
 
@@ -143,6 +144,7 @@ SHARES = {"confluent-kafka produce": 0.25, "confluent-kafka consume": 0.25}
 
 def run_one(name: str, job: Job) -> float:
     command = [sys.executable, "-m", "benchmarks.columns", "--client", name, "--job", json.dumps(job)]
+    fill_page_cache()
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr[-2000:]}")

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.memory import fill_page_cache
 from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.values import values
 
@@ -197,6 +198,7 @@ def fill(servers: str, topic: str, size: int, records: int) -> None:
 
 
 def run_one(name: str, job: dict[str, Any]) -> Result:
+    fill_page_cache()
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.consumer", "--client", name, "--job", json.dumps(job)],
         capture_output=True,

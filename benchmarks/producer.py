@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import fill_page_cache
 from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.values import values
 
@@ -182,6 +183,7 @@ CLIENTS: dict[str, Callable[[Job], float]] = {
 
 def measure(name: str, job: Job) -> float:
     """One round of one client, in a process of its own."""
+    fill_page_cache()
     whole = {**job, "records": max(1000, int(job["records"] * SHARES[name]))}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.producer", "--job", json.dumps({**whole, "client": name})],
