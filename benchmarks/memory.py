@@ -2,9 +2,9 @@
 
 A virtual machine may give free memory back to its host, a few seconds after it became free. Whoever needs it next
 pays for every page again, in the time of the process that writes it: two to three seconds a GB, four times what a
-broker takes for the data, and now one of those compared pays, now the other. On a machine that has run for long there is
-hardly any free memory: it holds pages of files, which are taken over as they are. So the page cache is filled before
-each round that needs much memory.
+broker takes for the data, and now one of those compared pays, now the other. On a machine that has run for long
+there is hardly any free memory: it holds pages of files, which are taken over as they are. So the page cache is filled
+before each round that needs much memory.
 """
 
 from __future__ import annotations
