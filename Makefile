@@ -47,6 +47,7 @@ bench: bench-broker bench-clients bench-spark ## everything that is measured; ab
 bench-broker: setup ## the broker and its groups, beside Apache Kafka where Java 17+ and Maven are installed
 	$(BIN)/python -m benchmarks.broker $(ARGS)
 	$(BIN)/python -m benchmarks.groups $(ARGS)
+	$(BIN)/python -m benchmarks.sending
 
 bench-clients: setup ## the clients beside those of others, the assignors beside Kafka's where Java 17+ and Maven are installed
 	$(BIN)/python -m benchmarks.producer
