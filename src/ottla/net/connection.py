@@ -1,6 +1,9 @@
 """One connection to the server, on a non-blocking socket of its own rather than on a transport: requests are received
 into a buffer that is handed to the handler as it lies, and files go to the socket by ``sendfile``.
 
+What is answered in one turn of the event loop leaves at its end, on all connections (``Server.send_soon``): a client
+that is woken for every single answer takes more time, and so does waking it.
+
 One request at a time, in order: while one is being answered nothing more is read, so that a client which sends
 faster than it
 reads is held back by TCP, and what is queued here is one request and one response at most.
@@ -9,6 +12,7 @@ reads is held back by TCP, and what is queued here is one request and one respon
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from struct import Struct as Layout
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 _SIZE = Layout(">i")
 #: A frame is received into at most this much more than has arrived, until it has proved to be that long.
 FIRST_ALLOCATION = 1 << 16
-#: Answers to requests that came together are sent together, until they are this long.
+#: Answers wait for the end of the turn until they are this long.
 ANSWERS_TOGETHER = 1 << 16
 
 Answer: TypeAlias = Buffer | None
@@ -131,8 +135,6 @@ class Connection:
             end = position + 4 + size
             if end > self.filled:
                 self._make_room(position, 4 + size)
-                if self._outgoing:
-                    self._flush()
                 return
             self.frame_hint = size + 4
             if not self._handle(memoryview(buffer)[position + 4 : end]):
@@ -141,9 +143,6 @@ class Connection:
                 return
             position = end
         self._keep_rest(position)
-        # The answers to all requests that came together leave together.
-        if self._outgoing:
-            self._flush()
 
     def _size_is_sane(self, size: int) -> bool:
         if 8 <= size <= self._server.max_request_size:
@@ -203,9 +202,6 @@ class Connection:
         else:
             self._task, self._finish = asyncio.ensure_future(answer, loop=self._loop), asyncio.Future.result
         self._task.add_done_callback(self._answered)
-        # Earlier answers do not wait for this one; what the socket does not take goes before it later.
-        if self._outgoing:
-            self._flush()
         return False
 
     def _answered(self, task: asyncio.Future[Any]) -> None:
@@ -221,10 +217,10 @@ class Connection:
             self._server.report_failure(self, error)
             self.close("a request could not be handled")
             return
-        if self._closed or (answer is not None and not self._put(answer)):
+        if self._closed:
             return
         # Where earlier answers still wait for the socket, `_writable` sends this one after them and goes on.
-        if not self._writing and (not self._outgoing or self._flush()):
+        if (answer is None or self._send(answer)) and not self._writing:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -241,20 +237,22 @@ class Connection:
 
     def _send(self, frame: Buffer) -> bool:
         """Queue a response; return whether the next request may be handled at once."""
-        if not self._put(frame):
-            return False
-        return self._outgoing.size < ANSWERS_TOGETHER or self._flush()
-
-    def _put(self, frame: Buffer) -> bool:
+        is_first = not self._outgoing
         try:
             self._server.bytes_out += self._outgoing.put(frame)
         except OSError as error:
             self.close(f"a response could not be read from its file: {error}")
             return False
+        if self._outgoing.size >= ANSWERS_TOGETHER:
+            return self.flush()
+        if is_first:
+            self._server.send_soon(self)
         return True
 
-    def _flush(self) -> bool:
+    def flush(self) -> bool:
         """Send what is queued; return whether all of it is on its way. If not, nothing more is read until it is."""
+        if self._writing:
+            return False
         try:
             done = self._outgoing.flush()
         except OSError as error:
@@ -289,6 +287,8 @@ class Connection:
         self._closed = True
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
+        with contextlib.suppress(OSError):
+            self._outgoing.flush()  # The answers to what came before.
         self._outgoing.clear()
         self._socket.close()
         if self._task is not None:

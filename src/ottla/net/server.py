@@ -60,6 +60,8 @@ class Server:
         self._per_ip: Counter[str] = Counter()
         self._socket: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._answered: list[Connection] = []
+        """Those with answers that leave at the end of the turn."""
 
     async def start(self, host: str, port: int) -> None:
         """Listen on an address; port 0 picks a free one."""
@@ -126,6 +128,17 @@ class Server:
                 level, "connection from %s:%s closed: %s", connection.client_host, connection.client_port, reason
             )
 
+    def send_soon(self, connection: Connection) -> None:
+        """Have a connection send its answers at the end of this turn of the event loop."""
+        if not self._answered:
+            self.loop.call_soon(self._send_answers)
+        self._answered.append(connection)
+
+    def _send_answers(self) -> None:
+        connections, self._answered = self._answered, []
+        for connection in connections:
+            connection.flush()
+
     def report_failure(self, connection: Connection, error: Exception) -> None:
         """Put an error that no handler expected into the log."""
         self.failures += 1
@@ -152,6 +165,7 @@ class Server:
             self.loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
+        self._send_answers()
         for connection in list(self.connections):
             connection.close("", expected=True)
         await asyncio.sleep(0)

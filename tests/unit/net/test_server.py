@@ -130,6 +130,41 @@ def test_answers_keep_the_order_of_requests_when_one_takes_longer() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_what_was_answered_before_a_broken_frame_is_still_sent(later: bool) -> None:
+    async def after_a_while(frame: bytes) -> Buffer:
+        await asyncio.sleep(0)
+        return Buffer(framed(frame))
+
+    def handler(connection: Connection, frame: memoryview) -> Any:
+        return after_a_while(bytes(frame)) if later else echo(connection, frame)
+
+    async def scenario() -> None:
+        async with serving(handler) as server:
+            reader, writer = await connect(server)
+            writer.write(framed(b"in order") + struct.pack(">i", -5))
+            assert await receive(reader) == b"in order"
+            assert await closed_by_server(reader)
+            writer.close()
+
+    run(scenario)
+
+
+def test_many_connections_that_ask_at_once_are_all_answered() -> None:
+    async def scenario() -> None:
+        async with serving(echo) as server:
+            streams = [await connect(server) for _ in range(100)]
+            for turn in range(3):
+                for number, (_, writer) in enumerate(streams):
+                    writer.write(framed(b"request %4d of turn %d" % (number, turn)))
+                for number, (reader, _) in enumerate(streams):
+                    assert await receive(reader) == b"request %4d of turn %d" % (number, turn)
+            for _, writer in streams:
+                writer.close()
+
+    run(scenario)
+
+
 def test_a_request_without_an_answer_does_not_hold_up_the_next() -> None:
     def handler(connection: Connection, frame: memoryview) -> Buffer | None:
         return None if bytes(frame[:4]) == b"none" else Buffer(framed(bytes(frame)))
