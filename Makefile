@@ -14,7 +14,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## install ottla and what its tests need into .venv
 
-$(STAMP): pyproject.toml setup.py $(wildcard src/ottla/records/*.pyx src/ottla/records/*.pxi)
+$(STAMP): pyproject.toml setup.py $(wildcard src/ottla/*/*.pyx src/ottla/*/*.pxi)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

@@ -26,10 +26,10 @@ class OptionalBuildExt(build_ext):
             self.extensions = []
 
 
-RECORDS = Path("src/ottla/records")
 KERNELS = [
-    Extension(f"ottla.records.{source.stem}", [str(source)], depends=sorted(map(str, RECORDS.glob("*.pxi"))))
-    for source in sorted(RECORDS.glob("*.pyx"))
+    Extension(f"ottla.{package}.{source.stem}", [str(source)], depends=sorted(map(str, source.parent.glob("*.pxi"))))
+    for package in ("protocol", "records")
+    for source in sorted(Path("src/ottla", package).glob("*.pyx"))
 ]
 
 setup(

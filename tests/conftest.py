@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ottla.protocol import _compiler
+from ottla.protocol import _fields
 
-_compiler.STRICT = True
+_fields.STRICT = True
 
 
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:

@@ -13,8 +13,7 @@ PURE = (
     "protocol", "records", "config", "assignors", "metadata", "coordinator", "transactions", "producing", "consuming",
 )  # fmt: skip
 IMPURE = {"asyncio", "os", "random", "secrets", "selectors", "socket", "subprocess", "threading", "time", "pathlib"}
-#: Picks the twin by an environment variable, once, when it is imported.
-EXCEPT = {"records/_kernels.py": {"os"}, "config/reference.py": {"pathlib"}}
+EXCEPT = {"config/reference.py": {"pathlib"}}
 
 
 def imported(path: Path) -> Iterator[str]:

@@ -17,12 +17,12 @@ from pathlib import Path
 from ottla import __version__
 from ottla.broker.logs import configure_logging, log_event
 from ottla.broker.server import BrokerServer
+from ottla.cli.kernels import KERNELS
 from ottla.cli.options import UsageError, parse_setting, settings
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.session import stop_on_signals
 from ottla.config import BrokerConfig, parse_address, parse_broker_properties
 from ottla.errors import OttlaError
-from ottla.records import KERNELS
 from ottla.runtime.loops import LOOP_NAME
 
 logger = logging.getLogger("ottla.cli")

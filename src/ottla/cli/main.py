@@ -105,7 +105,7 @@ def _print_version() -> None:
     import platform
 
     from ottla import __version__
-    from ottla.records import KERNELS
+    from ottla.cli.kernels import KERNELS
     from ottla.runtime.loops import LOOP_NAME
 
     python = f"{platform.python_version()} ({platform.python_implementation()}, {platform.platform(terse=True)})"

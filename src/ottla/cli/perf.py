@@ -22,6 +22,7 @@ from pathlib import Path
 
 from ottla import __version__
 from ottla.cli.child import ChildBroker
+from ottla.cli.kernels import KERNELS
 from ottla.cli.options import positive
 from ottla.cli.perf_load import (
     BATCH_BYTES,
@@ -39,7 +40,6 @@ from ottla.clients.admin_values import NewTopic
 from ottla.clients.consumer import AsyncConsumer
 from ottla.clients.producer import AsyncProducer
 from ottla.errors import OttlaError
-from ottla.records import KERNELS
 from ottla.runtime.loops import LOOP_NAME
 
 TOPIC = "perf"

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 from ottla.coordinator import _record_schemas as schemas
 from ottla.coordinator import records as r
 from ottla.errors import OttlaError
-from ottla.protocol._compiler import Buffer, Decoder, Encoder, Field, compile_decoder, compile_encoder
+from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
+from ottla.protocol._kernels import kernels
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -184,25 +185,25 @@ def _fields(rows: schemas.Fields) -> list[Field]:
 @cache
 def _key_encoder(number: int) -> Encoder:
     row = _BY_NUMBER[number]
-    return compile_encoder(row.key.__name__, _fields(row.key_fields), 0, False)
+    return kernels.compile_encoder(row.key.__name__, _fields(row.key_fields), 0, False)
 
 
 @cache
 def _key_decoder(number: int) -> Decoder:
     row = _BY_NUMBER[number]
-    return compile_decoder(row.key.__name__, _fields(row.key_fields), 0, False)
+    return kernels.compile_decoder(row.key.__name__, _fields(row.key_fields), 0, False)
 
 
 @cache
 def _value_encoder(number: int, version: int) -> Encoder:
     row = _BY_NUMBER[number]
-    return compile_encoder(row.value.__name__, _fields(row.value_fields), version, version >= row.flexible_from)
+    return kernels.compile_encoder(row.value.__name__, _fields(row.value_fields), version, version >= row.flexible_from)
 
 
 @cache
 def _value_decoder(number: int, version: int) -> Decoder:
     row = _BY_NUMBER[number]
-    return compile_decoder(row.value.__name__, _fields(row.value_fields), version, version >= row.flexible_from)
+    return kernels.compile_decoder(row.value.__name__, _fields(row.value_fields), version, version >= row.flexible_from)
 
 
 # ── dataclasses to what the codecs speak, and back ────────────────────────────────────────────────────────────────

@@ -1,4 +1,5 @@
-"""Turn a list of schema fields into Python functions that read or write one version of a message.
+"""Turn a list of schema fields into Python functions that read or write one version of a message. `_walker` is the twin
+of this in C: the same results, and the same errors up to the words.
 
 Compiled, because a walk over the schema for each message costs ten times as much. The code that is made is straight:
 neighbouring fields of fixed size are read by one ``struct`` call, nested structs are functions of their own.
@@ -8,70 +9,28 @@ Change the templates here with ``tests/unit/protocol`` at hand: they hold every 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from itertools import groupby
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 from uuid import UUID
 
-#: Tests set this: then a message with a field that no version of the API has is refused.
-STRICT = False
+from ottla.protocol import _fields
+from ottla.protocol._fields import (
+    FIXED,
+    MAX_TAGS,
+    ZERO_UUID,
+    Buffer,
+    Decoder,
+    Encoder,
+    Field,
+    Framer,
+    Struct,
+    children_of,
+    empty_value,
+    present,
+    struct_class,
+)
 
-FIXED = {
-    "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint16": "H", "uint32": "I",
-    "float64": "d", "bool": "?", "uuid": "16s",
-}  # fmt: skip
-ZERO_UUID = bytes(16)
-#: More tagged fields than a struct will ever have: unknown ones are skipped, one after the other.
-MAX_TAGS = 1000
-
-
-class Field(NamedTuple):
-    """A field of a message: see ``_schemas``."""
-
-    name: str
-    first: int
-    last: int
-    type: str
-    array: bool
-    nullable: bool
-    tag: int | None
-    default: Any
-    children: tuple[Any, ...] | None
-
-    @property
-    def fixed(self) -> str | None:
-        return None if self.array or self.tag is not None else FIXED.get(self.type)
-
-
-class Struct:
-    """A decoded message: attributes by the names of the schema."""
-
-    __slots__: tuple[str, ...] = ()
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no field {name!r}; it has {', '.join(self.__slots__)}")
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{n}={getattr(self, n)!r}' for n in self.__slots__)})"
-
-
-class Buffer(bytearray):
-    """Bytes to send, and what is to be sent between them from elsewhere: ``splices`` of (position, value)."""
-
-    __slots__ = ("splices",)
-
-    def __init__(self, data: bytes = b"") -> None:
-        super().__init__(data)
-        self.splices: list[tuple[int, Any]] = []
-
-
-Decoder: TypeAlias = Callable[[Any, int, int], tuple[Struct, int]]
-Encoder: TypeAlias = Callable[[Buffer, dict[str, Any]], None]
+_INT32 = struct.Struct(">i")
 
 
 class _Source:
@@ -94,27 +53,6 @@ class _Source:
     def compile(self, name: str) -> dict[str, Any]:
         exec(compile("\n".join(self.lines), f"<{name}>", "exec"), self.names)
         return self.names
-
-
-def present(fields: list[Field], version: int) -> list[Field]:
-    """Return the fields that a version has, in their order on the wire."""
-    return [field for field in fields if field.first <= version <= field.last]
-
-
-def children_of(field: Field) -> list[Field]:
-    """Return the fields of a nested struct."""
-    return [Field(*child) for child in field.children or ()]
-
-
-def empty_value(field: Field) -> Any:
-    """Return what a decoded message holds for a field that its version does not have."""
-    if field.default is not ...:
-        return field.default
-    if field.array:
-        return ()
-    if field.nullable or field.type in ("struct", "uuid", "records"):
-        return None
-    return {"string": "", "bytes": b"", "bool": False, "float64": 0.0}.get(field.type, 0)
 
 
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,8 +82,7 @@ def _decode_struct(
         for field in here
         if field.type == "struct"
     }
-    names = list(dict.fromkeys(field.name for field in fields))
-    cls = source.bind("cls", _struct_class(name, names))
+    names = tuple(dict.fromkeys(field.name for field in fields))
     function = f"decode_{name}"
     source.add(f"def {function}(buf, pos, end):", 0)
     if max_items is not None:
@@ -159,24 +96,18 @@ def _decode_struct(
                 _decode_variable(source, field, flexible, nested.get(field.name), 1)
     if flexible:
         _decode_tags(source, [field for field in here if field.tag is not None], nested)
-    have = {field.name for field in here}
-    arguments = []
-    for field_name in names:
-        if field_name in have:
-            arguments.append(f"f_{field_name}")
-        else:
-            default = next(empty_value(field) for field in fields if field.name == field_name)
-            arguments.append(source.bind("default", default))
-    source.add(f"return {cls}({', '.join(arguments)}), pos")
+    _make_struct(source, struct_class(name, names), fields, {field.name for field in here})
     return function
 
 
-def _struct_class(name: str, names: list[str]) -> type[Struct]:
-    body = "".join(f"    self.{n} = {n}\n" for n in names) or "    pass\n"
-    scope: dict[str, Any] = {}
-    exec(f"def __init__(self, {', '.join(names)}):\n{body}", scope)
-    title = "".join(part.capitalize() for part in name.split("_"))
-    return type(title, (Struct,), {"__slots__": tuple(names), "__init__": scope["__init__"]})
+def _make_struct(source: _Source, cls: type[Struct], fields: list[Field], have: set[str]) -> None:
+    source.add(f"m = new({source.bind('cls', cls)})")
+    for name in cls.__slots__:
+        value = f"f_{name}"
+        if name not in have:
+            value = source.bind("default", next(empty_value(field) for field in fields if field.name == name))
+        source.add(f"m.{name} = {value}")
+    source.add("return m, pos")
 
 
 def _decode_fixed(source: _Source, run: list[Field]) -> None:
@@ -313,6 +244,19 @@ def compile_encoder(name: str, fields: list[Field], version: int, flexible: bool
     return encoder
 
 
+def compile_framer(name: str, fields: list[Field], version: int, flexible: bool) -> Framer:
+    """Return a function (head, message) -> buffer that makes a frame: its size, the head as it is, the message."""
+    encode = compile_encoder(name, fields, version, flexible)
+
+    def frame(head: bytes, message: dict[str, Any]) -> Buffer:
+        out = Buffer(b"\0\0\0\0" + head)
+        encode(out, message)
+        _INT32.pack_into(out, 0, len(out) - 4 + sum(value.length for _, value in out.splices))
+        return out
+
+    return frame
+
+
 def _encode_struct(source: _Source, name: str, fields: list[Field], version: int, flexible: bool) -> str:
     here = present(fields, version)
     nested = {
@@ -323,7 +267,7 @@ def _encode_struct(source: _Source, name: str, fields: list[Field], version: int
     function = f"encode_{name}"
     source.add(f"def {function}(out, m):", 0)
     source.add("pass")
-    if STRICT:
+    if _fields.STRICT:
         known = source.bind("known", frozenset(field.name for field in fields))
         source.add(f"if not m.keys() <= {known}: raise KeyError('{name} has no field %s' % (m.keys() - {known}))")
     for fixed, run in groupby((f for f in here if f.tag is None), key=lambda field: bool(field.fixed)):
@@ -439,13 +383,14 @@ _RUNTIME: dict[str, Any] = {
     "Buffer": Buffer,
     "EMPTY": {},
     "INT16": struct.Struct(">h").unpack_from,
-    "INT32": struct.Struct(">i").unpack_from,
+    "INT32": _INT32.unpack_from,
     "PACK16": struct.Struct(">h").pack,
-    "PACK32": struct.Struct(">i").pack,
+    "PACK32": _INT32.pack,
     "UUID": UUID,
     "UUID16": struct.Struct(">16s").unpack_from,
     "ZERO_UUID": ZERO_UUID,
     "long_uvarint": _long_uvarint,
+    "new": object.__new__,
     "pack": struct.pack,
     "unpack_from": struct.unpack_from,
     "uuid_bytes": _uuid_bytes,

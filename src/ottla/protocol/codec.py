@@ -1,11 +1,10 @@
-"""Encode and decode Kafka's messages, with functions compiled from the schema table for each API and version.
+"""Encode and decode Kafka's messages, with functions made of the schema table for each API and version.
 
 What goes out is a plain dict ``{field: value}``; a field that is left out takes its default, and a field that the
-version
-does not have is left out by the codec, so that one dict serves every version. What comes in is a :class:`Struct`
-with the
-fields of *all* versions of the API: one that the version on the wire does not have holds its default. Times are
-integer milliseconds, a zero uuid is None, and the type ``records`` comes as a slice of the buffer, never copied.
+version does not have is left out by the codec, so that one dict serves every version. What comes in is a
+:class:`Struct` with the fields of *all* versions of the API: one that the version on the wire does not have holds its
+default. Times are integer milliseconds, a zero uuid is None, and the type ``records`` comes as a slice of the buffer,
+never copied.
 
 Everything that arrives is hostile until decoded: lengths are compared with what is left of the buffer before
 anything is allocated, and whatever is wrong with the bytes ends in :class:`DecodeError`.
@@ -14,20 +13,13 @@ anything is allocated, and whatever is wrong with the bytes ends in :class:`Deco
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.protocol import _schemas
-from ottla.protocol._compiler import (
-    MAX_TAGS,
-    Buffer,
-    Decoder,
-    Encoder,
-    Field,
-    Struct,
-    compile_decoder,
-    compile_encoder,
-)
+from ottla.protocol._fields import Buffer, Decoder, Encoder, Field, Framer, Struct
+from ottla.protocol._kernels import kernels
 from ottla.protocol.apis import ApiKey, api
 
 Message: TypeAlias = dict[str, Any]
@@ -50,12 +42,17 @@ __all__ = [
 
 #: As many things as a Kafka cluster has partitions at the most. More in one request would only keep the broker busy.
 MAX_REQUEST_ITEMS = 200_000
-_HEADER = struct.Struct(">hhi")
-_INT32 = struct.Struct(">i")
+_REQUEST, _RESPONSE = 4, 5
+_BROKEN = (struct.error, IndexError, ValueError, OverflowError)
+_FLEXIBLE_FROM = {api_key: entry[3] for api_key, entry in _schemas.APIS.items()}
+_NEVER = 2**15
 
 
 class DecodeError(ValueError):
     """The bytes are not the message that they claim to be."""
+
+
+# ── headers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RequestHeader(NamedTuple):
@@ -68,67 +65,53 @@ class RequestHeader(NamedTuple):
     body: int
 
 
+def _field(name: str, type_: str, *, nullable: bool = False) -> Field:
+    return Field(name, 0, 0, type_, False, nullable, None, ..., None)
+
+
+_read_header = kernels.compile_decoder(
+    "request_header",
+    [
+        _field("api_key", "int16"),
+        _field("api_version", "int16"),
+        _field("correlation_id", "int32"),
+        _field("client_id", "string", nullable=True),
+    ],
+    0,
+    False,
+)
+#: What the header of a flexible version has more, and may be anything.
+_skip_tags = kernels.compile_decoder("tags", [], 0, True)
+_PLAIN_HEAD, _FLEXIBLE_HEAD = struct.Struct(">i"), struct.Struct(">ix")
+_REQUEST_HEAD = struct.Struct(">hhih")
+
+
 def decode_request_header(frame: Bytes) -> RequestHeader:
     """Read the header of a request frame (without its size)."""
+    end = len(frame)
     try:
-        api_key, version, correlation_id = _HEADER.unpack_from(frame, 0)
-        client_id, position = _legacy_string(frame, 8)
-        if _request_is_flexible(api_key, version):
-            position = _skip_tags(frame, position)
-    except (struct.error, IndexError, ValueError) as error:
+        header, position = _read_header(frame, 0, end)
+        # A version that nobody knows yet can only be newer than the last flexible one.
+        if header.api_version >= _FLEXIBLE_FROM.get(header.api_key, _NEVER):
+            _, position = _skip_tags(frame, position, end)
+    except _BROKEN as error:
         raise DecodeError(f"the request header is broken: {error}") from error
-    return RequestHeader(api_key, version, correlation_id, client_id, position)
+    return RequestHeader(header.api_key, header.api_version, header.correlation_id, header.client_id, position)
 
 
-def _request_is_flexible(api_key: int, version: int) -> bool:
-    entry = _schemas.APIS.get(api_key)
-    if entry is None:
-        return False
-    # A version that nobody knows yet can only be newer than the last flexible one.
-    return bool(version >= entry[3])
+def _response_header_is_flexible(api_key: int, version: int) -> bool:
+    # A client that cannot know our versions yet must be able to read ApiVersions: its header stays as it was.
+    return bool(version >= _FLEXIBLE_FROM[api_key]) and api_key != ApiKey.API_VERSIONS
 
 
-def _legacy_string(buffer: Bytes, position: int) -> tuple[str | None, int]:
-    (length,) = struct.unpack_from(">h", buffer, position)
-    start = position + 2
-    if length == -1:
-        return None, start
-    if not 0 <= length <= len(buffer) - start:
-        raise ValueError(f"a string of {length} bytes does not fit")
-    return str(buffer[start : start + length], "utf-8"), start + length
-
-
-def _skip_tags(buffer: Bytes, position: int) -> int:
-    count, position = _uvarint(buffer, position)
-    if count > MAX_TAGS:
-        raise ValueError(f"{count} tagged fields")
-    for _ in range(count):
-        _, position = _uvarint(buffer, position)
-        size, position = _uvarint(buffer, position)
-        position += size
-    if position > len(buffer):
-        raise ValueError("tagged fields run past the end")
-    return position
-
-
-def _uvarint(buffer: Bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-        if shift > 28:
-            raise ValueError("a varint is longer than five bytes")
+# ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def decode_request_body(api_key: int, version: int, frame: Bytes, position: int) -> Struct:
     """Decode the body of a request whose header ended at ``position``."""
     # An item takes a byte or more: only in a longer request can there be too many.
     limit = MAX_REQUEST_ITEMS if len(frame) > MAX_REQUEST_ITEMS else None
-    return _decode(_decoder(api_key, version, 4, limit), frame, position)
+    return _decode(_decoder(api_key, version, _REQUEST, limit), frame, position)
 
 
 def decode_response(api_key: int, version: int, payload: Bytes) -> Struct:
@@ -136,36 +119,31 @@ def decode_response(api_key: int, version: int, payload: Bytes) -> Struct:
     position = 4
     if _response_header_is_flexible(api_key, version):
         try:
-            position = _skip_tags(payload, position)
-        except (IndexError, ValueError) as error:
+            _, position = _skip_tags(payload, position, len(payload))
+        except _BROKEN as error:
             raise DecodeError(f"the response header is broken: {error}") from error
-    return _decode(_decoder(api_key, version, 5), payload, position)
+    return _decode(_decoder(api_key, version, _RESPONSE), payload, position)
 
 
 def decode_data(name: str, version: int, data: Bytes, position: int = 0) -> Struct:
     """Decode a message that is not a request or response, such as ``consumer_protocol_subscription``."""
-    _, _, flexible_from, fields = _schemas.DATA[name]
-    return _decode(_compiled_decoder(name, version, flexible_from, fields), data, position)
+    return _decode(_data_decoder(name, version), data, position)
 
 
 def _decode(decode: Decoder, buffer: Bytes, position: int) -> Struct:
     try:
         # Bytes after the message are left alone, as Kafka does: librdkafka leaves some after Metadata.
         return decode(buffer, position, len(buffer))[0]
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
+    except _BROKEN as error:
         raise DecodeError(f"the message is broken: {error}") from error
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: Message) -> Buffer:
     """Return a whole request frame, size included."""
-    out = Buffer(b"\0\0\0\0")
-    out += _HEADER.pack(api_key, version, correlation_id)
-    name = None if client_id is None else client_id.encode()
-    out += struct.pack(">h", -1) if name is None else struct.pack(">h", len(name)) + name
-    if _request_is_flexible(api_key, version):
-        out += b"\0"
-    _encoder(api_key, version, 4)(out, message)
-    return _with_size(out)
+    frame = _framer(api_key, version, _REQUEST)
+    name = b"" if client_id is None else client_id.encode()
+    head = _REQUEST_HEAD.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    return frame(head + b"\0" if version >= _FLEXIBLE_FROM[api_key] else head, message)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> Buffer:
@@ -174,63 +152,55 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Me
     Values of type ``records`` may be anything with a ``length``: they are left out of the buffer and listed in
     ``splices`` as (position, value), for the connection to send from where they lie.
     """
-    out = Buffer(b"\0\0\0\0")
-    out += _INT32.pack(correlation_id)
-    if _response_header_is_flexible(api_key, version):
-        out += b"\0"
-    _encoder(api_key, version, 5)(out, message)
-    return _with_size(out)
+    head, frame = _response_framer(api_key, version)
+    return frame(head(correlation_id), message)
 
 
 def encode_data(name: str, version: int, message: Message) -> bytes:
     """Encode a message that is not a request or response."""
-    _, _, flexible_from, fields = _schemas.DATA[name]
     out = Buffer()
-    _compiled_encoder(name, version, flexible_from, fields)(out, message)
+    _data_encoder(name, version)(out, message)
     return bytes(out)
 
 
-def _response_header_is_flexible(api_key: int, version: int) -> bool:
-    # A client that cannot know our versions yet must be able to read ApiVersions: its header stays as it was.
-    return bool(version >= _schemas.APIS[api_key][3]) and api_key != ApiKey.API_VERSIONS
-
-
-def _with_size(out: Buffer) -> Buffer:
-    size = len(out) - 4
-    for _, value in out.splices:
-        size += value.length
-    _INT32.pack_into(out, 0, size)
-    return out
+# ── the functions for a version, made when it is first met ────────────────────────────────────────────────────────
 
 
 @cache
 def _decoder(api_key: int, version: int, part: int, max_items: int | None = None) -> Decoder:
-    entry = _schemas.APIS[api_key]
-    _check_version(api_key, version)
-    name = f"{entry[0]}_{'request' if part == 4 else 'response'}"
-    return _compiled_decoder(name, version, entry[3], entry[part], max_items)
+    return kernels.compile_decoder(*_schema(api_key, version, part), max_items)
 
 
 @cache
-def _encoder(api_key: int, version: int, part: int) -> Encoder:
-    entry = _schemas.APIS[api_key]
-    _check_version(api_key, version)
-    return _compiled_encoder(f"{entry[0]}_{'request' if part == 4 else 'response'}", version, entry[3], entry[part])
+def _framer(api_key: int, version: int, part: int) -> Framer:
+    return kernels.compile_framer(*_schema(api_key, version, part))
 
 
-def _check_version(api_key: int, version: int) -> None:
+@cache
+def _response_framer(api_key: int, version: int) -> tuple[Callable[[int], bytes], Framer]:
+    head = _FLEXIBLE_HEAD if _response_header_is_flexible(api_key, version) else _PLAIN_HEAD
+    return head.pack, _framer(api_key, version, _RESPONSE)
+
+
+@cache
+def _data_decoder(name: str, version: int) -> Decoder:
+    return kernels.compile_decoder(*_data_schema(name, version))
+
+
+@cache
+def _data_encoder(name: str, version: int) -> Encoder:
+    return kernels.compile_encoder(*_data_schema(name, version))
+
+
+def _schema(api_key: int, version: int, part: int) -> tuple[str, list[Field], int, bool]:
     known = api(api_key)
     if not known.first <= version <= known.last:
         raise DecodeError(f"{known.name} has the versions {known.first} to {known.last}, not {version}")
+    name = f"{known.name}_{'request' if part == _REQUEST else 'response'}"
+    fields = [Field(*field) for field in _schemas.APIS[api_key][part]]
+    return name, fields, version, version >= known.flexible_from
 
 
-@cache
-def _compiled_decoder(
-    name: str, version: int, flexible_from: int, fields: tuple[Any, ...], max_items: int | None = None
-) -> Decoder:
-    return compile_decoder(name, [Field(*field) for field in fields], version, version >= flexible_from, max_items)
-
-
-@cache
-def _compiled_encoder(name: str, version: int, flexible_from: int, fields: tuple[Any, ...]) -> Encoder:
-    return compile_encoder(name, [Field(*field) for field in fields], version, version >= flexible_from)
+def _data_schema(name: str, version: int) -> tuple[str, list[Field], int, bool]:
+    _, _, flexible_from, fields = _schemas.DATA[name]
+    return name, [Field(*field) for field in fields], version, version >= flexible_from

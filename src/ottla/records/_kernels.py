@@ -1,4 +1,4 @@
-"""The choice between the two twins of the hot loops; the one file of the package that reads the environment.
+"""The choice between the two twins of the hot loops.
 
 `_speedups` is the compiled twin, `_pure` the one in Python: the same results and the same errors.
 ``OTTLA_PURE=1`` takes the pure one; it also serves when the extension was not built. `KERNELS` says which.
@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from ottla._twins import PURE
 from ottla.records.buffers import Buffer
 from ottla.records.header import BatchHeader
 from ottla.records.values import BatchSummary, KeyEntry, Record, Scan
@@ -43,7 +43,7 @@ class Kernels(Protocol):
 
 
 def _choose() -> tuple[Kernels, str]:
-    if os.environ.get("OTTLA_PURE", "") not in ("", "0"):
+    if PURE:
         from ottla.records import _pure
 
         return _pure, "pure"

@@ -16,7 +16,8 @@ from itertools import groupby
 from typing import Any
 
 from ottla.errors import OttlaError
-from ottla.protocol._compiler import Buffer, Decoder, Encoder, Field, compile_decoder, compile_encoder
+from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
+from ottla.protocol._kernels import kernels
 from ottla.transactions.transaction import Transaction
 from ottla.transactions.transitions import BY_NUMBER, NUMBERS, State
 from ottla.types import TopicPartition
@@ -156,7 +157,7 @@ def _decoded(decoder: Decoder, buffer: bytes | memoryview) -> Any:
 @cache
 def _key_codec() -> tuple[Encoder, Decoder]:
     fields = list(_KEY)
-    return compile_encoder("TransactionLogKey", fields, 0, False), compile_decoder(
+    return kernels.compile_encoder("TransactionLogKey", fields, 0, False), kernels.compile_decoder(
         "TransactionLogKey", fields, 0, False
     )
 
@@ -164,4 +165,6 @@ def _key_codec() -> tuple[Encoder, Decoder]:
 @cache
 def _value_codec(version: int) -> tuple[Encoder, Decoder]:
     name, fields, flexible = "TransactionLogValue", list(_VALUE), version >= 1
-    return compile_encoder(name, fields, version, flexible), compile_decoder(name, fields, version, flexible)
+    return kernels.compile_encoder(name, fields, version, flexible), kernels.compile_decoder(
+        name, fields, version, flexible
+    )

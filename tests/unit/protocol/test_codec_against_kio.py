@@ -1,4 +1,6 @@
-"""Every version of every message: what we write, kio reads; what kio writes, we read; and the table is kio's."""
+"""Every version of every message: what we write, kio reads; what kio writes, we read; and the table is kio's.
+
+Each with both twins of the codec."""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from codec_twins import with_each_twin
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.index import load_entity_schema
@@ -18,8 +21,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from ottla.protocol import _schemas, codec
-from ottla.protocol._compiler import Field, children_of, present
+from ottla.protocol import _schemas
+from ottla.protocol._fields import Field, Struct, children_of, present
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MESSAGES = [
@@ -74,7 +77,7 @@ def message_for(fields: list[Field], version: int) -> st.SearchStrategy[dict[str
 
 def plain(value: Any) -> Any:
     """Reduce a kio entity or one of our structs to dicts, lists and plain values."""
-    names: Any = value.__slots__ if isinstance(value, codec.Struct) else None
+    names: Any = value.__slots__ if isinstance(value, Struct) else None
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
     if names is not None:
@@ -107,8 +110,9 @@ def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             assert ours[name] == value, name
 
 
+@with_each_twin
 @pytest.mark.parametrize(("key", "version", "part"), MESSAGES, ids=IDS)
-def test_every_version_is_read_and_written_as_kio_does(key: int, version: int, part: str) -> None:
+def test_every_version_is_read_and_written_as_kio_does(key: int, version: int, part: str, codec: Any) -> None:
     entry = _schemas.APIS[key]
     fields = [Field(*field) for field in entry[4 if part == "request" else 5]]
     cls = load_entity_schema(entry[0], version, EntityType[part])

@@ -1,15 +1,18 @@
-"""What the codec refuses however well-formed it is: more items than a request can be about."""
+"""What the codec refuses, with both twins, however well-formed it is: more items than a request can be about."""
 
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
+from codec_twins import with_each_twin
 
-from ottla.protocol import codec
+from ottla.protocol import codec as codec_in_use
+from ottla.protocol._fields import Struct
 from ottla.protocol.apis import ApiKey
 
-LIMIT = codec.MAX_REQUEST_ITEMS
+LIMIT = codec_in_use.MAX_REQUEST_ITEMS
 
 
 def uvarint(value: int) -> bytes:
@@ -26,21 +29,25 @@ def metadata_request(count: int) -> bytes:
     return struct.pack(">hhih", ApiKey.METADATA, 9, 7, -1) + b"\0" + body
 
 
-def decode(frame: bytes) -> codec.Struct:
+def decode(codec: Any, frame: bytes) -> Struct:
     header = codec.decode_request_header(frame)
-    return codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
+    body: Struct = codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
+    return body
 
 
-def test_a_request_about_as_many_things_as_a_cluster_has() -> None:
-    assert len(decode(metadata_request(LIMIT)).topics) == LIMIT
+@with_each_twin
+def test_a_request_about_as_many_things_as_a_cluster_has(codec: Any) -> None:
+    assert len(decode(codec, metadata_request(LIMIT)).topics) == LIMIT
 
 
-def test_a_request_about_more_things_is_refused() -> None:
+@with_each_twin
+def test_a_request_about_more_things_is_refused(codec: Any) -> None:
     with pytest.raises(codec.DecodeError, match="too many items"):
-        decode(metadata_request(LIMIT + 1))
+        decode(codec, metadata_request(LIMIT + 1))
 
 
-def test_items_are_counted_over_all_arrays() -> None:
+@with_each_twin
+def test_items_are_counted_over_all_arrays(codec: Any) -> None:
     """Two hundred topics of a thousand partitions each are enough; one more partition is too much."""
 
     def request(last: int) -> bytes:
@@ -49,27 +56,30 @@ def test_items_are_counted_over_all_arrays() -> None:
         }
         return bytes(codec.encode_request(ApiKey.DESCRIBE_LOG_DIRS, 1, 7, None, message))[4:]
 
-    assert len(decode(request(999)).topics) == 200
+    assert len(decode(codec, request(999)).topics) == 200
     with pytest.raises(codec.DecodeError, match="too many items"):
-        decode(request(1000))
+        decode(codec, request(1000))
 
 
-def test_tagged_fields_are_counted_too() -> None:
+@with_each_twin
+def test_tagged_fields_are_counted_too(codec: Any) -> None:
     tags = uvarint(1000) + b"\x63\0" * 1000
     topics = uvarint(301) + (b"\x02t" + tags) * 300
     frame = struct.pack(">hhih", ApiKey.METADATA, 9, 7, -1) + b"\0" + topics + b"\1\0\0\0"
     with pytest.raises(codec.DecodeError, match="too many items"):
-        decode(frame)
+        decode(codec, frame)
 
 
+@with_each_twin
 @pytest.mark.parametrize("count", [1001, 2**28])
-def test_a_header_with_very_many_tags_is_refused_at_once(count: int) -> None:
+def test_a_header_with_very_many_tags_is_refused_at_once(count: int, codec: Any) -> None:
     frame = struct.pack(">hhih", ApiKey.METADATA, 9, 7, -1) + uvarint(count) + b"\x63\0" * 5000
     with pytest.raises(codec.DecodeError, match=f"{count} tagged fields"):
         codec.decode_request_header(frame)
 
 
-def test_responses_are_not_limited() -> None:
+@with_each_twin
+def test_responses_are_not_limited(codec: Any) -> None:
     """A client is told of everything that there is."""
     broker = {"node_id": 1, "host": "h", "port": 1, "rack": None}
     partition = {"partition_index": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1]}

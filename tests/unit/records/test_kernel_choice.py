@@ -9,9 +9,12 @@ import sys
 import pytest
 from batch_material import TWINS
 
-REPORT = "from ottla.records import KERNELS, Record, decode_batch, encode_batch; "
-REPORT += "assert decode_batch(encode_batch([Record(0, 0, None, None)])); print(KERNELS)"
-WITHOUT_EXTENSION = "import sys; sys.modules['ottla.records._speedups'] = None; "
+REPORT = "from ottla.records import Record, decode_batch, encode_batch; from ottla.protocol.codec import encode_data; "
+REPORT += "assert decode_batch(encode_batch([Record(0, 0, None, None)])); "
+REPORT += "assert encode_data('consumer_protocol_subscription', 0, {'topics': [], 'user_data': None}); "
+REPORT += "from ottla.cli.kernels import KERNELS; print(KERNELS)"
+WITHOUT_RECORDS = "import sys; sys.modules['ottla.records._speedups'] = None; "
+WITHOUT_MESSAGES = "import sys; sys.modules['ottla.protocol._walker'] = None; "
 
 
 def kernels_in(code: str, pure: str | None) -> str:
@@ -33,4 +36,9 @@ def test_the_pure_twin_can_be_asked_for() -> None:
 
 
 def test_the_pure_twin_serves_where_the_other_is_not_built() -> None:
-    assert kernels_in(WITHOUT_EXTENSION + REPORT, None) == "pure"
+    assert kernels_in(WITHOUT_RECORDS + WITHOUT_MESSAGES + REPORT, None) == "pure"
+
+
+@pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not built")
+def test_it_is_said_if_some_are_built_and_some_are_not() -> None:
+    assert kernels_in(WITHOUT_MESSAGES + REPORT, None) == "cython (records), pure (messages)"

@@ -1,0 +1,6 @@
+"""Which twins of the hot loops are in use: slow is never silent. One build makes all, but an old one may not have."""
+
+from ottla.protocol._kernels import KERNELS as MESSAGES
+from ottla.records import KERNELS as RECORDS
+
+KERNELS = RECORDS if RECORDS == MESSAGES else f"{RECORDS} (records), {MESSAGES} (messages)"
