@@ -27,19 +27,20 @@ class Dispatcher:
         """Handle one request frame; see ``net.server.Server``."""
         started = time.perf_counter()
         try:
-            header = codec.decode_request_header(frame)
+            header, body = codec.decode_request_header(frame)
         except codec.DecodeError as error:
             raise CloseConnection(str(error)) from error
-        handler = HANDLERS.get(header.api_key)
+        api_key, version = header.api_key, header.api_version
+        handler = HANDLERS.get(api_key)
         if handler is None:
-            raise CloseConnection(f"the API {header.api_key} is not served")
-        call = Call(connection, header.api_key, header.api_version, header.correlation_id, header.client_id)
-        if not handler.first <= header.api_version <= handler.last:
+            raise CloseConnection(f"the API {api_key} is not served")
+        call = Call(connection, api_key, version, header.correlation_id, header.client_id)
+        if not handler.first <= version <= handler.last:
             return self._unsupported(call, handler)
         try:
-            request = codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
+            request = codec.decode_request_body(api_key, version, frame, body)
         except codec.DecodeError as error:
-            raise CloseConnection(f"{handler.name} v{header.api_version}: {error}") from error
+            raise CloseConnection(f"{handler.name} v{version}: {error}") from error
         answer = handler.handle(self._node, call, request)
         if isinstance(answer, dict):
             return self._encode(call, handler, started, answer)

@@ -94,7 +94,7 @@ class Connection:
     @property
     def is_stuck(self) -> bool:
         """Whether a response waits for the client to read."""
-        return bool(self._outgoing)
+        return self._outgoing.size > 0
 
     # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,21 +107,22 @@ class Connection:
         buffer = self.buffer
         if buffer is None:
             buffer = self.buffer = self._server.pool.take(FIRST_ALLOCATION)
-        if not self.filled:
-            self.receiving_since = self._loop.time()
+        filled = self.filled
         try:
-            count = self._socket.recv_into(memoryview(buffer)[self.filled :])
+            count = self._socket.recv_into(memoryview(buffer)[filled:] if filled else buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.close(f"receiving failed: {error.strerror}", expected=True)
             return
         if count == 0:
-            self.close("the client closed in the middle of a request" if self.filled else "", expected=True)
+            self.close("the client closed in the middle of a request" if filled else "", expected=True)
             return
         self._server.bytes_in += count
-        self.filled += count
+        self.filled = filled + count
         self.last_active = self._loop.time()
+        if not filled:
+            self.receiving_since = self.last_active
         self._process(0)
 
     def _process(self, position: int) -> None:
@@ -130,7 +131,8 @@ class Connection:
         assert buffer is not None
         while self.filled - position >= 4:
             (size,) = _SIZE.unpack_from(buffer, position)
-            if not self._size_is_sane(size):
+            if not 8 <= size <= self._server.max_request_size:
+                self._refuse_size(size)
                 return
             end = position + 4 + size
             if end > self.filled:
@@ -144,12 +146,9 @@ class Connection:
             position = end
         self._keep_rest(position)
 
-    def _size_is_sane(self, size: int) -> bool:
-        if 8 <= size <= self._server.max_request_size:
-            return True
+    def _refuse_size(self, size: int) -> None:
         limit = self._server.max_request_size
         self.close(f"a request of {size} bytes; between 8 and {limit} (socket.request.max.bytes) are allowed")
-        return False
 
     def _make_room(self, position: int, size: int) -> None:
         """Move a partly received frame to the front of a buffer that can hold more of it."""
@@ -237,7 +236,7 @@ class Connection:
 
     def _send(self, frame: Buffer) -> bool:
         """Queue a response; return whether the next request may be handled at once."""
-        is_first = not self._outgoing
+        is_first = not self._outgoing.size
         try:
             self._server.bytes_out += self._outgoing.put(frame)
         except OSError as error:

@@ -56,29 +56,26 @@ class Outgoing:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._parts: deque[memoryview | _SliceToSend] = deque()
+        self._parts: deque[Buffer | memoryview | _SliceToSend] = deque()
         self.size = 0
-        """How many bytes were queued since all was sent."""
-
-    def __bool__(self) -> bool:
-        return bool(self._parts)
+        """How many bytes were queued since all was sent: 0 if nothing has to be sent."""
 
     def put(self, frame: Buffer) -> int:
         """Queue a frame and return its size."""
-        size = self._queue(frame)
+        if frame.splices:
+            size = self._put_with_slices(frame)
+        else:
+            self._parts.append(frame)
+            size = len(frame)
         self.size += size
         return size
 
-    def _queue(self, frame: Buffer) -> int:
-        if not frame.splices:
-            self._parts.append(memoryview(frame))
-            return len(frame)
+    def _put_with_slices(self, frame: Buffer) -> int:
         total: int = sum(slice_.length for _, slice_ in frame.splices)
         if total <= SMALL_SLICE:
-            frame = _inlined(frame)
-            self._parts.append(memoryview(frame))
-            return len(frame)
-        size = len(frame) + total
+            whole = _inlined(frame)
+            self._parts.append(whole)
+            return len(whole)
         view, start = memoryview(frame), 0
         for position, slice_ in frame.splices:
             self._parts.append(view[start:position])
@@ -87,7 +84,7 @@ class Outgoing:
             start = position
         if start < len(frame):
             self._parts.append(view[start:])
-        return size
+        return len(frame) + total
 
     def flush(self) -> bool:
         """Send as much as the socket takes now; return whether everything is sent. Raises OSError when it is broken."""
@@ -103,7 +100,7 @@ class Outgoing:
                     if count == len(part):
                         parts.clear()
                     else:
-                        parts[0] = part[count:]
+                        parts[0] = memoryview(part)[count:]
                 else:
                     self._send_run()
         except (BlockingIOError, InterruptedError):
@@ -113,7 +110,7 @@ class Outgoing:
 
     def _send_run(self) -> None:
         """Send the bytes that lie before the next slice, or the end, with one call."""
-        run: list[memoryview] = []
+        run: list[Buffer | memoryview] = []
         for part in self._parts:
             if isinstance(part, _SliceToSend) or len(run) == MOST_PARTS:
                 break
@@ -124,9 +121,9 @@ class Outgoing:
         parts = self._parts
         while count:
             part = parts[0]
-            assert isinstance(part, memoryview)
+            assert not isinstance(part, _SliceToSend)
             if count < len(part):
-                parts[0] = part[count:]
+                parts[0] = memoryview(part)[count:]
                 return
             count -= len(part)
             parts.popleft()
@@ -145,6 +142,7 @@ class Outgoing:
     def clear(self) -> None:
         """Forget everything; open files are released."""
         self._parts.clear()
+        self.size = 0
 
 
 def _inlined(frame: Buffer) -> Buffer:

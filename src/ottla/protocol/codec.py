@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ottla.protocol import _schemas
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field, Framer, Struct
@@ -29,7 +29,6 @@ __all__ = [
     "Buffer",
     "DecodeError",
     "Message",
-    "RequestHeader",
     "Struct",
     "decode_data",
     "decode_request_body",
@@ -55,16 +54,6 @@ class DecodeError(ValueError):
 # ── headers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class RequestHeader(NamedTuple):
-    """The header of a request, and where its body begins in the frame."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    body: int
-
-
 def _field(name: str, type_: str, *, nullable: bool = False) -> Field:
     return Field(name, 0, 0, type_, False, nullable, None, ..., None)
 
@@ -86,8 +75,11 @@ _PLAIN_HEAD, _FLEXIBLE_HEAD = struct.Struct(">i"), struct.Struct(">ix")
 _REQUEST_HEAD = struct.Struct(">hhih")
 
 
-def decode_request_header(frame: Bytes) -> RequestHeader:
-    """Read the header of a request frame (without its size)."""
+def decode_request_header(frame: Bytes) -> tuple[Struct, int]:
+    """Read the header of a request frame (without its size); return it, and where the body begins.
+
+    It has api_key, api_version, correlation_id and client_id.
+    """
     end = len(frame)
     try:
         header, position = _read_header(frame, 0, end)
@@ -96,7 +88,7 @@ def decode_request_header(frame: Bytes) -> RequestHeader:
             _, position = _skip_tags(frame, position, end)
     except _BROKEN as error:
         raise DecodeError(f"the request header is broken: {error}") from error
-    return RequestHeader(header.api_key, header.api_version, header.correlation_id, header.client_id, position)
+    return header, position
 
 
 def _response_header_is_flexible(api_key: int, version: int) -> bool:

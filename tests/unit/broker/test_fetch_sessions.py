@@ -30,8 +30,8 @@ def request(partitions: dict[int, int], session: tuple[int, int] = (0, 0), forge
         "forgotten_topics_data": [{"topic": "t", "partitions": forget or []}],
     }  # fmt: skip
     frame = codec.encode_request(ApiKey.FETCH, VERSION, 1, None, message)[4:]
-    header = codec.decode_request_header(frame)
-    return codec.decode_request_body(ApiKey.FETCH, VERSION, frame, header.body)
+    _, start = codec.decode_request_header(frame)
+    return codec.decode_request_body(ApiKey.FETCH, VERSION, frame, start)
 
 
 def sessions(slots: int = 10) -> FetchSessions:

@@ -144,7 +144,7 @@ def test_messages_of_kafka(data: st.DataObject, which: tuple[int, int, str]) -> 
 def test_the_header_of_a_request(data: bytes) -> None:
     def header(codec: Any) -> Any:
         try:
-            return tuple(codec.decode_request_header(data))
+            return plain(codec.decode_request_header(data))
         except codec.DecodeError:
             return "broken"
 
