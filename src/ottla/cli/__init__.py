@@ -7,6 +7,7 @@
     demo_*.py     the parts of the demo; perf_load.py  the load of perf; child.py  a broker in a process of its own
     spark_session.py  a Spark session for commands
     reference.py  the page of all commands
+    kernels.py    which twins of the hot loops are in use
     options.py    options and value parsers that commands share
     session.py    running a command's coroutine against a cluster
     lines.py      records as lines of text

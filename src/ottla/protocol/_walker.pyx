@@ -15,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringA
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLongMask, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_Check
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.number cimport PyNumber_Index
 from cpython.object cimport Py_NE, PyObject, PyObject_RichCompareBool, PyTypeObject, newfunc
 from cpython.ref cimport Py_INCREF, Py_XDECREF
@@ -28,10 +28,12 @@ from libc.string cimport memcpy, memmove
 from ottla.protocol import _fields
 from ottla.protocol._fields import Buffer, children_of, empty_value, present, struct_class
 
-cdef extern from "Python.h":
-    object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
+cdef extern from "structmember.h":
     ctypedef struct PyMemberDef:
         Py_ssize_t offset
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
     ctypedef struct PyMemberDescrObject:
         PyMemberDef *d_member
 
