@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
+from operator import length_hint
 from re import Pattern
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -175,9 +177,14 @@ class Consumer:
                 return found if step else []
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
+        # A chain gives records without a step of Python's for each.
+        return chain.from_iterable(self._polls())
+
+    def _polls(self) -> Iterator[Iterator[ConsumerRecord]]:
         calls = self._calls
         while True:
-            yield from calls.iterator
+            while length_hint(calls.iterator):
+                yield calls.iterator
             if records := self.poll(ITERATION_SECONDS):
                 calls.iterate(records)
 

@@ -15,6 +15,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
+from operator import length_hint
 from re import Pattern
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -181,8 +182,9 @@ class AsyncConsumer:
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         while True:
             # A generator gives records several times as fast as `__anext__` can.
-            for record in self._calls.iterator:
-                yield record
+            while length_hint(self._calls.iterator):
+                for record in self._calls.iterator:
+                    yield record
             if records := await self.poll(ITERATION_SECONDS):
                 self._calls.iterate(records)
 

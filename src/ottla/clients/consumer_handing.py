@@ -6,6 +6,7 @@ do not count as consumed. Everything here belongs to the user's thread; the othe
 
 from __future__ import annotations
 
+from collections import deque
 from operator import length_hint
 from typing import Any
 
@@ -79,7 +80,8 @@ class Handing:
         return self.ahead[len(self.ahead) - length_hint(self.iterator) :]
 
     def iterate(self, records: list[ConsumerRecord]) -> Any:
-        """Records to hand out one by one."""
+        """Records to hand out one by one; whoever has the iterator before gets nothing more of it."""
+        deque(self.iterator, maxlen=0)
         self.ahead = records
         self.iterator = iter(records)
         return self.iterator
