@@ -130,6 +130,33 @@ def test_asyncio(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "size", "count", "least"), [(16_384, 1_000, 1_000, 5), (100, 60, 100, 10), (16_384, 200_000, 20, 15)]
+)
+def test_a_coroutine_that_only_sends_leaves_turns_to_others(
+    bootstrap_servers: str, make_topic: MakeTopic, batch_size: int, size: int, count: int, least: int
+) -> None:
+    topic = make_topic()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with AsyncProducer({"bootstrap.servers": bootstrap_servers, "batch.size": batch_size}) as producer:
+            await producer.send_and_wait(topic, b"first")
+            task = asyncio.create_task(others())
+            for _ in range(count):
+                await producer.send(topic, bytes(size))
+            task.cancel()
+
+    asyncio.run(main())
+    assert turns >= least
+
+
 # Callbacks and interceptors.
 
 

@@ -29,10 +29,15 @@ from ottla.clients.producer_transactions import Offsets, TransactionCalls
 from ottla.config.producer import ProducerConfig
 from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.errors import KafkaError
+from ottla.producing.batch import Batch
 from ottla.producing.values import RecordMetadata
 from ottla.records.buffers import Buffer
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis, TopicPartition
+
+#: So much is filled before the loop gets a turn: batches that leave together cost little more than one.
+TURN_BYTES = 128 * 1024
+TURN_BATCHES = 8
 
 HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None
 
@@ -53,6 +58,7 @@ class AsyncProducer:
         self._transactions = TransactionCalls(self._core)
         self._fast._hash_keys = not self.config.partitioner_ignore_keys
         self._started = False
+        self._filled = 0
 
     @property
     def cluster(self) -> Cluster:
@@ -104,7 +110,7 @@ class AsyncProducer:
         if self._fast._is_fast and type(value) is bytes and key is None and partition is None and not headers:
             future = self._path.send_to_next_batch(topic, value, timestamp, callback)
             if future is not None:
-                await asyncio.sleep(0)
+                await self._after_batch(future)
                 return future
         self._bind()
         self._core.check_open()
@@ -118,9 +124,16 @@ class AsyncProducer:
             else:
                 steps.go_on()
         if steps.filled:
-            # Let the loop send a batch before it takes the next records.
-            await asyncio.sleep(0)
+            await self._after_batch(steps.future)
         return steps.future
+
+    async def _after_batch(self, future: RecordFuture) -> None:
+        """A batch was begun: let the loop send those before it, if they are enough, ahead of the next records."""
+        batch: Batch = future.batch  # type: ignore[assignment]
+        self._filled += max(batch.memory, TURN_BYTES // TURN_BATCHES)
+        if self._filled >= TURN_BYTES:
+            self._filled = 0
+            await asyncio.sleep(0)
 
     async def _wait(self, wait: WaitForTopic | WaitForMemory, topic: str, turn: _Turn) -> None:
         left = max(wait.deadline - time.monotonic(), 0)
