@@ -48,7 +48,13 @@ class ConsumerGroup(ClassicMembers):
         member_id = request.member_id or self.shard.new_id()
         owned = None if request.topic_partitions is None else to_partitions(request.topic_partitions)
         before, replaces = self._find(request, member_id, owned, fx)
-        change = Change(before, _changed_by(before, request), replaces)
+        after = _changed_by(before, request)
+        times = self.shard.times_of(self.group_id)
+        if after is before and self._is_at_rest(before):
+            self.finish_if_reconciled(before, self.assignment_epoch, self.target, fx)
+            self.touch(member_id, times.session_timeout, fx)
+            return ConsumerHeartbeatResponse(0, None, member_id, before.member_epoch, times.heartbeat_interval)
+        change = Change(before, after, replaces)
         if change.after != change.before:
             self.write_member(change.after, fx)
         regex_change = self.update_regex(change.before, change.after, fx)
@@ -56,14 +62,17 @@ class ConsumerGroup(ClassicMembers):
         member = self._rebalance_member(change, names_changed, regex_change, owned, fx)
         if before.classic is not None:
             self.forget_timers(member_id, fx)  # Those of the protocol that it spoke until now.
-        times = self.shard.times_of(self.group_id)
         self.touch(member_id, times.session_timeout, fx)
         tells_all = request.member_epoch == JOIN_EPOCH or request.is_full or member.assigned != before.assigned
-        return ConsumerHeartbeatResponse(
-            member_id=member_id,
-            member_epoch=member.member_epoch,
-            heartbeat_interval=times.heartbeat_interval,
-            assignment=to_topic_partitions(member.assigned) if tells_all else None,
+        assignment = to_topic_partitions(member.assigned) if tells_all else None
+        return ConsumerHeartbeatResponse(0, None, member_id, member.member_epoch, times.heartbeat_interval, assignment)
+
+    def _is_at_rest(self, member: Member) -> bool:
+        """Whether nothing has happened that a member that has nothing to say would have to be told of."""
+        return (
+            0 < self.group_epoch <= self.assignment_epoch
+            and member.is_reconciled_to(self.assignment_epoch)
+            and not (self.regexes or self.must_check_topics)
         )
 
     def _rebalance_member(

@@ -16,7 +16,6 @@ from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_member import Member, Partitions
-from ottla.coordinator.consumer_membership import merge
 from ottla.coordinator.consumer_messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -67,17 +66,8 @@ class ConsumerGroups:
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
-        """ConsumerGroupHeartbeat. What is wrong is in the answer, and then nothing is done."""
-        draft = Effects(now=fx.now)
-        try:
-            self._check(request)
-            response = self._heartbeat(request, draft)
-        except errors.KafkaError as error:
-            return ConsumerHeartbeatResponse(error_code=error.code, error_message=str(error))
-        merge(fx, draft)
-        return response
-
-    def _heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
+        """ConsumerGroupHeartbeat. What is wrong is raised, and then nothing is to be done."""
+        self._check(request)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._consumer_group(request.group_id).consumer_leave(request, fx)
         if request.member_epoch == JOIN_EPOCH:
@@ -86,15 +76,11 @@ class ConsumerGroups:
 
     def _check(self, request: ConsumerHeartbeatRequest) -> None:
         epoch = request.member_epoch
-        must_have_id = request.requires_member_id or epoch > 0 or epoch == LEAVE_EPOCH
-        for name, value, is_checked in (
-            ("MemberId", request.member_id, must_have_id),
-            ("GroupId", request.group_id, True),
-            ("InstanceId", request.instance_id, True),
-            ("RackId", request.rack_id, True),
-        ):
-            if is_checked and value is not None and not value.strip():
-                raise errors.InvalidRequest(f"{name} can't be empty.")
+        if request.requires_member_id or epoch > 0 or epoch == LEAVE_EPOCH:
+            _check_text("MemberId", request.member_id)
+        _check_text("GroupId", request.group_id)
+        _check_text("InstanceId", request.instance_id)
+        _check_text("RackId", request.rack_id)
         if epoch == JOIN_EPOCH:
             _check_join(request)
         if epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
@@ -226,6 +212,11 @@ class ConsumerGroups:
     ) -> None:
         if (group := self._replayed(key.group_id, create=value is not None)) is not None:
             group.replay_regex(key.regular_expression, value)
+
+
+def _check_text(name: str, value: str | None) -> None:
+    if value is not None and not value.strip():
+        raise errors.InvalidRequest(f"{name} can't be empty.")
 
 
 def _check_join(request: ConsumerHeartbeatRequest) -> None:

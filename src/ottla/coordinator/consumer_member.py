@@ -30,11 +30,17 @@ class MemberState(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> MemberState:
-        return cls(number) if number in (0, 1, 2) else cls.UNKNOWN
+        return _STATES[number] if 0 <= number <= 2 else cls.UNKNOWN
+
+
+_STATES = tuple(MemberState(number) for number in range(3))
 
 
 class Member(NamedTuple):
-    """A member, frozen: an operation makes a new one, and replay puts it in place."""
+    """A member, frozen: an operation makes a new one, and replay puts it in place.
+
+    What its metadata say comes first, then where it is on its way: a step replaces the end as a whole.
+    """
 
     member_id: str
     instance_id: str | None = None
@@ -70,59 +76,36 @@ class Member(NamedTuple):
         self, epoch: int, state: MemberState, assigned: Partitions, pending_revocation: Partitions | None = None
     ) -> Member:
         """Return the member in another step of its way."""
-        return self._replace(
-            member_epoch=epoch,
-            previous_member_epoch=self.member_epoch,
-            state=state,
-            assigned=assigned,
-            pending_revocation=pending_revocation or NO_PARTITIONS,
-        )
+        way = (epoch, self.member_epoch, state, assigned, pending_revocation or NO_PARTITIONS)
+        return Member._make(self[:_METADATA] + way)
 
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def metadata_value(self) -> r.ConsumerGroupMemberMetadataValue:
-        return r.ConsumerGroupMemberMetadataValue(
-            instance_id=self.instance_id,
-            rack_id=self.rack_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            subscribed_topic_names=self.subscribed_topic_names,
-            subscribed_topic_regex=self.subscribed_topic_regex,
-            rebalance_timeout=self.rebalance_timeout,
-            server_assignor=self.server_assignor,
-            classic_member_metadata=self.classic,
-        )
+        return r.ConsumerGroupMemberMetadataValue._make(self[1:_METADATA])
 
     def with_metadata(self, value: r.ConsumerGroupMemberMetadataValue) -> Member:
-        return self._replace(
-            instance_id=value.instance_id,
-            rack_id=value.rack_id,
-            client_id=value.client_id,
-            client_host=value.client_host,
-            subscribed_topic_names=sorted_names(value.subscribed_topic_names),
-            subscribed_topic_regex=value.subscribed_topic_regex or "",
-            rebalance_timeout=value.rebalance_timeout,
-            server_assignor=value.server_assignor,
-            classic=value.classic_member_metadata,
-        )
+        instance_id, rack_id, client_id, client_host, names, regex, *others = value
+        said = (self.member_id, instance_id, rack_id, client_id, client_host, sorted_names(names), regex or "", *others)
+        return Member._make(said + self[_METADATA:])
 
     def current_value(self) -> r.ConsumerGroupCurrentMemberAssignmentValue:
         return r.ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=self.member_epoch,
-            previous_member_epoch=self.previous_member_epoch,
-            state=int(self.state),
-            assigned_partitions=to_topic_partitions(self.assigned),
-            partitions_pending_revocation=to_topic_partitions(self.pending_revocation),
+            self.member_epoch,
+            self.previous_member_epoch,
+            int(self.state),
+            to_topic_partitions(self.assigned),
+            to_topic_partitions(self.pending_revocation),
         )
 
     def with_current(self, value: r.ConsumerGroupCurrentMemberAssignmentValue) -> Member:
-        return self._replace(
-            member_epoch=value.member_epoch,
-            previous_member_epoch=value.previous_member_epoch,
-            state=MemberState.of(value.state),
-            assigned=to_partitions(value.assigned_partitions),
-            pending_revocation=to_partitions(value.partitions_pending_revocation),
-        )
+        epoch, previous_epoch, state, assigned, given_up = value
+        way = (epoch, previous_epoch, MemberState.of(state), to_partitions(assigned), to_partitions(given_up))
+        return Member._make(self[:_METADATA] + way)
+
+
+_METADATA = Member._fields.index("member_epoch")
+"""How many fields are metadata."""
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -131,6 +114,8 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def to_topic_partitions(partitions: Partitions) -> tuple[r.TopicPartitions, ...]:
     """Return partitions as records and responses have them, in an order that does not depend on how they came about."""
+    if not partitions:
+        return ()
     if len(partitions) == 1:
         ((topic_id, numbers),) = partitions.items()
         return (r.TopicPartitions(topic_id, tuple(sorted(numbers))),)
@@ -145,5 +130,8 @@ def to_partitions(topic_partitions: Iterable[r.TopicPartitions]) -> dict[UUID, f
     found: dict[UUID, frozenset[int]] = {}
     for entry in topic_partitions:
         if entry.topic_id is not None and entry.partitions:
-            found[entry.topic_id] = found.get(entry.topic_id, frozenset()) | frozenset(entry.partitions)
+            numbers = frozenset(entry.partitions)
+            present = found.setdefault(entry.topic_id, numbers)
+            if present is not numbers:
+                found[entry.topic_id] = present | numbers
     return found

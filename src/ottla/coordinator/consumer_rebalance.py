@@ -6,15 +6,17 @@ the group already knows of the topics.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.assignors import Assignor, UniformAssignor
+from ottla.assignors.base import java_order
 from ottla.coordinator import history
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_history import REVOCATION_TIMED_OUT, ExplainedConsumerState
-from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_topic_partitions
+from ottla.coordinator.consumer_member import NO_PARTITIONS, Member, MemberState, Partitions, to_topic_partitions
 from ottla.coordinator.consumer_migration import can_downgrade, downgrade
 from ottla.coordinator.consumer_reconcile import Goal, reconcile
 from ottla.coordinator.consumer_shares import even_shares
@@ -110,31 +112,36 @@ class ConsumerRebalance(ExplainedConsumerState):
         name = self.preferred_assignor(leaving, change.after)
         # A member may still ask for one that the broker had before.
         assignor = self.assignors.get(name or "") or self.assignors[self.default_assignor]
-        new_target = self._even_target(assignor, members, target, change)
-        if new_target is None:
+        changed = self._even_shares(assignor, target, change)
+        if changed is None:
             topics_of = self.topics_of_all(members)
             new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
-        for member_id, partitions in new_target.items():
-            present = self.target.get(member_id)
-            if present is not partitions and present != partitions:
-                self.write_target(member_id, partitions, fx)
+            changed = {each: share for each, share in new_target.items() if target.get(each) != share}
+        target.update(changed)
+        for member_id in members:
+            if member_id in changed or member_id not in self.target:
+                self.write_target(member_id, target.setdefault(member_id, NO_PARTITIONS), fx)
         value = r.ConsumerGroupTargetAssignmentMetadataValue(epoch)
         fx.write(r.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), value)
-        return new_target
+        return target if len(target) == len(members) else {member_id: target[member_id] for member_id in members}
 
-    def _even_target(
-        self, assignor: Assignor, members: Mapping[str, Member], target: Mapping[str, Partitions], change: Change
+    def _even_shares(
+        self, assignor: Assignor, target: Mapping[str, Partitions], change: Change
     ) -> dict[str, Partitions] | None:
-        """Return the target where all members subscribe to the same and ``uniform`` assigns; None elsewhere."""
+        """Return what changes where all members subscribe to the same and ``uniform`` assigns; None elsewhere."""
         if type(assignor) is not UniformAssignor or not self.all_subscribe_like(change.after, change.leaving):
             return None
         topics = self.shard.topics()
         infos = [topics[name] for name in sorted(self.topics_of(change.after)) if name in topics]
-        loads = self.target_loads
+        order, loads = self.order, self.target_loads
+        if change.after.member_id not in self.members:
+            order = order.copy()
+            insort(order, change.after.member_id, key=java_order)
         if change.replaces is not None:
+            order.remove(change.replaces.member_id)
             loads = {**loads, change.after.member_id: loads.get(change.replaces.member_id, 0)}
         wanted = [(info.topic_id, info.partitions) for info in infos]
-        return even_shares(list(members), target, wanted, loads, self.target_topics)
+        return even_shares(order, target, wanted, loads, self.target_topics)
 
     def write_target(self, member_id: str, partitions: Partitions, fx: Effects) -> None:
         value = r.ConsumerGroupTargetAssignmentMemberValue(to_topic_partitions(partitions))
@@ -252,11 +259,10 @@ class ConsumerRebalance(ExplainedConsumerState):
 
     def _set_rebalance_timer(self, before: Member, after: Member, fx: Effects) -> None:
         """Members of the classic protocol have other timers: to join again, and to sync."""
-        key = (REBALANCE, self.group_id, after.member_id)
         if after.state is MemberState.UNREVOKED_PARTITIONS:
-            fx.set_timer(key, fx.now + after.rebalance_timeout)
+            fx.set_timer((REBALANCE, self.group_id, after.member_id), fx.now + after.rebalance_timeout)
         elif before.state is MemberState.UNREVOKED_PARTITIONS:
-            fx.cancel_timer(key)
+            fx.cancel_timer((REBALANCE, self.group_id, after.member_id))
 
     def forget_timers(self, member_id: str, fx: Effects) -> None:
         self.sessions.pop(member_id, None)

@@ -10,7 +10,7 @@ A partition has one owner at a time: it is given to a member only when nobody ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Set
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -27,7 +27,7 @@ class Goal(NamedTuple):
 
     epoch: int
     target: Partitions
-    subscribed: Collection[UUID]
+    subscribed: Set[UUID]
     """The topics that the member subscribes to, as far as they exist."""
     owner_of: OwnerOf
     subscription_changed: bool
@@ -65,6 +65,8 @@ def _has_any(owned: Partitions | None, given_up: Partitions) -> bool:
 
 
 def _advance(member: Member, goal: Goal, epoch_if_revoking: int) -> Member:
+    if goal.target == member.assigned and goal.target.keys() <= goal.subscribed:
+        return member.in_epoch(goal.epoch, MemberState.STABLE, member.assigned)  # It keeps what it has, as most do.
     kept: dict[UUID, frozenset[int]] = {}
     given_up: dict[UUID, frozenset[int]] = {}
     added: dict[UUID, frozenset[int]] = {}

@@ -6,12 +6,14 @@ them, so that a heartbeat of one member does not look at all the others.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 from uuid import UUID
 
 from ottla import errors
+from ottla.assignors.base import java_order
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_partitions
 from ottla.coordinator.consumer_messages import LEAVE_EPOCH
@@ -35,6 +37,8 @@ class ConsumerState:
         """The group epoch that the target was computed for."""
         self.target: dict[str, Partitions] = {}
         self.members: dict[str, Member] = {}
+        self.order: list[str] = []
+        """The members as the assignors sort them."""
         self.resolved: dict[str, r.ConsumerGroupRegularExpressionValue] = {}
         self.has_partition_metadata = False
         """A record of brokers before 4.1 is still in the log."""
@@ -108,9 +112,9 @@ class ConsumerState:
 
     def all_subscribe_like(self, joining: Member, leaving: Iterable[Member]) -> bool:
         """Whether all members subscribe to the same once some have left and one has joined or changed."""
-        others = Counter(self.subscriptions)
-        others.subtract(member.subscription for member in leaving if member.member_id in self.members)
-        return all(count <= 0 or subscription == joining.subscription for subscription, count in others.items())
+        wanted = joining.subscription
+        gone = [member.subscription for member in leaving if member.member_id in self.members]
+        return all(each == wanted or count <= gone.count(each) for each, count in self.subscriptions.items())
 
     def topics_of_all(self, members: Mapping[str, Member]) -> dict[str, frozenset[str]]:
         """Return the names that each member subscribes to; members that subscribe to the same share one set."""
@@ -125,28 +129,30 @@ class ConsumerState:
 
     def topic_ids_of(self, member: Member) -> frozenset[UUID]:
         topics = self.shard.topics()
-        return frozenset(topics[name].topic_id for name in self.topics_of(member) if name in topics)
+        names = self.topics_of(member) if member.subscribed_topic_regex else member.subscribed_topic_names
+        return frozenset([topics[name].topic_id for name in names if name in topics])
 
     def is_subscribed(self, topic: str) -> bool:
         return topic in self.names or any(topic in value.topics for value in self.resolved.values())
 
     def subscribed_topics(self, leaving: Iterable[Member] = (), joining: Member | None = None) -> set[str]:
         """Return all names that the group subscribes to once some members have left and one has joined or changed."""
-        names, regexes = Counter(self.names), Counter(self.regexes)
-        for member in leaving:
-            names.subtract(member.subscribed_topic_names)
-            regexes[member.subscribed_topic_regex] -= 1
+        gone = list(leaving)
+        lost = Counter([name for member in gone for name in member.subscribed_topic_names])
+        found = {name for name, count in self.names.items() if count > lost[name]}
         if joining is not None:
-            names.update(joining.subscribed_topic_names)
-            regexes[joining.subscribed_topic_regex] += 1
-        found = {name for name, count in names.items() if count > 0}
-        for regex, value in self.resolved.items():
-            if regexes[regex] > 0:
-                found.update(value.topics)
+            found.update(joining.subscribed_topic_names)
+        if self.resolved:
+            regexes = Counter(self.regexes)
+            regexes.subtract([member.subscribed_topic_regex for member in gone])
+            regexes.update([] if joining is None else [joining.subscribed_topic_regex])
+            found.update(*(value.topics for regex, value in self.resolved.items() if regexes[regex] > 0))
         return found
 
     def preferred_assignor(self, leaving: Iterable[Member] = (), joining: Member | None = None) -> str | None:
         """Return the assignor that most members ask for, of equals the first by name."""
+        if not self.server_assignors and (joining is None or joining.server_assignor is None):
+            return None
         counts = Counter(self.server_assignors)
         counts.subtract(member.server_assignor for member in leaving if member.server_assignor is not None)
         if joining is not None and joining.server_assignor is not None:
@@ -169,16 +175,19 @@ class ConsumerState:
 
     def replay_current(self, member_id: str, value: r.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         old = self.members.get(member_id)
-        if value is not None:
-            self._put(old, (old or Member(member_id)).with_current(value))
-        elif old is not None:
+        if old is None:
+            if value is not None:
+                self._put(None, Member(member_id).with_current(value))
+        elif value is not None:
+            self._move(old, old.with_current(value))
+        else:
             gone = old._replace(
                 member_epoch=LEAVE_EPOCH,
                 previous_member_epoch=LEAVE_EPOCH,
                 assigned={},
                 pending_revocation={},
             )
-            self._put(old, gone)
+            self._move(old, gone)
 
     def replay_target(self, member_id: str, value: r.ConsumerGroupTargetAssignmentMemberValue | None) -> None:
         self.set_target(member_id, None if value is None else to_partitions(value.topic_partitions))
@@ -198,8 +207,12 @@ class ConsumerState:
         if old is not None:
             self._forget(old)
         if new is not None:
+            if old is None:
+                insort(self.order, new.member_id, key=java_order)
             self.members[new.member_id] = new
             self._remember(new)
+        elif old is not None:
+            del self.order[bisect_left(self.order, java_order(old.member_id), key=java_order)]
 
     def set_target(self, member_id: str, partitions: Partitions | None) -> None:
         for topic_id in self.target.pop(member_id, ()):
@@ -213,12 +226,18 @@ class ConsumerState:
             for topic_id in partitions:
                 self.target_topics[topic_id] += 1
 
+    def _move(self, old: Member, new: Member) -> None:
+        """Put a member in place that only is at another step of its way."""
+        self._unsettle(old)
+        if new.assigned != old.assigned or new.pending_revocation != old.pending_revocation:
+            self._disown(old)
+        self.members[new.member_id] = new
+        self._settle(new)
+        self._own(new)
+
     def _forget(self, member: Member) -> None:
-        if member.state is MemberState.STABLE:
-            settled = self.settled[member.member_epoch]
-            settled.discard(member.member_id)
-            if not settled:
-                del self.settled[member.member_epoch]
+        self._unsettle(member)
+        self._disown(member)
         _subtract(self.subscriptions, [member.subscription])
         _subtract(self.names, member.subscribed_topic_names)
         _subtract(self.regexes, [member.subscribed_topic_regex] if member.subscribed_topic_regex else [])
@@ -228,16 +247,10 @@ class ConsumerState:
             _subtract(self.classic_protocols, [protocol.name for protocol in member.classic.supported_protocols])
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
-        for partitions in (member.assigned, member.pending_revocation):
-            for topic_id, numbers in partitions.items():
-                owners = self._owners.get(topic_id, {})
-                for number in numbers:
-                    if owners.get(number) == member.member_id:
-                        del owners[number]
 
     def _remember(self, member: Member) -> None:
-        if member.state is MemberState.STABLE:
-            self.settled.setdefault(member.member_epoch, set()).add(member.member_id)
+        self._settle(member)
+        self._own(member)
         self.subscriptions[member.subscription] += 1
         for name in member.subscribed_topic_names:
             self.names[name] += 1
@@ -250,9 +263,30 @@ class ConsumerState:
             self.classic_protocols.update(protocol.name for protocol in member.classic.supported_protocols)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
+
+    def _settle(self, member: Member) -> None:
+        if member.state is MemberState.STABLE:
+            self.settled.setdefault(member.member_epoch, set()).add(member.member_id)
+
+    def _unsettle(self, member: Member) -> None:
+        if member.state is MemberState.STABLE:
+            settled = self.settled[member.member_epoch]
+            settled.discard(member.member_id)
+            if not settled:
+                del self.settled[member.member_epoch]
+
+    def _own(self, member: Member) -> None:
         for partitions in (member.assigned, member.pending_revocation):
             for topic_id, numbers in partitions.items():
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member.member_id))
+
+    def _disown(self, member: Member) -> None:
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic_id, numbers in partitions.items():
+                owners = self._owners.get(topic_id, {})
+                for number in numbers:
+                    if owners.get(number) == member.member_id:
+                        del owners[number]
 
     def session_timeout_of(self, member: Member) -> Millis:
         if member.classic is not None:

@@ -178,7 +178,11 @@ class Coordinator:
     ) -> Outcome[Record, ConsumerHeartbeatResponse]:
         """ConsumerGroupHeartbeat."""
         fx = Effects(now=now)
-        return fx.outcome(self.consumers.heartbeat(request, fx))
+        try:
+            response = self.consumers.heartbeat(request, fx)
+        except errors.KafkaError as error:
+            return Outcome((), ConsumerHeartbeatResponse(error.code, str(error)))
+        return fx.outcome(response)
 
     # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 

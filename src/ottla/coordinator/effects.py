@@ -42,5 +42,5 @@ class Effects:
         """Return what was decided. A request that was parked and answered by itself is not parked."""
         if isinstance(response, Parked) and response.token in self.answers:
             response = self.answers.pop(response.token)
-        timers = tuple(Timer(key, at) for key, at in self.timers.items())
+        timers = tuple([Timer(key, at) for key, at in self.timers.items()]) if self.timers else ()
         return Outcome(tuple(self.records), response, timers, self.answers)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from ottla.coordinator import _record_schemas as schemas
 from ottla.coordinator import records as r
+from ottla.coordinator.serde_consumer import encode_by_hand
 from ottla.errors import OttlaError
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
 from ottla.protocol._kernels import kernels
@@ -104,14 +105,15 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def encode_all(records: Iterable[r.CoordinatorRecord]) -> list[tuple[bytes, bytes | None]]:
-    """The same for the records of one decision. Commits, which are most of what is written, have a way of their own."""
+    """The same for the records of one decision. Commits, which are most of what is written, have a way of their own,
+    and so has what a rebalance writes for every member."""
     encoded: list[tuple[bytes, bytes | None]] = []
     place: tuple[str, str] | None = None
     prefix = b""
     for record in records:
         key, value = record.key, record.value
         if type(key) is not r.OffsetCommitKey or type(value) is not r.OffsetCommitValue or value.expire_timestamp != -1:
-            encoded.append(encode(record))
+            encoded.append(encode_by_hand(record) or encode(record))
             continue
         if place != (key.group_id, key.topic):
             place = key.group_id, key.topic

@@ -8,19 +8,25 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.assignors.balance import sorted_members
 from ottla.coordinator import records as r
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer_member import MemberState
+from ottla.coordinator.consumer_member import Member, MemberState
 from ottla.coordinator.consumer_state import ConsumerState
 from ottla.coordinator.group import Shard
 
-MEMBERS = st.sampled_from("abcd")
+MEMBERS = st.sampled_from(["a", "b", "\uffff", "\U00010000"])
 PARTITIONS = st.dictionaries(st.sampled_from([UUID(int=1), UUID(int=2)]), st.sets(st.integers(0, 9)), max_size=2).map(
     lambda found: tuple(r.TopicPartitions(topic_id, tuple(numbers)) for topic_id, numbers in found.items())
 )
 TARGETS = st.builds(r.ConsumerGroupTargetAssignmentMemberValue, PARTITIONS)
 CURRENTS = st.builds(
-    r.ConsumerGroupCurrentMemberAssignmentValue, st.integers(0, 3), st.just(0), st.sampled_from([0, 1, 2]), PARTITIONS
+    r.ConsumerGroupCurrentMemberAssignmentValue,
+    st.integers(0, 3),
+    st.just(0),
+    st.sampled_from([0, 1, 2]),
+    PARTITIONS,
+    PARTITIONS,
 )
 METADATA = st.builds(
     r.ConsumerGroupMemberMetadataValue,
@@ -34,12 +40,33 @@ STEPS = st.one_of(
 )
 
 
+def places_of(member: Member | None) -> set[tuple[UUID, int]]:
+    had = () if member is None else (*member.assigned.items(), *member.pending_revocation.items())
+    return {(topic_id, number) for topic_id, numbers in had for number in numbers}
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_the_owner_of_a_partition_is_who_got_it_last(steps: list[tuple[str, str, object]]) -> None:
+    group = ConsumerState(Shard(GroupConfig(), lambda: "id", dict), "g")
+    owners: dict[tuple[UUID, int], str] = {}
+    for step, member_id, value in steps:
+        had = places_of(group.members.get(member_id))
+        getattr(group, step)(member_id, value)
+        has = places_of(group.members.get(member_id))
+        if step != "replay_target":
+            owners = {place: each for place, each in owners.items() if place not in had or each != member_id}
+            owners |= dict.fromkeys(has, member_id)
+        for place in [(UUID(int=topic), number) for topic in (1, 2) for number in range(10)]:
+            assert group.owner_of(*place) == owners.get(place)
+
+
 @given(st.lists(STEPS, max_size=40))
 def test_counts_follow_the_records(steps: list[tuple[str, str, object]]) -> None:
     group = ConsumerState(Shard(GroupConfig(), lambda: "id", dict, lambda _: None), "g")
     for step, member_id, value in steps:
         getattr(group, step)(member_id, value)
         members = group.members.values()
+        assert group.order == sorted_members(group.members)
         assert group.target_loads == {each: sum(map(len, share.values())) for each, share in group.target.items()}
         assert group.target_topics == Counter(topic_id for share in group.target.values() for topic_id in share)
         assert group.subscriptions == Counter(member.subscription for member in members)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.assignors import Subscription, UniformAssignor
+from ottla.assignors.balance import sorted_members
 from ottla.coordinator.consumer_member import Partitions
 from ottla.coordinator.consumer_shares import even_shares
 
@@ -19,8 +20,15 @@ IDS = {name: UUID(int=number) for number, name in enumerate(NAMES, 1)}
 def shares_of(
     members: list[str], target: Mapping[str, Partitions], topics: list[tuple[UUID, int]]
 ) -> dict[str, Partitions] | None:
+    """The target after `even_shares`, which says what changes in it."""
     loads = {member: sum(map(len, share.values())) for member, share in target.items()}
-    return even_shares(members, target, topics, loads, {topic_id for share in target.values() for topic_id in share})
+    target_topics = {topic_id for share in target.values() for topic_id in share}
+    changed = even_shares(sorted_members(members), target, topics, loads, target_topics)
+    if changed is None:
+        return None
+    assert changed.keys() <= set(members)
+    assert all(target.get(member) != share for member, share in changed.items())
+    return {member: changed.get(member, target.get(member, {})) for member in members}
 
 
 def assigned(members: list[str], target: Mapping[str, Partitions], counts: Mapping[str, int]) -> dict[str, Partitions]:

@@ -216,6 +216,62 @@ def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecor
     assert encode_all(records) == [encode(record) for record in records]
 
 
+texts = st.text(max_size=3) | st.text(min_size=120, max_size=140)
+some_text = st.none() | texts
+assignments = st.lists(
+    st.builds(
+        r.TopicPartitions,
+        st.none() | st.uuids(),
+        st.lists(counts, max_size=3).map(tuple) | st.integers(120, 300).map(lambda count: tuple(range(count))),
+    ),
+    max_size=3,
+).map(tuple)
+classic = st.builds(
+    r.ClassicMemberMetadata, counts, st.lists(st.builds(r.ClassicProtocol, texts, st.binary()), max_size=2).map(tuple)
+)
+group_records = st.one_of(
+    st.builds(
+        r.CoordinatorRecord,
+        st.builds(r.ConsumerGroupMetadataKey, texts),
+        st.none() | st.builds(r.ConsumerGroupMetadataValue, counts, times),
+    ),
+    st.builds(
+        r.CoordinatorRecord,
+        st.builds(r.ConsumerGroupMemberMetadataKey, texts, texts),
+        st.none()
+        | st.builds(
+            r.ConsumerGroupMemberMetadataValue,
+            some_text, some_text, texts, texts, st.lists(texts, max_size=3).map(tuple), some_text, counts, some_text,
+            st.none() | classic,
+        ),
+    ),
+    st.builds(
+        r.CoordinatorRecord,
+        st.builds(r.ConsumerGroupTargetAssignmentMetadataKey, texts),
+        st.none() | st.builds(r.ConsumerGroupTargetAssignmentMetadataValue, counts),
+    ),
+    st.builds(
+        r.CoordinatorRecord,
+        st.builds(r.ConsumerGroupTargetAssignmentMemberKey, texts, texts),
+        st.none() | st.builds(r.ConsumerGroupTargetAssignmentMemberValue, assignments),
+    ),
+    st.builds(
+        r.CoordinatorRecord,
+        st.builds(r.ConsumerGroupCurrentMemberAssignmentKey, texts, texts),
+        st.none()
+        | st.builds(
+            r.ConsumerGroupCurrentMemberAssignmentValue,
+            counts, counts, st.integers(-128, 127), assignments, assignments,
+        ),
+    ),
+)  # fmt: skip
+
+
+@given(st.lists(group_records, max_size=3))
+def test_what_a_rebalance_writes_is_written_by_hand_as_by_the_schemas(records: list[r.CoordinatorRecord]) -> None:
+    assert encode_all(records) == [encode(record) for record in records]
+
+
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
 def test_no_bytes_can_do_worse_than_a_clear_error(key: bytes, value: bytes | None) -> None:
     try:
