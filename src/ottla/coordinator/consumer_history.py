@@ -6,8 +6,9 @@ left. What an epoch raised meanwhile belongs to the same rebalance.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
+from uuid import UUID
 
 from ottla.coordinator import history
 from ottla.coordinator import records as r
@@ -26,7 +27,10 @@ classic protocol did not do as its heartbeat told it."""
 @dataclass(slots=True)
 class _Rebalance:
     trace: history.Trace
-    before: history.Owners
+    target: Mapping[str, Partitions]
+    """The target when it began,"""
+    names: Mapping[UUID, str]
+    """and what its topics were called then."""
 
 
 class ExplainedConsumerState(ConsumerState):
@@ -42,7 +46,8 @@ class ExplainedConsumerState(ConsumerState):
     def trigger(self, kind: str, fx: Effects, who: r.Who | None = None, reason: str = "") -> None:
         """Note what raised the group epoch."""
         if self._rebalance is None:
-            self._rebalance = _Rebalance(history.Trace(started_at=fx.now), self._owners_by_name(self.target))
+            names = self._names_of(self.target_topics)
+            self._rebalance = _Rebalance(history.Trace(started_at=fx.now), dict(self.target), names)
         self._rebalance.trace.trigger(r.Trigger(kind, fx.now, who, reason))
 
     def was_too_slow(self, member: Member, waited: Millis) -> None:
@@ -76,18 +81,20 @@ class ExplainedConsumerState(ConsumerState):
 
     def _finish(self, outcome: str, epoch: int, target: Mapping[str, Partitions], fx: Effects) -> None:
         assert self._rebalance is not None
-        value = self._rebalance.trace.finish(
+        rebalance, self._rebalance = self._rebalance, None
+        before, after, kept = self._owners_that_changed(rebalance, target)
+        value = rebalance.trace.finish(
             self.shard.histories.next_number(self.group_id),
             outcome=outcome,
             generation=epoch,
             protocol=self.preferred_assignor() or self.default_assignor,
             members=len(target),
             leader="",
-            before=self._rebalance.before,
-            after=self._owners_by_name(target),
+            before=before,
+            after=after,
+            kept_elsewhere=kept,
             now=fx.now,
         )
-        self._rebalance = None
         self.shard.histories.write(self.group_id, value, fx)
 
     def explain(self) -> history.Explanation:
@@ -102,11 +109,36 @@ class ExplainedConsumerState(ConsumerState):
             waiting_for=tuple(member.who for member in slow if member.state is not MemberState.UNRELEASED_PARTITIONS),
         )
 
-    def _owners_by_name(self, target: Mapping[str, Partitions]) -> dict[tuple[str, int], str]:
-        names = {info.topic_id: name for name, info in self.shard.topics().items()}
-        return {
-            (names.get(topic_id, str(topic_id)), number): member_id
-            for member_id, partitions in target.items()
-            for topic_id, numbers in partitions.items()
-            for number in numbers
-        }
+    def _owners_that_changed(
+        self, rebalance: _Rebalance, target: Mapping[str, Partitions]
+    ) -> tuple[history.Owners, history.Owners, int]:
+        """Return who had and who has what, of members whose share is another now, and how much the others keep."""
+        former = rebalance.target
+        changed = [each for each, share in target.items() if former.get(each) is not share]
+        changed += [each for each in former if each not in target]
+        topics = {topic_id for each in changed for topic_id in target.get(each, ())}
+        names = self._names_of(topics | rebalance.names.keys())
+        if any(names[topic_id] != name for topic_id, name in rebalance.names.items()):
+            changed = [*(former.keys() | target.keys())]  # What keeps its owner does not keep its name.
+        kept = sum(self.target_loads[each] for each in target.keys() - changed)
+        return _owners(former, changed, rebalance.names), _owners(target, changed, names), kept
+
+    def _names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
+        """Return what topics are called; one that is no more is called by its id."""
+        topics = self.shard.topics()
+        # Nearly always they are among those that the group subscribes to: there is no need to look at all.
+        names = {topics[name].topic_id: name for name in self.subscribed_topics() if name in topics}
+        if not all(topic_id in names for topic_id in topic_ids):
+            names = {info.topic_id: name for name, info in topics.items()}
+        return {topic_id: names.get(topic_id) or str(topic_id) for topic_id in topic_ids}
+
+
+def _owners(
+    target: Mapping[str, Partitions], members: Iterable[str], names: Mapping[UUID, str]
+) -> dict[tuple[str, int], str]:
+    return {
+        (names[topic_id], number): member_id
+        for member_id in members
+        for topic_id, numbers in target.get(member_id, {}).items()
+        for number in numbers
+    }

@@ -79,9 +79,13 @@ class Trace:
         leader: str,
         before: Owners,
         after: Owners,
+        kept_elsewhere: int = 0,
         now: Millis,
     ) -> r.HistoryValue:
-        """Return the record of the rebalance, now that it is over."""
+        """Return the record of the rebalance, now that it is over.
+
+        Owners that keep all that they have may be left out, if it is said how many partitions that are.
+        """
         moves = moved(before, after)
         return r.HistoryValue(
             number=number,
@@ -96,7 +100,7 @@ class Trace:
             triggers=tuple(self.triggers),
             triggers_left_out=self.left_out,
             late=tuple(self.late),
-            partitions_kept=sum(before.get(place) == owner for place, owner in after.items()),
+            partitions_kept=kept_elsewhere + sum(before.get(place) == owner for place, owner in after.items()),
             partitions_moved=len(moves),
             moves=tuple(moves[:MAX_MOVES]),
         )

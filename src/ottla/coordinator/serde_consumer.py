@@ -24,12 +24,13 @@ _SMALL = tuple(b"%c" % size for size in range(1, 128))
 
 def encode_by_hand(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None] | None:
     """Return key and value as bytes, or None for a record that has no way of its own here."""
-    found = _BY_HAND.get(type(record.key))
+    key: Any = record.key
+    found = _BY_HAND.get(type(key))
     if found is None or record.value is None:
         return None
     number, encode_value = found
     value = encode_value(record.value)
-    return None if value is None else (_key(number, record.key), value)
+    return None if value is None else (_key(number, key), value)
 
 
 def _key(number: int, texts: Sequence[str]) -> bytes:
