@@ -6,17 +6,16 @@ the group already knows of the topics.
 
 from __future__ import annotations
 
-from bisect import insort
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ottla.assignors import Assignor, UniformAssignor
-from ottla.assignors.base import java_order
 from ottla.coordinator import history
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_history import REVOCATION_TIMED_OUT, ExplainedConsumerState
-from ottla.coordinator.consumer_member import NO_PARTITIONS, Member, MemberState, Partitions, to_topic_partitions
+from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_topic_partitions
 from ottla.coordinator.consumer_migration import can_downgrade, downgrade
 from ottla.coordinator.consumer_reconcile import Goal, reconcile
 from ottla.coordinator.consumer_shares import even_shares
@@ -101,47 +100,48 @@ class ConsumerRebalance(ExplainedConsumerState):
 
     # ── the target ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def update_target(self, change: Change, epoch: int, fx: Effects) -> dict[str, Partitions]:
+    def update_target(self, change: Change, epoch: int, fx: Effects) -> Mapping[str, Partitions]:
         """Compute the target for an epoch, write what is new in it, and return all of it."""
-        members = {**self.members, change.after.member_id: change.after}
-        target = dict(self.target)
-        if change.replaces is not None:
-            del members[change.replaces.member_id]
-            target[change.after.member_id] = target.pop(change.replaces.member_id, {})
         leaving = [member for member in change.leaving if member.member_id in self.members]
         name = self.preferred_assignor(leaving, change.after)
         # A member may still ask for one that the broker had before.
         assignor = self.assignors.get(name or "") or self.assignors[self.default_assignor]
-        changed = self._even_shares(assignor, target, change)
-        if changed is None:
-            topics_of = self.topics_of_all(members)
-            new_target = compute_target(assignor, members, topics_of, target, self.shard.topics(), epoch)
-            changed = {each: share for each, share in new_target.items() if target.get(each) != share}
-        target.update(changed)
-        for member_id in members:
-            if member_id in changed or member_id not in self.target:
-                self.write_target(member_id, target.setdefault(member_id, NO_PARTITIONS), fx)
+        target: Mapping[str, Partitions]
+        changed = self._even_shares(assignor, change)
+        if changed is not None:
+            target = ChainMap(changed, self.target)
+        else:
+            target = self._assign(assignor, change, epoch)
+            changed = {each: share for each, share in target.items() if self.target.get(each) != share}
+        for member_id, share in changed.items():
+            self.write_target(member_id, share, fx)
         value = r.ConsumerGroupTargetAssignmentMetadataValue(epoch)
         fx.write(r.ConsumerGroupTargetAssignmentMetadataKey(self.group_id), value)
-        return target if len(target) == len(members) else {member_id: target[member_id] for member_id in members}
+        return target
 
-    def _even_shares(
-        self, assignor: Assignor, target: Mapping[str, Partitions], change: Change
-    ) -> dict[str, Partitions] | None:
+    def _even_shares(self, assignor: Assignor, change: Change) -> dict[str, Partitions] | None:
         """Return what changes where all members subscribe to the same and ``uniform`` assigns; None elsewhere."""
         if type(assignor) is not UniformAssignor or not self.all_subscribe_like(change.after, change.leaving):
             return None
+        if change.replaces is not None or len(self.target) != len(self.members):
+            return None
         topics = self.shard.topics()
         infos = [topics[name] for name in sorted(self.topics_of(change.after)) if name in topics]
-        order, loads = self.order, self.target_loads
-        if change.after.member_id not in self.members:
-            order = order.copy()
-            insort(order, change.after.member_id, key=java_order)
-        if change.replaces is not None:
-            order.remove(change.replaces.member_id)
-            loads = {**loads, change.after.member_id: loads.get(change.replaces.member_id, 0)}
         wanted = [(info.topic_id, info.partitions) for info in infos]
-        return even_shares(order, target, wanted, loads, self.target_topics)
+        joining = None if change.after.member_id in self.members else change.after.member_id
+        shares = even_shares(self.loads, joining, self.target, wanted, self.target_topics)
+        if shares is None:
+            return None
+        order = [*filter(shares.__contains__, self.members), *([] if joining is None else [joining])]
+        return {member_id: shares[member_id] for member_id in order}
+
+    def _assign(self, assignor: Assignor, change: Change, epoch: int) -> dict[str, Partitions]:
+        """Return what the assignor says."""
+        members, target = {**self.members, change.after.member_id: change.after}, dict(self.target)
+        if change.replaces is not None:
+            del members[change.replaces.member_id]
+            target[change.after.member_id] = target.pop(change.replaces.member_id, {})
+        return compute_target(assignor, members, self.topics_of_all(members), target, self.shard.topics(), epoch)
 
     def write_target(self, member_id: str, partitions: Partitions, fx: Effects) -> None:
         value = r.ConsumerGroupTargetAssignmentMemberValue(to_topic_partitions(partitions))

@@ -1,69 +1,115 @@
 """What ``uniform`` says when all members subscribe to the same, worked out from the present target.
 
 A large group computes a target for every member that comes or goes. The assignor looks at every partition; here only
-members that have too much or too little are touched, and the others keep what they have. The result is that of
+members that have too much or too little are looked at, which `Loads` finds. The result is that of
 :class:`~ottla.assignors.UniformAssignor`, which a test holds it to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
-from itertools import groupby, repeat
+from itertools import groupby, islice, repeat
 from operator import itemgetter
 from typing import TypeAlias
 from uuid import UUID
 
+from ottla.assignors.base import java_order
 from ottla.coordinator.consumer_member import NO_PARTITIONS, Partitions
 
 Place: TypeAlias = tuple[int, int]
 """A topic's position among the topics, and a partition."""
+Topics: TypeAlias = Sequence[tuple[UUID, int]]
+"""Ids and numbers of partitions, sorted by name."""
 _NONE: frozenset[int] = frozenset()
 
 
+class Loads:
+    """How many partitions each member has in the target, and who has as many as others."""
+
+    __slots__ = ("_by_load", "_of", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._of: dict[str, int] = {}
+        self._by_load: dict[int, list[bytes]] = {}
+        """The members of a load, in the assignors' order."""
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __getitem__(self, member_id: str) -> int:
+        return self._of[member_id]
+
+    def set(self, member_id: str, load: int) -> None:
+        if member_id in self._of:
+            self.drop(member_id)
+        self._of[member_id] = load
+        self.total += load
+        insort(self._by_load.setdefault(load, []), java_order(member_id))
+
+    def drop(self, member_id: str) -> None:
+        load = self._of.pop(member_id)
+        self.total -= load
+        members = self._by_load[load]
+        del members[bisect_left(members, java_order(member_id))]
+        if not members:
+            del self._by_load[load]
+
+    def cuts(self, each: int, more: int) -> list[tuple[str, int]]:
+        """Return who has to give up something and how much is left of it: `each`, and one more for the first `more`."""
+        if not any(load > each + 1 for load in self._by_load):
+            return [(_name(key), each) for key in self._by_load.get(each + 1, [])[more:]]
+        above = sorted((key, load) for load, members in self._by_load.items() if load > each for key in members)
+        cuts = [(_name(key), each + 1) for key, load in above[:more] if load > each + 1]
+        return cuts + [(_name(key), each) for key, _ in above[more:]]
+
+    def fewest(self) -> Iterator[tuple[int, bytes]]:
+        """Give loads and members, the lowest load first, and of equals as the assignors do."""
+        for load in sorted(self._by_load):
+            yield from zip(repeat(load), self._by_load[load])
+
+
+def _name(key: bytes) -> str:
+    """The member of a key by `java_order`."""
+    return key.decode("utf-16-be", "surrogatepass")
+
+
 def even_shares(
-    order: Sequence[str],
+    loads: Loads,
+    joining: str | None,
     target: Mapping[str, Partitions],
-    topics: Sequence[tuple[UUID, int]],
-    target_loads: Mapping[str, int],
+    topics: Topics,
     target_topics: Collection[UUID],
 ) -> dict[str, Partitions] | None:
-    """Return the shares that change, of members in the assignors' order; None if it is not so simple.
+    """Return the shares that change, of members or of one that joins them; None if it is not so simple.
 
-    Topics are ids and numbers of partitions, sorted by name. Of the present target the caller knows how many
-    partitions each member has in it, and all of its topics.
+    Of the present target, which has a share for each member, the caller knows the loads and all topics.
     """
     position = {topic_id: at for at, (topic_id, _) in enumerate(topics)}
     if not all(topic_id in position for topic_id in target_topics):
         return None  # A topic has gone.
-    loads = list(map(target_loads.get, order, repeat(0)))
-    each, more = divmod(sum(count for _, count in topics), len(order))
-    free = _without_owner(order, target, topics, each * len(order) + more - sum(loads))
+    total = sum(count for _, count in topics)
+    each, more = divmod(total, len(loads) + (joining is not None))
+    free = _without_owner(target, topics) if loads.total != total else []
     shares: dict[str, Partitions] = {}
-    # Who has more than an equal part keeps one more as long as there are such, in the order of the members.
-    above = [at for at, load in enumerate(loads) if load > each]
-    cuts = [(at, each + 1) for at in above[:more] if loads[at] > each + 1] + [(at, each) for at in above[more:]]
-    for at, quota in cuts:
-        shares[order[at]], given_up = _cut(target[order[at]], position, quota)
+    for member_id, quota in loads.cuts(each, more):
+        shares[member_id], given_up = _cut(target[member_id], position, quota)
         free += given_up
-        loads[at] = quota
-    for at, places in _give(sorted(free), loads, each).items():
-        member_id = order[at]
-        share = shares[member_id] if member_id in shares else target.get(member_id, NO_PARTITIONS)
-        shares[member_id] = _with(share, places, topics)
+    for member_id, places in _give(sorted(free), loads, joining).items():
+        # Nobody gives up something and gets something.
+        shares[member_id] = _with(target.get(member_id, NO_PARTITIONS), places, topics)
+    if joining is not None:
+        shares.setdefault(joining, NO_PARTITIONS)
     return shares
 
 
-def _without_owner(
-    order: Sequence[str], target: Mapping[str, Partitions], topics: Sequence[tuple[UUID, int]], missing: int
-) -> list[Place]:
-    if not missing:
-        return []
-    shares = [target.get(member_id, NO_PARTITIONS) for member_id in order]
+def _without_owner(target: Mapping[str, Partitions], topics: Topics) -> list[Place]:
     return [
         (at, number)
         for at, (topic_id, count) in enumerate(topics)
-        for number in set(range(count)).difference(*(share.get(topic_id, ()) for share in shares))
+        for number in set(range(count)).difference(*(share.get(topic_id, ()) for share in target.values()))
     ]
 
 
@@ -80,21 +126,22 @@ def _cut(share: Partitions, position: Mapping[UUID, int], quota: int) -> tuple[d
     return kept, given_up
 
 
-def _give(free: Sequence[Place], loads: Sequence[int], each: int) -> dict[int, list[Place]]:
-    """Give what is free to those who have the fewest, of equals the first; nobody has more than one above `each`."""
-    given: dict[int, list[Place]] = {}
-    if not free:
-        return given
-    size = len(loads)
-    heap = [load * size + at for at, load in enumerate(loads) if load <= each]
+def _give(free: Sequence[Place], loads: Loads, joining: str | None) -> dict[str, list[Place]]:
+    """Give what is free to those who have the fewest, of equals the first."""
+    # No more than so many can get something. Whoever was cut has too much to be among them, even by its old load.
+    heap = list(islice(loads.fewest(), len(free)))
+    if joining is not None:
+        heap.append((0, java_order(joining)))
     heapify(heap)
+    given: dict[bytes, list[Place]] = {}
     for place in free:
-        given.setdefault(heap[0] % size, []).append(place)
-        heapreplace(heap, heap[0] + size)
-    return given
+        load, key = heap[0]
+        given.setdefault(key, []).append(place)
+        heapreplace(heap, (load + 1, key))
+    return {_name(key): places for key, places in given.items()}
 
 
-def _with(share: Partitions, places: Sequence[Place], topics: Sequence[tuple[UUID, int]]) -> dict[UUID, frozenset[int]]:
+def _with(share: Partitions, places: Sequence[Place], topics: Topics) -> dict[UUID, frozenset[int]]:
     grown = dict(share)
     for at, group in groupby(places, itemgetter(0)):
         topic_id = topics[at][0]

@@ -6,17 +6,16 @@ them, so that a heartbeat of one member does not look at all the others.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 from uuid import UUID
 
 from ottla import errors
-from ottla.assignors.base import java_order
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_member import Member, MemberState, Partitions, to_partitions
+from ottla.coordinator.consumer_member import NO_PARTITIONS, Member, MemberState, Partitions, to_partitions
 from ottla.coordinator.consumer_messages import LEAVE_EPOCH
+from ottla.coordinator.consumer_shares import Loads
 from ottla.coordinator.group import CONSUMER, Shard
 from ottla.types import Millis
 
@@ -37,8 +36,6 @@ class ConsumerState:
         """The group epoch that the target was computed for."""
         self.target: dict[str, Partitions] = {}
         self.members: dict[str, Member] = {}
-        self.order: list[str] = []
-        """The members as the assignors sort them."""
         self.resolved: dict[str, r.ConsumerGroupRegularExpressionValue] = {}
         self.has_partition_metadata = False
         """A record of brokers before 4.1 is still in the log."""
@@ -56,7 +53,7 @@ class ConsumerState:
         """How many members subscribe to the same names and expression."""
         self.settled: dict[int, set[str]] = {}
         """Which members have come to rest in an epoch."""
-        self.target_loads: dict[str, int] = {}
+        self.loads = Loads()
         """How many partitions the target gives to each member."""
         self.target_topics: Counter[UUID] = Counter()
         """How many members have partitions of a topic in the target."""
@@ -208,23 +205,23 @@ class ConsumerState:
             self._forget(old)
         if new is not None:
             if old is None:
-                insort(self.order, new.member_id, key=java_order)
+                self.loads.set(new.member_id, _load(self.target.get(new.member_id, NO_PARTITIONS)))
             self.members[new.member_id] = new
             self._remember(new)
         elif old is not None:
-            del self.order[bisect_left(self.order, java_order(old.member_id), key=java_order)]
+            self.loads.drop(old.member_id)
 
     def set_target(self, member_id: str, partitions: Partitions | None) -> None:
         for topic_id in self.target.pop(member_id, ()):
             self.target_topics[topic_id] -= 1
             if not self.target_topics[topic_id]:
                 del self.target_topics[topic_id]
-        self.target_loads.pop(member_id, None)
         if partitions is not None:
             self.target[member_id] = partitions
-            self.target_loads[member_id] = sum(map(len, partitions.values()))
             for topic_id in partitions:
                 self.target_topics[topic_id] += 1
+        if member_id in self.members:
+            self.loads.set(member_id, _load(partitions or NO_PARTITIONS))
 
     def _move(self, old: Member, new: Member) -> None:
         """Put a member in place that only is at another step of its way."""
@@ -292,6 +289,10 @@ class ConsumerState:
         if member.classic is not None:
             return member.classic.session_timeout
         return self.shard.times_of(self.group_id).session_timeout
+
+
+def _load(partitions: Partitions) -> int:
+    return sum(map(len, partitions.values()))
 
 
 def _subtract(counts: Counter[Name], names: Iterable[Name]) -> None:
