@@ -162,7 +162,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         """Take a member one step towards its target."""
         if not subscription_changed and member.is_reconciled_to(epoch):
             return member
-        goal = Goal(epoch, target, self.topic_ids_of(member), self.owner_of, subscription_changed, owned)
+        goal = Goal(epoch, target, self.topic_ids_of(member), self.owners_of, subscription_changed, owned)
         updated = reconcile(member, goal)
         if updated != member:
             self.write_current(updated, fx)

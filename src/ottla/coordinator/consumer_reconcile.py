@@ -10,15 +10,15 @@ A partition has one owner at a time: it is given to a member only when nobody ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla import errors
 from ottla.coordinator.consumer_member import Member, MemberState, Partitions
 
-OwnerOf: TypeAlias = Callable[[UUID, int], str | None]
-"""Which member has a partition, or still has to give it up."""
+OwnersOf: TypeAlias = Callable[[UUID], Mapping[int, str]]
+"""Which members have partitions of a topic, or still have to give them up."""
 _NONE: frozenset[int] = frozenset()
 
 
@@ -29,7 +29,7 @@ class Goal(NamedTuple):
     target: Partitions
     subscribed: Set[UUID]
     """The topics that the member subscribes to, as far as they exist."""
-    owner_of: OwnerOf
+    owners_of: OwnersOf
     subscription_changed: bool
     owned: Partitions | None
     """What the member says that it has; None if it did not say."""
@@ -77,7 +77,7 @@ def _advance(member: Member, goal: Goal, epoch_if_revoking: int) -> Member:
         now = member.assigned.get(topic_id, _NONE)
         wanted = target - now
         own = member.pending_revocation.get(topic_id, _NONE)
-        free = frozenset(n for n in wanted if n in own or goal.owner_of(topic_id, n) is None)
+        free = wanted.difference(goal.owners_of(topic_id)) | (wanted & own)
         unreleased |= len(free) < len(wanted)
         for partitions, numbers in ((kept, now & target), (given_up, now - target), (added, free)):
             if numbers:

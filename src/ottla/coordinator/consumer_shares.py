@@ -10,18 +10,15 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
-from itertools import groupby, islice, repeat
-from operator import itemgetter
+from itertools import accumulate, islice, repeat
 from typing import TypeAlias
 from uuid import UUID
 
 from ottla.assignors.base import java_order
 from ottla.coordinator.consumer_member import NO_PARTITIONS, Partitions
 
-Place: TypeAlias = tuple[int, int]
-"""A topic's position among the topics, and a partition."""
 Topics: TypeAlias = Sequence[tuple[UUID, int]]
-"""Ids and numbers of partitions, sorted by name."""
+"""Ids and numbers of partitions, sorted by name. All partitions stand in one line, topic by topic; a place is where."""
 _NONE: frozenset[int] = frozenset()
 
 
@@ -87,17 +84,18 @@ def even_shares(
 
     Of the present target, which has a share for each member, the caller knows the loads and all topics.
     """
-    position = {topic_id: at for at, (topic_id, _) in enumerate(topics)}
-    if not all(topic_id in position for topic_id in target_topics):
+    starts = dict(zip((topic_id for topic_id, _ in topics), accumulate((n for _, n in topics), initial=0)))
+    if not all(topic_id in starts for topic_id in target_topics):
         return None  # A topic has gone.
     total = sum(count for _, count in topics)
     each, more = divmod(total, len(loads) + (joining is not None))
-    free = _without_owner(target, topics) if loads.total != total else []
+    free = _without_owner(target, topics, starts) if loads.total != total else []
     shares: dict[str, Partitions] = {}
     for member_id, quota in loads.cuts(each, more):
-        shares[member_id], given_up = _cut(target[member_id], position, quota)
+        shares[member_id], given_up = _cut(target[member_id], starts, quota)
         free += given_up
-    for member_id, places in _give(sorted(free), loads, joining).items():
+    free.sort()
+    for member_id, places in _give(free, loads, joining).items():
         # Nobody gives up something and gets something.
         shares[member_id] = _with(target.get(member_id, NO_PARTITIONS), places, topics)
     if joining is not None:
@@ -105,45 +103,52 @@ def even_shares(
     return shares
 
 
-def _without_owner(target: Mapping[str, Partitions], topics: Topics) -> list[Place]:
+def _without_owner(target: Mapping[str, Partitions], topics: Topics, starts: Mapping[UUID, int]) -> list[int]:
     return [
-        (at, number)
-        for at, (topic_id, count) in enumerate(topics)
+        starts[topic_id] + number
+        for topic_id, count in topics
         for number in set(range(count)).difference(*(share.get(topic_id, ()) for share in target.values()))
     ]
 
 
-def _cut(share: Partitions, position: Mapping[UUID, int], quota: int) -> tuple[dict[UUID, frozenset[int]], list[Place]]:
-    """Return the first places of a share, and those behind them."""
+def _cut(share: Partitions, starts: Mapping[UUID, int], quota: int) -> tuple[dict[UUID, frozenset[int]], list[int]]:
+    """Return as much of a share as comes first, and the places behind that."""
     kept: dict[UUID, frozenset[int]] = {}
-    given_up: list[Place] = []
-    for topic_id in sorted(share, key=position.__getitem__):
-        numbers = sorted(share[topic_id])
+    given_up: list[int] = []
+    for topic_id in sorted(share, key=starts.__getitem__):
+        numbers, start = sorted(share[topic_id]), starts[topic_id]
         if quota > 0:
             kept[topic_id] = frozenset(numbers[:quota])
-        given_up += zip(repeat(position[topic_id]), numbers[max(quota, 0) :])
+        given_up += [start + number for number in numbers[max(quota, 0) :]]
         quota -= len(numbers)
     return kept, given_up
 
 
-def _give(free: Sequence[Place], loads: Loads, joining: str | None) -> dict[str, list[Place]]:
-    """Give what is free to those who have the fewest, of equals the first."""
+def _give(free: Sequence[int], loads: Loads, joining: str | None) -> dict[str, list[int]]:
+    """Give the free places to those who have the fewest, of equals to the first."""
     # No more than so many can get something. Whoever was cut has too much to be among them, even by its old load.
     heap = list(islice(loads.fewest(), len(free)))
     if joining is not None:
         heap.append((0, java_order(joining)))
     heapify(heap)
-    given: dict[bytes, list[Place]] = {}
-    for place in free:
+    given: dict[bytes, list[int]] = {}
+    at = 0
+    while at < len(free):
         load, key = heap[0]
-        given.setdefault(key, []).append(place)
-        heapreplace(heap, (load + 1, key))
+        # Until another has as few.
+        count = max(1, min(heap[1:3])[0] - load) if len(heap) > 1 else len(free)
+        given.setdefault(key, []).extend(free[at : at + count])
+        at += count
+        heapreplace(heap, (load + count, key))
     return {_name(key): places for key, places in given.items()}
 
 
-def _with(share: Partitions, places: Sequence[Place], topics: Topics) -> dict[UUID, frozenset[int]]:
-    grown = dict(share)
-    for at, group in groupby(places, itemgetter(0)):
-        topic_id = topics[at][0]
-        grown[topic_id] = grown.get(topic_id, _NONE).union([number for _, number in group])
+def _with(share: Partitions, places: Sequence[int], topics: Topics) -> dict[UUID, frozenset[int]]:
+    """Return a share with places, which are sorted."""
+    grown, start, at = dict(share), 0, 0
+    for topic_id, count in topics:
+        end = bisect_left(places, start + count, at)
+        if end > at:
+            grown[topic_id] = grown.get(topic_id, _NONE).union([place - start for place in places[at:end]])
+        start, at = start + count, end
     return grown

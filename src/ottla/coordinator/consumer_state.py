@@ -93,7 +93,11 @@ class ConsumerState:
 
     def owner_of(self, topic_id: UUID, partition: int) -> str | None:
         """Return which member has a partition, or has to give it up."""
-        return self._owners.get(topic_id, {}).get(partition)
+        return self.owners_of(topic_id).get(partition)
+
+    def owners_of(self, topic_id: UUID) -> Mapping[int, str]:
+        """Return which members have partitions of a topic, or have to give them up."""
+        return self._owners.get(topic_id, {})
 
     def target_of(self, member: Member) -> Partitions:
         """Return the target of a member; a static one that has just come back has that of its predecessor."""
