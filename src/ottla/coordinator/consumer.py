@@ -183,17 +183,21 @@ class ConsumerGroup(ClassicMembers):
         """Nothing waits here: the consumer protocol answers at once."""
 
 
-_NOTHING = (None, None, None, None)
+_NOTHING = (None, -1, None, None, None)
+"""What a request says from its rack to its assignor if nothing has changed."""
 
 
 def _changed_by(member: Member, request: ConsumerHeartbeatRequest) -> Member:
     """Return the member as the request says that it is now; what is None stays."""
-    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
-    told = (request.rack_id, names, regex, request.server_assignor)
-    is_same_client = (request.client_id, request.client_host) == (member.client_id, member.client_host)
-    is_same_member = request.instance_id == member.instance_id and member.classic is None
-    if told == _NOTHING and request.rebalance_timeout == -1 and is_same_client and is_same_member:
+    if (
+        request[4:9] == _NOTHING
+        and request.client_id == member.client_id
+        and request.client_host == member.client_host
+        and request.instance_id == member.instance_id
+        and member.classic is None
+    ):
         return member  # A heartbeat as most are.
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,

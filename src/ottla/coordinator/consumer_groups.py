@@ -76,11 +76,14 @@ class ConsumerGroups:
 
     def _check(self, request: ConsumerHeartbeatRequest) -> None:
         epoch = request.member_epoch
-        if request.requires_member_id or epoch > 0 or epoch == LEAVE_EPOCH:
-            _check_text("MemberId", request.member_id)
-        _check_text("GroupId", request.group_id)
-        _check_text("InstanceId", request.instance_id)
-        _check_text("RackId", request.rack_id)
+        if (request.requires_member_id or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
+            raise _empty("MemberId")
+        if not request.group_id.strip():
+            raise _empty("GroupId")
+        if request.instance_id is not None and not request.instance_id.strip():
+            raise _empty("InstanceId")
+        if request.rack_id is not None and not request.rack_id.strip():
+            raise _empty("RackId")
         if epoch == JOIN_EPOCH:
             _check_join(request)
         if epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
@@ -214,9 +217,8 @@ class ConsumerGroups:
             group.replay_regex(key.regular_expression, value)
 
 
-def _check_text(name: str, value: str | None) -> None:
-    if value is not None and not value.strip():
-        raise errors.InvalidRequest(f"{name} can't be empty.")
+def _empty(name: str) -> errors.KafkaError:
+    return errors.InvalidRequest(f"{name} can't be empty.")
 
 
 def _check_join(request: ConsumerHeartbeatRequest) -> None:

@@ -22,8 +22,10 @@ class ConsumerMembership(SubscribedConsumerGroup):
     """A consumer group that members come to and go from."""
 
     def check_room(self, member_id: str) -> None:
+        if member_id in self.members:
+            return
         limit = self.shard.config.group_consumer_max_size
-        if len(self.members) >= limit and member_id not in self.members:
+        if len(self.members) >= limit:
             raise errors.GroupMaxSizeReached(f"The consumer group has reached its maximum capacity of {limit} members.")
 
     def find_static(

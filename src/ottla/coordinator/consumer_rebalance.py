@@ -129,7 +129,7 @@ class ConsumerRebalance(ExplainedConsumerState):
         infos = [topics[name] for name in sorted(self.topics_of(change.after)) if name in topics]
         wanted = [(info.topic_id, info.partitions) for info in infos]
         joining = None if change.after.member_id in self.members else change.after.member_id
-        shares = even_shares(self.loads, joining, self.target, wanted, self.target_topics)
+        shares = even_shares(self.loads, joining, self.target, wanted, self.target_topics.keys())
         if shares is None:
             return None
         order = [*filter(shares.__contains__, self.members), *([] if joining is None else [joining])]

@@ -8,9 +8,9 @@ members that have too much or too little are looked at, which `Loads` finds. The
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import heapify, heapreplace
-from itertools import accumulate, islice, repeat
+from itertools import islice, repeat
 from typing import TypeAlias
 from uuid import UUID
 
@@ -40,17 +40,23 @@ class Loads:
         return self._of[member_id]
 
     def set(self, member_id: str, load: int) -> None:
-        if member_id in self._of:
-            self.drop(member_id)
+        former = self._of.get(member_id)
+        if load == former:
+            return
+        key = java_order(member_id)
+        if former is not None:
+            self._take_out(key, former)
         self._of[member_id] = load
         self.total += load
-        insort(self._by_load.setdefault(load, []), java_order(member_id))
+        insort(self._by_load.setdefault(load, []), key)
 
     def drop(self, member_id: str) -> None:
-        load = self._of.pop(member_id)
+        self._take_out(java_order(member_id), self._of.pop(member_id))
+
+    def _take_out(self, key: bytes, load: int) -> None:
         self.total -= load
         members = self._by_load[load]
-        del members[bisect_left(members, java_order(member_id))]
+        del members[bisect_left(members, key)]
         if not members:
             del self._by_load[load]
 
@@ -78,16 +84,18 @@ def even_shares(
     joining: str | None,
     target: Mapping[str, Partitions],
     topics: Topics,
-    target_topics: Collection[UUID],
+    target_topics: Set[UUID],
 ) -> dict[str, Partitions] | None:
     """Return the shares that change, of members or of one that joins them; None if it is not so simple.
 
     Of the present target, which has a share for each member, the caller knows the loads and all topics.
     """
-    starts = dict(zip((topic_id for topic_id, _ in topics), accumulate((n for _, n in topics), initial=0)))
-    if not all(topic_id in starts for topic_id in target_topics):
+    starts, total = {}, 0
+    for topic_id, count in topics:
+        starts[topic_id] = total
+        total += count
+    if not target_topics <= starts.keys():
         return None  # A topic has gone.
-    total = sum(count for _, count in topics)
     each, more = divmod(total, len(loads) + (joining is not None))
     free = _without_owner(target, topics, starts) if loads.total != total else []
     shares: dict[str, Partitions] = {}
@@ -115,7 +123,7 @@ def _cut(share: Partitions, starts: Mapping[UUID, int], quota: int) -> tuple[dic
     """Return as much of a share as comes first, and the places behind that."""
     kept: dict[UUID, frozenset[int]] = {}
     given_up: list[int] = []
-    for topic_id in sorted(share, key=starts.__getitem__):
+    for topic_id in sorted(share, key=starts.__getitem__) if len(share) > 1 else share:
         numbers, start = sorted(share[topic_id]), starts[topic_id]
         if quota > 0:
             kept[topic_id] = frozenset(numbers[:quota])

@@ -216,16 +216,16 @@ class ConsumerState:
             self.loads.drop(old.member_id)
 
     def set_target(self, member_id: str, partitions: Partitions | None) -> None:
-        for topic_id in self.target.pop(member_id, ()):
-            self.target_topics[topic_id] -= 1
-            if not self.target_topics[topic_id]:
-                del self.target_topics[topic_id]
+        before, after = self.target.get(member_id, NO_PARTITIONS), partitions or NO_PARTITIONS
         if partitions is not None:
             self.target[member_id] = partitions
-            for topic_id in partitions:
-                self.target_topics[topic_id] += 1
+        else:
+            self.target.pop(member_id, None)
+        if after.keys() != before.keys():
+            _subtract(self.target_topics, before)
+            self.target_topics.update(after.keys())
         if member_id in self.members:
-            self.loads.set(member_id, _load(partitions or NO_PARTITIONS))
+            self.loads.set(member_id, _load(after))
 
     def _move(self, old: Member, new: Member) -> None:
         """Put a member in place that only is at another step of its way."""

@@ -19,19 +19,19 @@ API = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     wish = ConsumerHeartbeatRequest(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        member_epoch=request.member_epoch,
-        instance_id=request.instance_id,
-        rack_id=request.rack_id,
-        rebalance_timeout=request.rebalance_timeout,
-        subscribed_topic_names=_names(request),
-        subscribed_topic_regex=request.subscribed_topic_regex,
-        server_assignor=request.server_assignor,
-        topic_partitions=_owned(request),
-        client_id=call.client_id or "",
-        client_host=f"/{call.connection.client_host}",
-        requires_member_id=call.api_version >= 1,
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.instance_id,
+        request.rack_id,
+        request.rebalance_timeout,
+        None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
+        request.subscribed_topic_regex,
+        request.server_assignor,
+        None if request.topic_partitions is None else _owned(request),
+        call.client_id or "",
+        f"/{call.connection.client_host}",
+        call.api_version >= 1,
     )
     return node.groups.ask(wish.group_id, Coordinator.consumer_heartbeat, wish, _told)
 
@@ -45,22 +45,14 @@ def _told(answer: ConsumerHeartbeatResponse | errors.KafkaError) -> Message:
         "member_id": answer.member_id,
         "member_epoch": answer.member_epoch,
         "heartbeat_interval": answer.heartbeat_interval,
-        "assignment": _assignment(answer.assignment),
+        "assignment": None if answer.assignment is None else _assignment(answer.assignment),
     }
 
 
-def _names(request: Struct) -> tuple[str, ...] | None:
-    return None if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names)
+def _owned(request: Struct) -> tuple[TopicPartitions, ...]:
+    return tuple([TopicPartitions(topic.topic_id, tuple(topic.partitions)) for topic in request.topic_partitions])
 
 
-def _owned(request: Struct) -> tuple[TopicPartitions, ...] | None:
-    if request.topic_partitions is None:
-        return None
-    return tuple(TopicPartitions(topic.topic_id, tuple(topic.partitions)) for topic in request.topic_partitions)
-
-
-def _assignment(assignment: tuple[TopicPartitions, ...] | None) -> Message | None:
-    if assignment is None:
-        return None
+def _assignment(assignment: tuple[TopicPartitions, ...]) -> Message:
     topics = [{"topic_id": topic.topic_id, "partitions": topic.partitions} for topic in assignment]
     return {"topic_partitions": topics}
