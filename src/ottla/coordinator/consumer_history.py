@@ -120,7 +120,7 @@ class ExplainedConsumerState(ConsumerState):
         names = self._names_of(topics | rebalance.names.keys())
         if any(names[topic_id] != name for topic_id, name in rebalance.names.items()):
             changed = [*(former.keys() | target.keys())]  # What keeps its owner does not keep its name.
-        kept = sum(self.loads[each] for each in target.keys() - changed)
+        kept = sum(len(numbers) for each in target.keys() - changed for numbers in target[each].values())
         return _owners(former, changed, rebalance.names), _owners(target, changed, names), kept
 
     def _names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:

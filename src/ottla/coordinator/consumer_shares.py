@@ -7,7 +7,7 @@ members that have too much or too little are looked at, which `Loads` finds. The
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence, Set
 from heapq import heapify, heapreplace
 from itertools import islice, repeat
@@ -35,9 +35,6 @@ class Loads:
 
     def __len__(self) -> int:
         return len(self._of)
-
-    def __getitem__(self, member_id: str) -> int:
-        return self._of[member_id]
 
     def set(self, member_id: str, load: int) -> None:
         former = self._of.get(member_id)
@@ -90,7 +87,8 @@ def even_shares(
 
     Of the present target, which has a share for each member, the caller knows the loads and all topics.
     """
-    starts, total = {}, 0
+    starts: dict[UUID, int] = {}
+    total = 0
     for topic_id, count in topics:
         starts[topic_id] = total
         total += count
@@ -103,9 +101,10 @@ def even_shares(
         shares[member_id], given_up = _cut(target[member_id], starts, quota)
         free += given_up
     free.sort()
+    line = list(starts.values())
     for member_id, places in _give(free, loads, joining).items():
         # Nobody gives up something and gets something.
-        shares[member_id] = _with(target.get(member_id, NO_PARTITIONS), places, topics)
+        shares[member_id] = _with(target.get(member_id, NO_PARTITIONS), places, topics, line)
     if joining is not None:
         shares.setdefault(joining, NO_PARTITIONS)
     return shares
@@ -151,12 +150,13 @@ def _give(free: Sequence[int], loads: Loads, joining: str | None) -> dict[str, l
     return {_name(key): places for key, places in given.items()}
 
 
-def _with(share: Partitions, places: Sequence[int], topics: Topics) -> dict[UUID, frozenset[int]]:
-    """Return a share with places, which are sorted."""
-    grown, start, at = dict(share), 0, 0
-    for topic_id, count in topics:
+def _with(share: Partitions, places: Sequence[int], topics: Topics, line: Sequence[int]) -> dict[UUID, frozenset[int]]:
+    """Return a share with places, which are sorted, of topics that begin at those of the line."""
+    grown, at = dict(share), 0
+    while at < len(places):
+        topic = bisect_right(line, places[at]) - 1
+        (topic_id, count), start = topics[topic], line[topic]
         end = bisect_left(places, start + count, at)
-        if end > at:
-            grown[topic_id] = grown.get(topic_id, _NONE).union([place - start for place in places[at:end]])
-        start, at = start + count, end
+        grown[topic_id] = grown.get(topic_id, _NONE).union([place - start for place in places[at:end]])
+        at = end
     return grown

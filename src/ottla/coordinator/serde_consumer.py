@@ -26,9 +26,11 @@ def encode_by_hand(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None] | 
     """Return key and value as bytes, or None for a record that has no way of its own here."""
     key: Any = record.key
     found = _BY_HAND.get(type(key))
-    if found is None or record.value is None:
+    if found is None:
         return None
     number, encode_value = found
+    if record.value is None:
+        return _key(number, key), None
     value = encode_value(record.value)
     return None if value is None else (_key(number, key), value)
 
