@@ -6,7 +6,7 @@ left. What an epoch raised meanwhile belongs to the same rebalance.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -68,10 +68,9 @@ class ExplainedConsumerState(ConsumerState):
         """Write the history if this member was the last on its way."""
         if self._rebalance is None or not member.is_reconciled_to(epoch):
             return
-        settled: Set[str] = self.settled.get(epoch, frozenset())
-        if len(self.members) - len(settled) > 2:
+        if len(self.members) - len(self.settled.get(epoch, ())) > 2:
             return  # More than this one and the one whose place it takes: no need to look who they are.
-        late = self.members.keys() - settled - {member.member_id}
+        late = {each for at, members in self.settled.items() if at != epoch for each in members} - {member.member_id}
         if not any(member_id in target for member_id in late):
             self._finish(history.STABLE, epoch, target, fx)
 

@@ -69,6 +69,11 @@ class Member(NamedTuple):
     def subscription(self) -> tuple[tuple[str, ...], str]:
         return self.subscribed_topic_names, self.subscribed_topic_regex
 
+    @property
+    def settled_in(self) -> int | None:
+        """The epoch that it has come to rest in; None if it is on its way."""
+        return self.member_epoch if self.state is MemberState.STABLE else None
+
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ottla import errors
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_member import NO_PARTITIONS, Member, MemberState, Partitions, to_partitions
+from ottla.coordinator.consumer_member import NO_PARTITIONS, Member, Partitions, to_partitions
 from ottla.coordinator.consumer_messages import LEAVE_EPOCH
 from ottla.coordinator.consumer_shares import Loads
 from ottla.coordinator.group import CONSUMER, Shard
@@ -51,8 +51,8 @@ class ConsumerState:
         """How many members subscribe to a topic by its name."""
         self.subscriptions: Counter[tuple[tuple[str, ...], str]] = Counter()
         """How many members subscribe to the same names and expression."""
-        self.settled: dict[int, set[str]] = {}
-        """Which members have come to rest in an epoch."""
+        self.settled: dict[int | None, set[str]] = {}
+        """Which members have come to rest in an epoch, and with None those that are on their way."""
         self.loads = Loads()
         """How many partitions the target gives to each member."""
         self.target_topics: Counter[UUID] = Counter()
@@ -266,15 +266,13 @@ class ConsumerState:
             self.static_members[member.instance_id] = member.member_id
 
     def _settle(self, member: Member) -> None:
-        if member.state is MemberState.STABLE:
-            self.settled.setdefault(member.member_epoch, set()).add(member.member_id)
+        self.settled.setdefault(member.settled_in, set()).add(member.member_id)
 
     def _unsettle(self, member: Member) -> None:
-        if member.state is MemberState.STABLE:
-            settled = self.settled[member.member_epoch]
-            settled.discard(member.member_id)
-            if not settled:
-                del self.settled[member.member_epoch]
+        settled = self.settled[member.settled_in]
+        settled.discard(member.member_id)
+        if not settled:
+            del self.settled[member.settled_in]
 
     def _own(self, member: Member) -> None:
         for partitions in (member.assigned, member.pending_revocation):
