@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.coordinator import records as r
-from ottla.protocol._compiler import ZERO_UUID
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -19,6 +18,7 @@ _CURRENT = struct.Struct(">hiib")
 _TAGGED_HASH = struct.Struct(">bbbq")
 _VERSION = b"\0\0"
 _NO_TAGS = b"\0"
+_NO_TOPIC = bytes(16)
 _SMALL = tuple(b"%c" % size for size in range(1, 128))
 
 
@@ -65,7 +65,7 @@ def _assignment(topics: Sequence[r.TopicPartitions]) -> bytes:
     parts = [_size(len(topics))]
     for topic_id, numbers in topics:
         parts += (
-            ZERO_UUID if topic_id is None else topic_id.int.to_bytes(16),
+            _NO_TOPIC if topic_id is None else topic_id.int.to_bytes(16),
             _size(len(numbers)),
             struct.pack(f">{len(numbers)}i", *numbers),
             _NO_TAGS,
