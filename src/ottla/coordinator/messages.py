@@ -155,15 +155,9 @@ class CommitRequest(NamedTuple):
     offsets: tuple[OffsetToCommit, ...] = ()
 
 
-class CommittedPartition(NamedTuple):
-    topic: str
-    partition: int
-    error_code: int = 0
-
-
 class CommitResponse(NamedTuple):
-    partitions: tuple[CommittedPartition, ...] = ()
-    """In the order of the request."""
+    error_codes: tuple[int, ...] = ()
+    """One for each offset, in the order of the request."""
 
 
 class TransactionalCommitRequest(NamedTuple):
@@ -217,8 +211,14 @@ class DeleteOffsetsRequest(NamedTuple):
     partitions: tuple[tuple[str, int], ...]
 
 
+class DeletedOffset(NamedTuple):
+    topic: str
+    partition: int
+    error_code: int = 0
+
+
 class DeleteOffsetsResponse(NamedTuple):
-    partitions: tuple[CommittedPartition, ...] = ()
+    partitions: tuple[DeletedOffset, ...] = ()
 
 
 # ── groups as a whole ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -104,19 +104,25 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def encode_all(records: Iterable[r.CoordinatorRecord]) -> list[tuple[bytes, bytes | None]]:
-    """The same for the records of one decision. Commits, which are most of what is written, have a way of their own."""
+    """The same for the records of one decision. Commits, which are most of what is written, have a way of their own:
+    what they share is encoded once."""
     encoded: list[tuple[bytes, bytes | None]] = []
-    place: tuple[str, str] | None = None
-    prefix = b""
+    group = topic = metadata = timestamp = topic_id = None
+    prefix = tail = b""
     for record in records:
-        key, value = record.key, record.value
+        key, value = record
         if type(key) is not r.OffsetCommitKey or type(value) is not r.OffsetCommitValue or value.expire_timestamp != -1:
             encoded.append(encode(record))
             continue
-        if place != (key.group_id, key.topic):
-            place = key.group_id, key.topic
+        if key.topic is not topic or key.group_id is not group:
+            group, topic, _ = key
             prefix = _offset_key_prefix(key)
-        encoded.append((prefix + _INT32.pack(key.partition), _encode_offset(value)))
+        if value.metadata is not metadata or value.topic_id is not topic_id or value.commit_timestamp != timestamp:
+            _, _, metadata, timestamp, _, topic_id = value
+            tail = _offset_value_tail(value)
+        encoded.append(
+            (prefix + _INT32.pack(key.partition), _OFFSET_HEAD.pack(4, value.offset, value.leader_epoch) + tail)
+        )
     return encoded
 
 
@@ -126,19 +132,19 @@ def _offset_key_prefix(key: r.OffsetCommitKey) -> bytes:
     return b"\0\1%b%b%b%b" % (_INT16.pack(len(group)), group, _INT16.pack(len(topic)), topic)
 
 
+#: Version, offset, leader epoch.
 _OFFSET_HEAD = struct.Struct(">hqi")
 _INT64 = struct.Struct(">q")
 
 
-def _encode_offset(value: r.OffsetCommitValue) -> bytes:
-    """Version 4 by hand: version, offset, leader epoch, metadata, commit timestamp, the topic id as tagged field 0."""
+def _offset_value_tail(value: r.OffsetCommitValue) -> bytes:
+    """Version 4 by hand, from its metadata on: metadata, commit timestamp, the topic id as tagged field 0."""
     metadata = value.metadata.encode()
     if len(metadata) > 126:
-        return encode_value(value) or b""
-    head = _OFFSET_HEAD.pack(4, value.offset, value.leader_epoch)
+        return (encode_value(value) or b"")[_OFFSET_HEAD.size :]
     topic_id = value.topic_id
-    tail = b"\0" if topic_id is None else b"\1\0\x10" + topic_id.int.to_bytes(16)
-    return b"%b%c%b%b%b" % (head, len(metadata) + 1, metadata, _INT64.pack(value.commit_timestamp), tail)
+    tags = b"\0" if topic_id is None else b"\1\0\x10" + topic_id.bytes
+    return b"%c%b%b%b" % (len(metadata) + 1, metadata, _INT64.pack(value.commit_timestamp), tags)
 
 
 def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> r.CoordinatorRecord:

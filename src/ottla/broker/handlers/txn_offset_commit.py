@@ -46,22 +46,21 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     }
 
 
-async def _commit(node: Node, call: Call, request: Struct) -> list[int]:
+async def _commit(node: Node, call: Call, request: Struct) -> tuple[int, ...]:
     if not request.group_id:
         raise errors.InvalidGroupId("A group id is needed.")
     await node.groups.ready()
     shard = node.groups.shard_of(request.group_id)
     wish = _wish(node, call, request)
     if not wish.offsets:
-        return []
+        return ()
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
     if not shard.has_ongoing(producer.producer_id, producer.producer_epoch):
         place = TopicPartition(CONSUMER_OFFSETS, node.groups.index_of(request.group_id))
         verdicts = await added_or_verified(node, producer, frozenset({place}), adds=call.api_version >= ADDS_FROM)
         if (error := verdicts[place]) is not ADDED:
             raise error
-    answer = await shard.commit_in_transaction(wish)
-    return [each.error_code for each in answer.partitions]
+    return (await shard.commit_in_transaction(wish)).error_codes
 
 
 def _told(error: errors.KafkaError, version: int) -> int:
