@@ -143,12 +143,15 @@ class Offsets:
 
     def replay(self, key: r.OffsetCommitKey, value: r.OffsetCommitValue | None, producer_id: int) -> None:
         """Take a record of a commit, of the transaction of a producer if there is one."""
+        group_id = key.group_id
         if value is None:
             self._forget(key)
         elif producer_id == NO_PRODUCER:
-            self._take(key, value)
+            if group_id in self._open:
+                self._overtake(key)
+            self._committed.setdefault(group_id, {})[key] = value
         else:
-            waiting = self._open.setdefault(key.group_id, {}).setdefault(key, {})
+            waiting = self._open.setdefault(group_id, {}).setdefault(key, {})
             waiting.pop(producer_id, None)
             waiting[producer_id] = value
             self._transactions.setdefault(producer_id, {})[key] = None
@@ -159,23 +162,18 @@ class Offsets:
             waiting = self._open[key.group_id][key]
             value = waiting[producer_id]
             if committed and value is not None:
-                self._take(key, value, producer_id)
+                self._overtake(key, producer_id)
+                self._committed.setdefault(key.group_id, {})[key] = value
             del waiting[producer_id]
             if not waiting:
                 _discard(self._open, key)
 
-    def _take(self, key: r.OffsetCommitKey, value: r.OffsetCommitValue, producer_id: int = NO_PRODUCER) -> None:
-        """An offset counts from now on, and those whose records are before it in the log never will."""
-        group_id = key.group_id
-        if (pending := self._open.get(group_id)) is not None:
-            for earlier in (waiting := pending.get(key, {})):
-                if earlier == producer_id:
-                    break
-                waiting[earlier] = None
-        committed = self._committed.get(group_id)
-        if committed is None:
-            committed = self._committed[group_id] = {}
-        committed[key] = value
+    def _overtake(self, key: r.OffsetCommitKey, producer_id: int = NO_PRODUCER) -> None:
+        """What waits and is in the log before this producer's offset, or before now, will never count."""
+        for earlier in (waiting := self._open[key.group_id].get(key, {})):
+            if earlier == producer_id:
+                break
+            waiting[earlier] = None
 
     def _forget(self, key: r.OffsetCommitKey) -> None:
         _discard(self._committed, key)

@@ -23,7 +23,6 @@ from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
 from ottla.protocol._kernels import kernels
 
 _INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
 
 
 class CorruptRecord(OttlaError):
@@ -114,27 +113,26 @@ def encode_all(records: Iterable[r.CoordinatorRecord]) -> list[tuple[bytes, byte
         if type(key) is not r.OffsetCommitKey or type(value) is not r.OffsetCommitValue or value.expire_timestamp != -1:
             encoded.append(encode(record))
             continue
-        if key.topic is not topic or key.group_id is not group:
-            group, topic, _ = key
-            prefix = _offset_key_prefix(key)
-        if value.metadata is not metadata or value.topic_id is not topic_id or value.commit_timestamp != timestamp:
-            _, _, metadata, timestamp, _, topic_id = value
-            tail = _offset_value_tail(value)
-        encoded.append(
-            (prefix + _INT32.pack(key.partition), _OFFSET_HEAD.pack(4, value.offset, value.leader_epoch) + tail)
-        )
+        its_group, its_topic, partition = key
+        if its_topic is not topic or its_group is not group:
+            group, topic, prefix = its_group, its_topic, _offset_key_prefix(its_group, its_topic)
+        offset, leader_epoch, its_metadata, its_time, _, its_topic_id = value
+        if its_metadata is not metadata or its_topic_id is not topic_id or its_time != timestamp:
+            metadata, timestamp, topic_id, tail = its_metadata, its_time, its_topic_id, _offset_value_tail(value)
+        encoded.append((prefix + _pack_int32(partition), _pack_offset(4, offset, leader_epoch) + tail))
     return encoded
 
 
-def _offset_key_prefix(key: r.OffsetCommitKey) -> bytes:
+def _offset_key_prefix(group_id: str, topic: str) -> bytes:
     """A key by hand, up to its partition: type, group, topic."""
-    group, topic = key.group_id.encode(), key.topic.encode()
-    return b"\0\1%b%b%b%b" % (_INT16.pack(len(group)), group, _INT16.pack(len(topic)), topic)
+    group, name = group_id.encode(), topic.encode()
+    return b"\0\1%b%b%b%b" % (_INT16.pack(len(group)), group, _INT16.pack(len(name)), name)
 
 
 #: Version, offset, leader epoch.
 _OFFSET_HEAD = struct.Struct(">hqi")
 _INT64 = struct.Struct(">q")
+_pack_int32, _pack_offset = struct.Struct(">i").pack, _OFFSET_HEAD.pack
 
 
 def _offset_value_tail(value: r.OffsetCommitValue) -> bytes:
