@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from ottla.broker.partition import Partition
-from ottla.records import BatchHeader, encode_pairs, scan
+from ottla.records import BatchHeader, scan
 from ottla.storage.verification import SegmentUnverified
+from ottla.types import Millis
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
 
 READ_AT_ONCE = 1 << 20
 T = TypeVar("T")
-#: Keys and values of the records of one decision.
-Encode = Callable[[Sequence[T]], list[tuple[bytes, bytes | None]]]
+ContraT = TypeVar("ContraT", contravariant=True)
+
+
+class Encode(Protocol[ContraT]):
+    """The records of one decision as a batch."""
+
+    def __call__(
+        self,
+        records: Sequence[ContraT],
+        timestamp: Millis,
+        /,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        transactional: bool,
+    ) -> bytearray: ...
 
 
 class PartitionJournal(Generic[T]):
@@ -37,12 +52,8 @@ class PartitionJournal(Generic[T]):
 
     def _write(self, records: Sequence[T], producer_id: int, producer_epoch: int, *, transactional: bool) -> int:
         now = self._node.clock.now()
-        batch = encode_pairs(
-            self._encode(records),
-            now,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=transactional,
+        batch = self._encode(
+            records, now, producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional
         )
         info = self._partition.append_own(memoryview(batch), now=now)
         return info.last_offset + 1

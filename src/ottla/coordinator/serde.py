@@ -10,7 +10,7 @@ record that is broken raises :class:`CorruptRecord`; one of an unknown type or v
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
@@ -21,6 +21,8 @@ from ottla.coordinator import records as r
 from ottla.errors import OttlaError
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
 from ottla.protocol._kernels import kernels
+from ottla.records import encode_commits, encode_pairs
+from ottla.types import Millis
 
 _INT16 = struct.Struct(">h")
 
@@ -102,47 +104,12 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
     return encode_key(record.key), encode_value(record.value)
 
 
-def encode_all(records: Iterable[r.CoordinatorRecord]) -> list[tuple[bytes, bytes | None]]:
-    """The same for the records of one decision. Commits, which are most of what is written, have a way of their own:
-    what they share is encoded once."""
-    encoded: list[tuple[bytes, bytes | None]] = []
-    group = topic = metadata = timestamp = topic_id = None
-    prefix = tail = b""
-    for record in records:
-        key, value = record
-        if type(key) is not r.OffsetCommitKey or type(value) is not r.OffsetCommitValue or value.expire_timestamp != -1:
-            encoded.append(encode(record))
-            continue
-        its_group, its_topic, partition = key
-        if its_topic is not topic or its_group is not group:
-            group, topic, prefix = its_group, its_topic, _offset_key_prefix(its_group, its_topic)
-        offset, leader_epoch, its_metadata, its_time, _, its_topic_id = value
-        if its_metadata is not metadata or its_topic_id is not topic_id or its_time != timestamp:
-            metadata, timestamp, topic_id, tail = its_metadata, its_time, its_topic_id, _offset_value_tail(value)
-        encoded.append((prefix + _pack_int32(partition), _pack_offset(4, offset, leader_epoch) + tail))
-    return encoded
-
-
-def _offset_key_prefix(group_id: str, topic: str) -> bytes:
-    """A key by hand, up to its partition: type, group, topic."""
-    group, name = group_id.encode(), topic.encode()
-    return b"\0\1%b%b%b%b" % (_INT16.pack(len(group)), group, _INT16.pack(len(name)), name)
-
-
-#: Version, offset, leader epoch.
-_OFFSET_HEAD = struct.Struct(">hqi")
-_INT64 = struct.Struct(">q")
-_pack_int32, _pack_offset = struct.Struct(">i").pack, _OFFSET_HEAD.pack
-
-
-def _offset_value_tail(value: r.OffsetCommitValue) -> bytes:
-    """Version 4 by hand, from its metadata on: metadata, commit timestamp, the topic id as tagged field 0."""
-    metadata = value.metadata.encode()
-    if len(metadata) > 126:
-        return (encode_value(value) or b"")[_OFFSET_HEAD.size :]
-    topic_id = value.topic_id
-    tags = b"\0" if topic_id is None else b"\1\0\x10" + topic_id.bytes
-    return b"%c%b%b%b" % (len(metadata) + 1, metadata, _INT64.pack(value.commit_timestamp), tags)
+def encode_batch(records: Sequence[r.CoordinatorRecord], timestamp: Millis, /, **producer: Any) -> bytearray:
+    """The records of one decision as a batch. Commits, which are most of what is written, have a way of their own."""
+    batch = encode_commits(records, r.OffsetCommitKey, r.OffsetCommitValue, timestamp, **producer)
+    if batch is None:
+        batch = encode_pairs([encode(record) for record in records], timestamp, **producer)
+    return batch
 
 
 def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> r.CoordinatorRecord:

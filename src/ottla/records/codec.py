@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from ottla.records._kernels import kernels
 from ottla.records.buffers import Buffer
@@ -103,7 +104,31 @@ def encode_pairs(
     if not pairs:
         raise ValueError("a batch of no records has no offsets")
     output = kernels.encode_pairs(pairs, timestamp)
-    count, attributes = len(pairs), TRANSACTIONAL if transactional else 0
+    return _sealed(output, len(pairs), timestamp, producer_id, producer_epoch, transactional)
+
+
+def encode_commits(
+    records: Collection[tuple[Any, Any]],
+    key_type: type[Any],
+    value_type: type[Any],
+    timestamp: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    transactional: bool = False,
+) -> bytearray | None:
+    """The same of commits of offsets that are not encoded yet; None if there are others among them, see `Kernels`."""
+    output = kernels.encode_commits(records, timestamp, key_type, value_type)
+    if output is None:
+        return None
+    return _sealed(output, len(records), timestamp, producer_id, producer_epoch, transactional)
+
+
+def _sealed(
+    output: bytearray, count: int, timestamp: int, producer_id: int, producer_epoch: int, transactional: bool
+) -> bytearray:
+    """Records of the same time with offsets from 0 on, and now with a header."""
+    attributes = TRANSACTIONAL if transactional else 0
     try:
         HEADER.pack_into(
             output, 0, 0, len(output) - LOG_OVERHEAD, -1, MAGIC, 0, attributes, count - 1,

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordinator import records as r
-from ottla.coordinator.serde import CorruptRecord, decode, encode, encode_all, encode_key, encode_value
+from ottla.coordinator.serde import CorruptRecord, decode, encode, encode_batch, encode_key, encode_value
+from ottla.records import encode_pairs
 
 ORDERS = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 OFFSET = r.OffsetCommitKey("billing", "orders", 7)
@@ -211,9 +212,11 @@ commits = st.builds(
 )
 
 
-@given(st.lists(commits | st.just(r.CoordinatorRecord(r.GroupMetadataKey("g"), None)), max_size=5))
-def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecord]) -> None:
-    assert encode_all(records) == [encode(record) for record in records]
+@given(st.lists(commits | st.just(r.CoordinatorRecord(r.GroupMetadataKey("g"), None)), min_size=1, max_size=5), times)
+def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecord], timestamp: int) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 3, "transactional": True}
+    batch = encode_batch(records, timestamp, **producer)
+    assert batch == encode_pairs([encode(record) for record in records], timestamp, **producer)  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
