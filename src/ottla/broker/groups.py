@@ -102,7 +102,7 @@ class Shard:
         outcome = self.coordinator.commit_transactional(request, now=self._node.clock.now())
         if outcome.records:
             producer_id = request.producer_id
-            position = self._journal.append_in_transaction(outcome.records, producer_id, request.producer_epoch)
+            position = self._journal.append(outcome.records, producer_id, request.producer_epoch)
             for record in outcome.records:
                 self.coordinator.replay(record, producer_id=producer_id)
             if (pending := self._journal.committed(position)) is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.partition import Partition
 from ottla.records import BatchHeader, scan
@@ -16,22 +16,8 @@ if TYPE_CHECKING:
 
 READ_AT_ONCE = 1 << 20
 T = TypeVar("T")
-ContraT = TypeVar("ContraT", contravariant=True)
-
-
-class Encode(Protocol[ContraT]):
-    """The records of one decision as a batch."""
-
-    def __call__(
-        self,
-        records: Sequence[ContraT],
-        timestamp: Millis,
-        /,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        transactional: bool,
-    ) -> bytearray: ...
+#: The records of one decision as a batch of a time, in the transaction of a producer (id and epoch) if there is one.
+Encode = Callable[[Sequence[T], Millis, int, int], bytearray]
 
 
 class PartitionJournal(Generic[T]):
@@ -42,19 +28,13 @@ class PartitionJournal(Generic[T]):
         self._partition = partition
         self._encode = encode
 
-    def append(self, records: Sequence[T], /) -> int:
-        """Write the records as one batch, all or nothing."""
-        return self._write(records, -1, -1, transactional=False)
+    def append(self, records: Sequence[T], /, producer_id: int = -1, producer_epoch: int = -1) -> int:
+        """Write the records as one batch, all or nothing.
 
-    def append_in_transaction(self, records: Sequence[T], producer_id: int, producer_epoch: int) -> int:
-        """Write the records as one batch of a producer's transaction; they count when that is committed."""
-        return self._write(records, producer_id, producer_epoch, transactional=True)
-
-    def _write(self, records: Sequence[T], producer_id: int, producer_epoch: int, *, transactional: bool) -> int:
+        Those of a producer's transaction count when that is committed.
+        """
         now = self._node.clock.now()
-        batch = self._encode(
-            records, now, producer_id=producer_id, producer_epoch=producer_epoch, transactional=transactional
-        )
+        batch = self._encode(records, now, producer_id, producer_epoch)
         info = self._partition.append_own(memoryview(batch), now=now)
         return info.last_offset + 1
 

@@ -40,8 +40,10 @@ Response = TypeVar("Response")
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
 
 
-def _encode_batch(records: Sequence[TransactionRecord], timestamp: Millis, /, **producer: Any) -> bytearray:
-    return encode_pairs([encode(record) for record in records], timestamp, **producer)
+def _encode_batch(
+    records: Sequence[TransactionRecord], timestamp: Millis, producer_id: int, producer_epoch: int
+) -> bytearray:
+    return encode_pairs([encode(record) for record in records], timestamp, producer_id, producer_epoch)
 
 
 async def write_marker(node: Node, place: TopicPartition, end: EndOfTransaction) -> None:

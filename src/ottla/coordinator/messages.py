@@ -8,7 +8,7 @@ Messages of the consumer protocol (KIP-848) are in ``consumer_messages``.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.types import Millis
@@ -141,6 +141,10 @@ class OffsetToCommit(NamedTuple):
     """Known from version 10 on; the name has been looked up by the handler."""
 
 
+Offset: TypeAlias = tuple[str, int, int, int, str | None, UUID | None]
+"""An `OffsetToCommit`, or a plain tuple of the same values: that takes a quarter of the time, and there are many."""
+
+
 class CommitRequest(NamedTuple):
     """OffsetCommit; partitions that do not exist have been answered by the handler and are not here."""
 
@@ -152,7 +156,7 @@ class CommitRequest(NamedTuple):
     retention_time: Millis = -1
     """Versions 2 to 4: how long to keep the offsets; -1 for as long as the broker does."""
     api_version: int = LATEST_VERSION
-    offsets: tuple[OffsetToCommit, ...] = ()
+    offsets: tuple[Offset, ...] = ()
 
 
 class CommitResponse(NamedTuple):
@@ -171,7 +175,7 @@ class TransactionalCommitRequest(NamedTuple):
     generation_id: int = NO_GENERATION
     group_instance_id: str | None = None
     api_version: int = LATEST_VERSION
-    offsets: tuple[OffsetToCommit, ...] = ()
+    offsets: tuple[Offset, ...] = ()
 
 
 class TopicToFetch(NamedTuple):

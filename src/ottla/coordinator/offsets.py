@@ -27,7 +27,7 @@ Committed: TypeAlias = dict[r.OffsetCommitKey, r.OffsetCommitValue]
 Open: TypeAlias = dict[r.OffsetCommitKey, dict[int, r.OffsetCommitValue | None]]
 """The offsets of each producer's transaction, in the order of the log; None if a later one counts already."""
 #: Makes a tuple of a class in half the time that the class takes: a commit may be of thousands of partitions.
-new_tuple: Any = tuple.__new__
+_new: Any = tuple.__new__
 
 
 class Offsets:
@@ -45,7 +45,7 @@ class Offsets:
     def commit(
         self,
         group_id: str,
-        offsets: Sequence[m.OffsetToCommit],
+        offsets: Sequence[m.Offset],
         fx: Effects,
         *,
         check: CheckPartition | None = None,
@@ -60,9 +60,9 @@ class Offsets:
                 continue
             if check is not None:
                 check(topic, topic_id, partition)
-            key = new_tuple(key_type, (group_id, topic, partition))
-            value = new_tuple(value_type, (offset, leader_epoch, metadata or "", now, expires_at, topic_id))
-            records.append(new_tuple(record_type, (key, value)))
+            key = _new(key_type, (group_id, topic, partition))
+            value = _new(value_type, (offset, leader_epoch, metadata or "", now, expires_at, topic_id))
+            records.append(_new(record_type, (key, value)))
         return m.CommitResponse(tuple(codes))
 
     # ── fetch ─────────────────────────────────────────────────────────────────────────────────────────────────────

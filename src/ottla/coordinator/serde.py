@@ -104,11 +104,14 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
     return encode_key(record.key), encode_value(record.value)
 
 
-def encode_batch(records: Sequence[r.CoordinatorRecord], timestamp: Millis, /, **producer: Any) -> bytearray:
+def encode_batch(
+    records: Sequence[r.CoordinatorRecord], timestamp: Millis, producer_id: int = -1, producer_epoch: int = -1
+) -> bytearray:
     """The records of one decision as a batch. Commits, which are most of what is written, have a way of their own."""
-    batch = encode_commits(records, r.OffsetCommitKey, r.OffsetCommitValue, timestamp, **producer)
+    key, value = r.OffsetCommitKey, r.OffsetCommitValue
+    batch = encode_commits(records, key, value, timestamp, producer_id, producer_epoch)
     if batch is None:
-        batch = encode_pairs([encode(record) for record in records], timestamp, **producer)
+        batch = encode_pairs([encode(record) for record in records], timestamp, producer_id, producer_epoch)
     return batch
 
 

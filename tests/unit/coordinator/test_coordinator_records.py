@@ -214,9 +214,9 @@ commits = st.builds(
 
 @given(st.lists(commits | st.just(r.CoordinatorRecord(r.GroupMetadataKey("g"), None)), min_size=1, max_size=5), times)
 def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecord], timestamp: int) -> None:
-    producer = {"producer_id": 7, "producer_epoch": 3, "transactional": True}
-    batch = encode_batch(records, timestamp, **producer)
-    assert batch == encode_pairs([encode(record) for record in records], timestamp, **producer)  # type: ignore[arg-type]
+    pairs = [encode(record) for record in records]
+    assert encode_batch(records, timestamp) == encode_pairs(pairs, timestamp)
+    assert encode_batch(records, timestamp, 7, 3) == encode_pairs(pairs, timestamp, 7, 3)
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))

@@ -56,8 +56,8 @@ def test_pairs_are_encoded_alike_and_as_records_are(
     assert all(other == first for other in others)
     if pairs:
         records = [Record(number, timestamp, *pair) for number, pair in enumerate(pairs)]
-        like = {"producer_id": 7, "producer_epoch": 3, "transactional": True}
-        assert encode_pairs(pairs, timestamp, **like) == encode_batch(records, **like)  # type: ignore[arg-type]
+        like = encode_batch(records, producer_id=7, producer_epoch=3, transactional=True)
+        assert encode_pairs(pairs, timestamp, 7, 3) == like
         assert encode_pairs(pairs, timestamp) == encode_batch(records)
 
 

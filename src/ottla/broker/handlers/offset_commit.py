@@ -10,8 +10,7 @@ from itertools import repeat
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.messages import CommitRequest, CommitResponse, OffsetToCommit
-from ottla.coordinator.offsets import new_tuple
+from ottla.coordinator.messages import CommitRequest, CommitResponse, Offset
 from ottla.metadata import Topic
 from ottla.net.connection import Later
 from ottla.protocol.apis import ApiKey
@@ -23,7 +22,7 @@ LONGEST_RETENTION = 2**62
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Later:
-    offsets: list[OffsetToCommit] = []
+    offsets: list[Offset] = []
     codes: list[int] = []
     for asked in request.topics:
         topic = _known(node, call, asked)
@@ -36,8 +35,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
             index = each.partition_index
             if 0 <= index < count:
                 offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
-                values = (name, index, offset, leader_epoch, each.committed_metadata, topic_id)
-                offsets.append(new_tuple(OffsetToCommit, values))
+                offsets.append((name, index, offset, leader_epoch, each.committed_metadata, topic_id))
                 codes.append(0)
             else:
                 codes.append(errors.UnknownTopicOrPartition.code)
@@ -65,7 +63,7 @@ def _told(request: Struct, codes: Sequence[int], answer: CommitResponse | errors
     return {"topics": topics}
 
 
-def _wish(call: Call, request: Struct, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
+def _wish(call: Call, request: Struct, offsets: tuple[Offset, ...]) -> CommitRequest:
     return CommitRequest(
         request.group_id,
         request.member_id,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import ADDED, Producer, added_or_verified
-from ottla.coordinator.messages import OffsetToCommit, TransactionalCommitRequest
+from ottla.coordinator.messages import Offset, TransactionalCommitRequest
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -88,18 +88,13 @@ def _wish(node: Node, call: Call, request: Struct) -> TransactionalCommitRequest
     )
 
 
-def _offsets(node: Node, request: Struct) -> Iterator[OffsetToCommit]:
+def _offsets(node: Node, request: Struct) -> Iterator[Offset]:
     for topic in request.topics:
         for each in topic.partitions:
             if _exists(node, topic, each):
-                yield OffsetToCommit(
-                    topic.name,
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata,
-                    node.metadata.topics[topic.name].topic_id,
-                )
+                offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
+                topic_id = node.metadata.topics[topic.name].topic_id
+                yield topic.name, each.partition_index, offset, leader_epoch, each.committed_metadata, topic_id
 
 
 def _exists(node: Node, topic: Struct, each: Struct) -> bool:
