@@ -73,13 +73,9 @@ class Offsets:
         committed = self._committed.get(group_id, {})
         unstable = self._open.get(group_id, {}) if request.require_stable else {}
         if request.topics is None:
-            wanted: Iterable[tuple[r.OffsetCommitKey, UUID | None]] = ((key, None) for key in committed)
-        else:
-            wanted = (
-                (r.OffsetCommitKey(group_id, topic.topic, number), topic.topic_id)
-                for topic in request.topics
-                for number in topic.partitions
-            )
+            wanted: Iterable[tuple[Any, UUID | None]] = ((key, None) for key in committed)
+        else:  # Plain tuples are found as keys are.
+            wanted = (((group_id, t.topic, number), t.topic_id) for t in request.topics for number in t.partitions)
         return m.FetchResponse(
             group_id=group_id,
             partitions=tuple(_fetched(key, topic_id, committed, unstable) for key, topic_id in wanted),
@@ -193,10 +189,13 @@ def _fetched(key: r.OffsetCommitKey, topic_id: UUID | None, committed: Committed
     if key in unstable:
         return m.FetchedPartition(topic, partition, error_code=errors.UnstableOffsetCommit.code)
     value = committed.get(key)
-    # An offset of a topic that was deleted and made again under the same name says nothing of the new one.
-    if value is None or (topic_id and value.topic_id and topic_id != value.topic_id):
+    if value is None:
         return m.FetchedPartition(topic, partition)
-    return m.FetchedPartition(topic, partition, value.offset, value.leader_epoch, value.metadata)
+    offset, leader_epoch, metadata, _, _, committed_id = value
+    # An offset of a topic that was deleted and made again under the same name says nothing of the new one.
+    if topic_id and committed_id and topic_id != committed_id:
+        return m.FetchedPartition(topic, partition)
+    return m.FetchedPartition(topic, partition, offset, leader_epoch, metadata)
 
 
 def _utf16_length(text: str) -> int:
