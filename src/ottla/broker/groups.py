@@ -25,7 +25,7 @@ from ottla.coordinator.config import GroupConfig, Times
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.messages import CommitResponse, TransactionalCommitRequest
-from ottla.coordinator.serde import decode, encode_all
+from ottla.coordinator.serde import decode, encode_batch
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.net.connection import Later
@@ -63,7 +63,7 @@ class Shard:
         self.coordinator = Coordinator(
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
         )
-        self._journal = PartitionJournal(node, partition, encode_all)
+        self._journal = PartitionJournal(node, partition, encode_batch)
         self.runner = Runner(self.coordinator, self._journal, node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         """Whether its groups can be used: at once where there is nothing to replay."""
@@ -102,7 +102,7 @@ class Shard:
         outcome = self.coordinator.commit_transactional(request, now=self._node.clock.now())
         if outcome.records:
             producer_id = request.producer_id
-            position = self._journal.append_in_transaction(outcome.records, producer_id, request.producer_epoch)
+            position = self._journal.append(outcome.records, producer_id, request.producer_epoch)
             for record in outcome.records:
                 self.coordinator.replay(record, producer_id=producer_id)
             if (pending := self._journal.committed(position)) is not None:

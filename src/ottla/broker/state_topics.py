@@ -7,16 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla.broker.partition import Partition
-from ottla.records import BatchHeader, encode_pairs, scan
+from ottla.records import BatchHeader, scan
 from ottla.storage.verification import SegmentUnverified
+from ottla.types import Millis
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
 
 READ_AT_ONCE = 1 << 20
 T = TypeVar("T")
-#: Keys and values of the records of one decision.
-Encode = Callable[[Sequence[T]], list[tuple[bytes, bytes | None]]]
+#: The records of one decision as a batch of a time, in the transaction of a producer (id and epoch) if there is one.
+Encode = Callable[[Sequence[T], Millis, int, int], bytearray]
 
 
 class PartitionJournal(Generic[T]):
@@ -27,23 +28,13 @@ class PartitionJournal(Generic[T]):
         self._partition = partition
         self._encode = encode
 
-    def append(self, records: Sequence[T], /) -> int:
-        """Write the records as one batch, all or nothing."""
-        return self._write(records, -1, -1, transactional=False)
+    def append(self, records: Sequence[T], /, producer_id: int = -1, producer_epoch: int = -1) -> int:
+        """Write the records as one batch, all or nothing.
 
-    def append_in_transaction(self, records: Sequence[T], producer_id: int, producer_epoch: int) -> int:
-        """Write the records as one batch of a producer's transaction; they count when that is committed."""
-        return self._write(records, producer_id, producer_epoch, transactional=True)
-
-    def _write(self, records: Sequence[T], producer_id: int, producer_epoch: int, *, transactional: bool) -> int:
+        Those of a producer's transaction count when that is committed.
+        """
         now = self._node.clock.now()
-        batch = encode_pairs(
-            self._encode(records),
-            now,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=transactional,
-        )
+        batch = self._encode(records, now, producer_id, producer_epoch)
         info = self._partition.append_own(memoryview(batch), now=now)
         return info.last_offset + 1
 

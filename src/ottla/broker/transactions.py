@@ -22,7 +22,7 @@ from ottla.config import BrokerConfig
 from ottla.coordinator.coordinator import partition_for
 from ottla.machine import Outcome
 from ottla.metadata.machine import CONSUMER_OFFSETS, TRANSACTION_STATE
-from ottla.records import decode_batch
+from ottla.records import decode_batch, encode_pairs
 from ottla.runtime.runner import Runner
 from ottla.transactions import messages as m
 from ottla.transactions.config import TransactionConfig
@@ -40,8 +40,10 @@ Response = TypeVar("Response")
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
 
 
-def _encode_all(records: Sequence[TransactionRecord]) -> list[tuple[bytes, bytes | None]]:
-    return [encode(record) for record in records]
+def _encode_batch(
+    records: Sequence[TransactionRecord], timestamp: Millis, producer_id: int, producer_epoch: int
+) -> bytearray:
+    return encode_pairs([encode(record) for record in records], timestamp, producer_id, producer_epoch)
 
 
 async def write_marker(node: Node, place: TopicPartition, end: EndOfTransaction) -> None:
@@ -68,7 +70,7 @@ class Shard:
         self._node = node
         self._partition = partition
         self.coordinator = TransactionCoordinator(config)
-        self._journal = PartitionJournal(node, partition, _encode_all)
+        self._journal = PartitionJournal(node, partition, _encode_batch)
         self.runner: Runner[TransactionRecord] = Runner(self, self._journal, node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         self._missing: dict[m.Markers, frozenset[TopicPartition]] = {}

@@ -238,7 +238,7 @@ class Coordinator:
         free = [place for place in dict.fromkeys(request.partitions) if place[0] not in subscribed]
         self.offsets.delete(request.group_id, free, fx)
         code = errors.GroupSubscribedToTopic.code
-        answers = (m.CommittedPartition(*place, code if place[0] in subscribed else 0) for place in request.partitions)
+        answers = (m.DeletedOffset(*place, code if place[0] in subscribed else 0) for place in request.partitions)
         return fx.outcome(m.DeleteOffsetsResponse(partitions=tuple(answers)))
 
     # ── groups as a whole ─────────────────────────────────────────────────────────────────────────────────────────
@@ -377,11 +377,12 @@ class Coordinator:
 
     def replay(self, record: Record, /, *, producer_id: int = NO_PRODUCER) -> None:
         """Change the durable state by one record, of the transaction of a producer if there is one."""
-        replayer = self._replayers.get(type(record.key))
+        key, value = record
+        replayer = self._replayers.get(type(key))
         if replayer is None:
             self.ignored += 1
             return
-        replayer(record.key, record.value, producer_id)
+        replayer(key, value, producer_id)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """A marker in the log says that a producer's transaction has ended."""

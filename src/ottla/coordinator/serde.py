@@ -10,7 +10,7 @@ record that is broken raises :class:`CorruptRecord`; one of an unknown type or v
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from operator import attrgetter
@@ -22,9 +22,10 @@ from ottla.coordinator.serde_consumer import encode_by_hand
 from ottla.errors import OttlaError
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
 from ottla.protocol._kernels import kernels
+from ottla.records import encode_commits, encode_pairs
+from ottla.types import Millis
 
 _INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
 
 
 class CorruptRecord(OttlaError):
@@ -104,43 +105,21 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
     return encode_key(record.key), encode_value(record.value)
 
 
-def encode_all(records: Iterable[r.CoordinatorRecord]) -> list[tuple[bytes, bytes | None]]:
-    """The same for the records of one decision. Commits, which are most of what is written, have a way of their own,
-    and so has what a rebalance writes for every member."""
-    encoded: list[tuple[bytes, bytes | None]] = []
-    place: tuple[str, str] | None = None
-    prefix = b""
-    for record in records:
-        key, value = record.key, record.value
-        if type(key) is not r.OffsetCommitKey or type(value) is not r.OffsetCommitValue or value.expire_timestamp != -1:
-            encoded.append(encode_by_hand(record) or encode(record))
-            continue
-        if place != (key.group_id, key.topic):
-            place = key.group_id, key.topic
-            prefix = _offset_key_prefix(key)
-        encoded.append((prefix + _INT32.pack(key.partition), _encode_offset(value)))
-    return encoded
+def encode_batch(
+    records: Sequence[r.CoordinatorRecord], timestamp: Millis, producer_id: int = -1, producer_epoch: int = -1
+) -> bytearray:
+    """The records of one decision as a batch. Commits, which are most of what is written, have a way of their own, and
+    so has what a rebalance writes for every member."""
+    key, value = r.OffsetCommitKey, r.OffsetCommitValue
+    batch = encode_commits(records, key, value, timestamp, producer_id, producer_epoch)
+    if batch is None:
+        batch = encode_pairs([encode_quickly(record) for record in records], timestamp, producer_id, producer_epoch)
+    return batch
 
 
-def _offset_key_prefix(key: r.OffsetCommitKey) -> bytes:
-    """A key by hand, up to its partition: type, group, topic."""
-    group, topic = key.group_id.encode(), key.topic.encode()
-    return b"\0\1%b%b%b%b" % (_INT16.pack(len(group)), group, _INT16.pack(len(topic)), topic)
-
-
-_OFFSET_HEAD = struct.Struct(">hqi")
-_INT64 = struct.Struct(">q")
-
-
-def _encode_offset(value: r.OffsetCommitValue) -> bytes:
-    """Version 4 by hand: version, offset, leader epoch, metadata, commit timestamp, the topic id as tagged field 0."""
-    metadata = value.metadata.encode()
-    if len(metadata) > 126:
-        return encode_value(value) or b""
-    head = _OFFSET_HEAD.pack(4, value.offset, value.leader_epoch)
-    topic_id = value.topic_id
-    tail = b"\0" if topic_id is None else b"\1\0\x10" + topic_id.int.to_bytes(16)
-    return b"%b%c%b%b%b" % (head, len(metadata) + 1, metadata, _INT64.pack(value.commit_timestamp), tail)
+def encode_quickly(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """The same bytes as `encode`, by hand where there is a way."""
+    return encode_by_hand(record) or encode(record)
 
 
 def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> r.CoordinatorRecord:

@@ -11,7 +11,16 @@ _kernels.py     which twin of the hot loops is in use: `_speedups` (Cython) or `
 
 from ottla.records._kernels import KERNELS
 from ottla.records.buffers import Buffer
-from ottla.records.codec import decode_batch, decode_keys, encode_batch, encode_pairs, find_timestamp, scan, summarize
+from ottla.records.codec import (
+    decode_batch,
+    decode_keys,
+    encode_batch,
+    encode_commits,
+    encode_pairs,
+    find_timestamp,
+    scan,
+    summarize,
+)
 from ottla.records.compression import LEVELS, MAX_DECOMPRESSED, Compression, compress, decompress
 from ottla.records.errors import CorruptBatch, DecompressionError
 from ottla.records.header import (
@@ -49,6 +58,7 @@ __all__ = [
     "decode_keys",
     "decompress",
     "encode_batch",
+    "encode_commits",
     "encode_pairs",
     "find_timestamp",
     "read_header",

@@ -127,10 +127,13 @@ cdef inline Py_ssize_t part_size(part, Py_ssize_t index, str name) except -1:
 
 
 cdef inline int varint_size(int64_t value) noexcept nogil:
-    cdef uint64_t raw = zigzag(value)
+    return unsigned_size(zigzag(value))
+
+
+cdef inline int unsigned_size(uint64_t value) noexcept nogil:
     cdef int size = 1
-    while raw > 0x7F:
-        raw >>= 7
+    while value > 0x7F:
+        value >>= 7
         size += 1
     return size
 
@@ -156,12 +159,15 @@ cdef inline uint8_t *write_part(uint8_t *out, part) noexcept:
 
 
 cdef inline uint8_t *write_varint(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint64_t raw = zigzag(value)
-    while raw > 0x7F:
-        out[0] = <uint8_t> (raw & 0x7F) | 0x80
+    return write_unsigned(out, zigzag(value))
+
+
+cdef inline uint8_t *write_unsigned(uint8_t *out, uint64_t value) noexcept nogil:
+    while value > 0x7F:
+        out[0] = <uint8_t> (value & 0x7F) | 0x80
         out += 1
-        raw >>= 7
-    out[0] = <uint8_t> raw
+        value >>= 7
+    out[0] = <uint8_t> value
     return out + 1
 
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ottla._twins import PURE
 from ottla.records.buffers import Buffer
@@ -38,6 +38,15 @@ class Kernels(Protocol):
 
     def encode_pairs(self, pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int) -> bytearray:
         """61 bytes of room for a header with a record for each key and value behind it, all of the same time."""
+
+    def encode_commits(
+        self, records: Iterable[tuple[Any, Any]], timestamp: int, key_type: type[Any], value_type: type[Any]
+    ) -> bytearray | None:
+        """The same for commits of offsets, as tuples of the two types, or None if there are others among the records.
+
+        A key is group, topic, partition; a value is offset, leader epoch, metadata, commit timestamp, expire timestamp
+        (-1: with another one it is not for this layout), and the UUID of the topic or None.
+        """
 
     def scan(self, buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan: ...
 

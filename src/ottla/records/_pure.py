@@ -18,8 +18,9 @@ Change both twins together: the property tests hold them equal, to the last word
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ottla.records import _problems
 from ottla.records.buffers import Buffer
@@ -249,6 +250,29 @@ def encode_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: 
     return output
 
 
+def encode_commits(
+    records: Iterable[tuple[Any, Any]], timestamp: int, key_type: type[Any], value_type: type[Any]
+) -> bytearray | None:
+    """A key is type 1, group, topic, partition; a value is version 4 with the id of the topic as tagged field 0."""
+    pairs: list[tuple[bytes, bytes]] = []
+    for key, value in records:
+        if type(key) is not key_type or type(value) is not value_type or value[4] != -1:
+            return None
+        group, topic, partition = key[0].encode(), key[1].encode(), key[2]
+        offset, leader_epoch, metadata, commit_timestamp, _, topic_id = value
+        metadata = metadata.encode()
+        length = bytearray()
+        _write_unsigned(length, len(metadata) + 1)
+        tags = b"\0" if topic_id is None else b"\1\0\x10" + topic_id.bytes
+        try:
+            names = struct.pack(f">hh{len(group)}sh{len(topic)}si", 1, len(group), group, len(topic), topic, partition)
+            numbers = struct.pack(">hqi", 4, offset, leader_epoch)
+            pairs.append((names, b"".join((numbers, length, metadata, struct.pack(">q", commit_timestamp), tags))))
+        except struct.error as error:
+            raise OverflowError(str(error)) from error
+    return encode_pairs(pairs, timestamp)
+
+
 def _fits(value: int) -> bool:
     return _INT64_MIN <= value <= _INT64_MAX
 
@@ -291,11 +315,14 @@ def _write_part(output: bytearray, part: bytes | None, index: int, name: str) ->
 
 
 def _write_varint(output: bytearray, value: int) -> None:
-    raw = (value << 1) ^ (value >> 63)
-    while raw > 0x7F:
-        output.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    output.append(raw)
+    _write_unsigned(output, (value << 1) ^ (value >> 63))
+
+
+def _write_unsigned(output: bytearray, value: int) -> None:
+    while value > 0x7F:
+        output.append(value & 0x7F | 0x80)
+        value >>= 7
+    output.append(value)
 
 
 def scan(buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan:

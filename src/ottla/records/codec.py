@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from ottla.records._kernels import kernels
 from ottla.records.buffers import Buffer
@@ -94,16 +95,33 @@ def encode_batch(
 def encode_pairs(
     pairs: Collection[tuple[bytes | None, bytes | None]],
     timestamp: int,
-    *,
     producer_id: int = -1,
     producer_epoch: int = -1,
-    transactional: bool = False,
 ) -> bytearray:
-    """One batch of keys and values, all of the same time, with offsets from 0 on: `encode_batch` without objects."""
+    """One batch of keys and values, all of the same time, with offsets from 0 on: `encode_batch` without objects.
+
+    It is part of the producer's transaction if there is a producer.
+    """
     if not pairs:
         raise ValueError("a batch of no records has no offsets")
-    output = kernels.encode_pairs(pairs, timestamp)
-    count, attributes = len(pairs), TRANSACTIONAL if transactional else 0
+    return _sealed(kernels.encode_pairs(pairs, timestamp), len(pairs), timestamp, producer_id, producer_epoch)
+
+
+def encode_commits(
+    records: Collection[tuple[Any, Any]],
+    key_type: type[Any],
+    value_type: type[Any],
+    timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> bytearray | None:
+    """The same of commits of offsets that are not encoded yet; None if there are others among them, see `Kernels`."""
+    output = kernels.encode_commits(records, timestamp, key_type, value_type)
+    return None if output is None else _sealed(output, len(records), timestamp, producer_id, producer_epoch)
+
+
+def _sealed(output: bytearray, count: int, timestamp: int, producer_id: int, producer_epoch: int) -> bytearray:
+    attributes = TRANSACTIONAL if producer_id >= 0 else 0
     try:
         HEADER.pack_into(
             output, 0, 0, len(output) - LOG_OVERHEAD, -1, MAGIC, 0, attributes, count - 1,

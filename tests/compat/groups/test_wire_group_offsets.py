@@ -182,6 +182,28 @@ def test_metadata_that_is_too_large(wire: Wire, connect: Connect, group: str, ma
     assert found == {TP(topic, 0): (5, "m" * LIMIT), TP(topic, 1): (8, "small")}
 
 
+def test_each_partition_is_told_what_became_of_it(wire: Wire, group: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    offsets = {TP(topic, 3): 5, TP(topic, 0): 5, TP("no-such-topic", 0): 5, TP(topic, 1): 5, TP(topic, 2): 5}
+    content = commit_content(offsets, "small")
+    for each in content["topics"][0]["partitions"]:
+        if each["partition_index"] == 1:
+            each["committed_metadata"] = "m" * (LIMIT + 1)
+    answer = wire.call("offset_commit", 9, {"group_id": group, **NOBODY, **content})
+    told = {
+        TP(each.name, number.partition_index): number.error_code for each in answer.topics for number in each.partitions
+    }
+    assert told == {
+        TP(topic, 3): UNKNOWN_TOPIC_OR_PARTITION,
+        TP(topic, 0): OK,
+        TP(topic, 1): OFFSET_METADATA_TOO_LARGE,
+        TP(topic, 2): OK,
+        TP("no-such-topic", 0): UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    found = committed(wire, group, list(offsets))
+    assert {tp for tp, (offset, _) in found.items() if offset == 5} == {TP(topic, 0), TP(topic, 2)}
+
+
 def test_metadata_that_is_null(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     assert connect().commit({TP(topic, 0): 5}, None) == [OK]

@@ -144,7 +144,7 @@ def test_a_member_in_a_state_of_a_newer_broker_starts_anew() -> None:
 def test_a_member_commits_in_its_epoch() -> None:
     context = group_of("a")
     call = context.commit(member_id="a", generation_id=1)
-    assert call.response.partitions[0].error_code == 0
+    assert call.response.error_codes == (0,)
     assert context.committed(member_id="a", member_epoch=1).offset == 100
 
 
@@ -165,7 +165,7 @@ def test_a_commit_of_nobody_is_refused_while_the_group_has_members() -> None:
     with pytest.raises(errors.UnknownMemberId):
         context.committed(member_id="x", member_epoch=1)
     context.beat("a", -1)
-    assert context.commit().response.partitions[0].error_code == 0
+    assert context.commit().response.error_codes == (0,)
 
 
 def test_anybody_without_a_member_id_may_fetch() -> None:

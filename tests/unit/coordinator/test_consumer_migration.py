@@ -295,7 +295,7 @@ def test_its_requests_are_checked() -> None:
     assert context.heartbeat(one, static.generation_id, group_instance_id="x").error_code == fenced
     with pytest.raises(errors.IllegalGeneration):
         context.commit(member_id=one, generation_id=1)
-    assert context.commit(member_id=one, generation_id=2, api_version=5).response.partitions[0].error_code == 0
+    assert context.commit(member_id=one, generation_id=2, api_version=5).response.error_codes == (0,)
 
 
 def test_it_needs_an_assignor_that_the_other_classic_members_have() -> None:

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordinator import records as r
-from ottla.coordinator.serde import CorruptRecord, decode, encode, encode_all, encode_key, encode_value
+from ottla.coordinator.serde import (
+    CorruptRecord,
+    decode,
+    encode,
+    encode_batch,
+    encode_key,
+    encode_quickly,
+    encode_value,
+)
+from ottla.records import encode_pairs
 
 ORDERS = UUID("01234567-89ab-cdef-8899-aabbccddeeff")
 OFFSET = r.OffsetCommitKey("billing", "orders", 7)
@@ -211,9 +220,11 @@ commits = st.builds(
 )
 
 
-@given(st.lists(commits | st.just(r.CoordinatorRecord(r.GroupMetadataKey("g"), None)), max_size=5))
-def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecord]) -> None:
-    assert encode_all(records) == [encode(record) for record in records]
+@given(st.lists(commits | st.just(r.CoordinatorRecord(r.GroupMetadataKey("g"), None)), min_size=1, max_size=5), times)
+def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecord], timestamp: int) -> None:
+    pairs = [encode(record) for record in records]
+    assert encode_batch(records, timestamp) == encode_pairs(pairs, timestamp)
+    assert encode_batch(records, timestamp, 7, 3) == encode_pairs(pairs, timestamp, 7, 3)
 
 
 texts = st.text(max_size=3) | st.text(min_size=120, max_size=140)
@@ -269,7 +280,7 @@ group_records = st.one_of(
 
 @given(st.lists(group_records, max_size=3))
 def test_what_a_rebalance_writes_is_written_by_hand_as_by_the_schemas(records: list[r.CoordinatorRecord]) -> None:
-    assert encode_all(records) == [encode(record) for record in records]
+    assert [encode_quickly(record) for record in records] == [encode(record) for record in records]
 
 
 @given(st.binary(max_size=60), st.none() | st.binary(max_size=60))

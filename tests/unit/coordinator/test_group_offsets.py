@@ -28,7 +28,7 @@ def context() -> GroupContext:
 def test_a_commit_is_a_record_and_is_fetched_afterwards(context: GroupContext) -> None:
     (a,) = context.stable("a")
     call = context.commit("orders", 3, 100, member_id=a, generation_id=1, metadata="note", leader_epoch=7)
-    assert call.response == m.CommitResponse(partitions=(m.CommittedPartition("orders", 3),))
+    assert call.response == m.CommitResponse(error_codes=(0,))
     assert call.records == [
         (r.OffsetCommitKey(GROUP, "orders", 3), r.OffsetCommitValue(100, 7, "note", context.now)),
     ]
@@ -60,7 +60,7 @@ def test_metadata_that_is_null_is_kept_as_empty(context: GroupContext) -> None:
 
 @pytest.mark.parametrize("metadata", ["x" * 4_096, "ż" * 4_096, "𝄞" * 2_048])
 def test_metadata_up_to_the_limit_is_kept(context: GroupContext, metadata: str) -> None:
-    assert context.commit(metadata=metadata).response.partitions[0].error_code == 0
+    assert context.commit(metadata=metadata).response == m.CommitResponse(error_codes=(0,))
     assert context.committed().metadata == metadata
 
 
@@ -68,12 +68,7 @@ def test_metadata_up_to_the_limit_is_kept(context: GroupContext, metadata: str) 
 def test_oversize_metadata_is_refused_for_its_partition_only(context: GroupContext, metadata: str) -> None:
     offsets = (m.OffsetToCommit("orders", 0, 1, -1, metadata), m.OffsetToCommit("orders", 1, 2))
     call = context.run(context.coordinator.commit, m.CommitRequest(group_id=GROUP, offsets=offsets))
-    assert call.response == m.CommitResponse(
-        partitions=(
-            m.CommittedPartition("orders", 0, errors.OffsetMetadataTooLarge.code),
-            m.CommittedPartition("orders", 1),
-        )
-    )
+    assert call.response == m.CommitResponse(error_codes=(errors.OffsetMetadataTooLarge.code, 0))
     assert [record.key for record in call.records] == [r.OffsetCommitKey(GROUP, "orders", 1)]
 
 
@@ -175,7 +170,7 @@ def test_deleted_offsets_are_tombstones_and_gone(context: GroupContext) -> None:
     context.commit("orders", 1)
     request = m.DeleteOffsetsRequest(group_id=GROUP, partitions=(("orders", 0), ("orders", 7)))
     call = context.run(context.coordinator.delete_offsets, request)
-    assert call.response.partitions == (m.CommittedPartition("orders", 0), m.CommittedPartition("orders", 7))
+    assert call.response.partitions == (m.DeletedOffset("orders", 0), m.DeletedOffset("orders", 7))
     assert call.records == [(r.OffsetCommitKey(GROUP, "orders", 0), None)]
     assert context.committed("orders", 0) == NOTHING
     assert context.committed("orders", 1).offset == 100
@@ -186,8 +181,8 @@ def test_offsets_of_a_topic_that_the_group_reads_cannot_be_deleted(context: Grou
     context.commit("orders", 0, member_id=a, generation_id=1)
     context.commit("old", 0, member_id=a, generation_id=1)
     assert delete(context, ("orders", 0), ("old", 0)).partitions == (
-        m.CommittedPartition("orders", 0, errors.GroupSubscribedToTopic.code),
-        m.CommittedPartition("old", 0),
+        m.DeletedOffset("orders", 0, errors.GroupSubscribedToTopic.code),
+        m.DeletedOffset("old", 0),
     )
     assert context.committed("orders").offset == 100
     assert context.committed("old").offset == -1
@@ -200,7 +195,7 @@ def test_offsets_of_a_group_that_is_not_made_of_consumers_can_be_deleted_only_wh
     with pytest.raises(errors.NonEmptyGroup):
         delete(context, ("orders", 0))
     context.leave(worker)
-    assert delete(context, ("orders", 0)).partitions == (m.CommittedPartition("orders", 0),)
+    assert delete(context, ("orders", 0)).partitions == (m.DeletedOffset("orders", 0),)
 
 
 def test_offsets_of_a_group_that_does_not_exist_cannot_be_deleted(context: GroupContext) -> None:

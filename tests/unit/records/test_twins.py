@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from batch_material import TWINS, hostile_records, outcome, record_lists, spoil, spoilings
@@ -55,8 +56,8 @@ def test_pairs_are_encoded_alike_and_as_records_are(
     assert all(other == first for other in others)
     if pairs:
         records = [Record(number, timestamp, *pair) for number, pair in enumerate(pairs)]
-        like = {"producer_id": 7, "producer_epoch": 3, "transactional": True}
-        assert encode_pairs(pairs, timestamp, **like) == encode_batch(records, **like)  # type: ignore[arg-type]
+        like = encode_batch(records, producer_id=7, producer_epoch=3, transactional=True)
+        assert encode_pairs(pairs, timestamp, 7, 3) == like
         assert encode_pairs(pairs, timestamp) == encode_batch(records)
 
 
@@ -73,6 +74,71 @@ def test_pairs_that_cannot_be_encoded_are_refused_alike(pairs: Any, timestamp: i
     for twin in TWINS:
         with pytest.raises((TypeError, ValueError), match=problem):
             twin.encode_pairs(pairs, timestamp)
+
+
+class Key(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class Value(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+    topic_id: UUID | None
+
+
+INT32 = st.sampled_from([-1, 0, 2**31 - 1, -(2**31)]) | st.integers(-(2**31), 2**31 - 1)
+NAME = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.just("ü" * 100)
+COMMIT = st.tuples(
+    st.builds(Key, NAME, NAME, INT32),
+    st.builds(
+        Value,
+        INT64,
+        INT32,
+        NAME | st.just("n" * 17_000),
+        INT64,
+        st.just(-1),
+        st.none() | st.sampled_from([UUID(int=5)]) | st.uuids(),
+    ),
+)
+OTHER = st.tuples(st.builds(Key, NAME, NAME, INT32), st.none()) | st.just((b"key", b"value"))
+
+
+@given(st.lists(COMMIT, max_size=80), st.lists(OTHER, max_size=1), INT64)
+def test_commits_are_encoded_alike(records: list[Any], others: list[Any], timestamp: int) -> None:
+    first, *rest = (twin.encode_commits([*records, *others], timestamp, Key, Value) for twin in TWINS)
+    assert all(other == first for other in rest)
+    assert (first is None) == bool(others)
+
+
+FINE_KEY, FINE_VALUE = Key("g", "t", 0), Value(0, 0, "", 0, -1, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (Key("g" * 2**15, "t", 0), FINE_VALUE),
+        (Key("g", "ü" * 2**14, 0), FINE_VALUE),
+        (Key("g", "t", 2**31), FINE_VALUE),
+        (FINE_KEY, FINE_VALUE._replace(offset=2**63)),
+        (FINE_KEY, FINE_VALUE._replace(leader_epoch=-(2**31) - 1)),
+        (FINE_KEY, FINE_VALUE._replace(commit_timestamp=2**63)),
+        (FINE_KEY, FINE_VALUE._replace(metadata="\ud800")),
+    ],
+)
+def test_commits_that_cannot_be_encoded_are_refused_alike(key: Key, value: Value) -> None:
+    for twin in TWINS:
+        with pytest.raises((OverflowError, UnicodeEncodeError)):
+            twin.encode_commits([(FINE_KEY, FINE_VALUE), (key, value)], 0, Key, Value)
+
+
+def test_a_commit_that_expires_is_of_another_layout() -> None:
+    for twin in TWINS:
+        assert twin.encode_commits([(FINE_KEY, FINE_VALUE._replace(expire_timestamp=5))], 0, Key, Value) is None
 
 
 def test_a_batch_of_no_pairs_or_of_an_impossible_producer_is_refused() -> None:

@@ -3,13 +3,14 @@ ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import repeat
 
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.messages import CommitRequest, CommitResponse, OffsetToCommit
+from ottla.coordinator.messages import CommitRequest, CommitResponse, Offset
 from ottla.metadata import Topic
 from ottla.net.connection import Later
 from ottla.protocol.apis import ApiKey
@@ -21,56 +22,56 @@ LONGEST_RETENTION = 2**62
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Later:
-    message: list[Message] = []
-    offsets: list[OffsetToCommit] = []
-    asked_for: list[Message] = []
+    offsets: list[Offset] = []
+    codes: list[int] = []
     for asked in request.topics:
         topic = _known(node, call, asked)
-        partitions = [_answer(call, topic, each.partition_index) for each in asked.partitions]
-        message.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partitions})
-        if topic is not None:
-            name, topic_id = topic.name, topic.topic_id
-            for each, answer in zip(asked.partitions, partitions, strict=True):
-                if not answer["error_code"]:
-                    offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
-                    index, metadata = each.partition_index, each.committed_metadata
-                    offsets.append(OffsetToCommit(name, index, offset, leader_epoch, metadata, topic_id))
-                    asked_for.append(answer)
+        if topic is None:
+            code = errors.UnknownTopicId.code if call.api_version >= 10 else errors.UnknownTopicOrPartition.code
+            codes += [code] * len(asked.partitions)
+            continue
+        name, topic_id, count = topic.name, topic.topic_id, topic.partitions
+        for each in asked.partitions:
+            index = each.partition_index
+            if 0 <= index < count:
+                offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
+                offsets.append((name, index, offset, leader_epoch, each.committed_metadata, topic_id))
+                codes.append(0)
+            else:
+                codes.append(errors.UnknownTopicOrPartition.code)
     wish = _wish(call, request, tuple(offsets))
-    return node.groups.ask(request.group_id, Coordinator.commit, wish, partial(_told, message, asked_for))
+    return node.groups.ask(request.group_id, Coordinator.commit, wish, partial(_told, request, codes))
 
 
-def _answer(call: Call, topic: Topic | None, index: int) -> Message:
-    """The answer for a partition: already an error where it does not exist."""
-    code = 0
-    if topic is None:
-        code = errors.UnknownTopicId.code if call.api_version >= 10 else errors.UnknownTopicOrPartition.code
-    elif not 0 <= index < topic.partitions:
-        code = errors.UnknownTopicOrPartition.code
-    return {"partition_index": index, "error_code": code}
-
-
-def _told(message: list[Message], asked_for: Iterable[Message], answer: CommitResponse | errors.KafkaError) -> Message:
+def _told(request: Struct, codes: Sequence[int], answer: CommitResponse | errors.KafkaError) -> Message:
+    """The answer to a request; ``codes`` has an error for each of its partitions that does not exist, otherwise 0."""
+    told: Iterator[int]
     if isinstance(answer, errors.KafkaError):
-        for topic in message:
-            for partition in topic["partitions"]:
-                partition["error_code"] = answer.code
+        told = repeat(answer.code)
     else:
         # The coordinator answers in the order in which it was asked.
-        for partition, committed in zip(asked_for, answer.partitions, strict=True):
-            partition["error_code"] = committed.error_code
-    return {"topics": message}
+        told = committed = iter(answer.error_codes)
+        if any(codes):
+            told = (code or next(committed) for code in codes)
+    topics: list[Message] = []
+    for asked in request.topics:
+        partitions = [
+            {"partition_index": each.partition_index, "error_code": code}
+            for each, code in zip(asked.partitions, told, strict=False)
+        ]
+        topics.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partitions})
+    return {"topics": topics}
 
 
-def _wish(call: Call, request: Struct, offsets: tuple[OffsetToCommit, ...]) -> CommitRequest:
+def _wish(call: Call, request: Struct, offsets: tuple[Offset, ...]) -> CommitRequest:
     return CommitRequest(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        generation_id=request.generation_id_or_member_epoch,
-        group_instance_id=request.group_instance_id,
-        retention_time=min(request.retention_time, LONGEST_RETENTION),
-        api_version=call.api_version,
-        offsets=offsets,
+        request.group_id,
+        request.member_id,
+        request.generation_id_or_member_epoch,
+        request.group_instance_id,
+        min(request.retention_time, LONGEST_RETENTION),
+        call.api_version,
+        offsets,
     )
 
 

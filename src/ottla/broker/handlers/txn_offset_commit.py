@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import ADDED, Producer, added_or_verified
-from ottla.coordinator.messages import OffsetToCommit, TransactionalCommitRequest
+from ottla.coordinator.messages import Offset, TransactionalCommitRequest
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -46,22 +46,21 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     }
 
 
-async def _commit(node: Node, call: Call, request: Struct) -> list[int]:
+async def _commit(node: Node, call: Call, request: Struct) -> tuple[int, ...]:
     if not request.group_id:
         raise errors.InvalidGroupId("A group id is needed.")
     await node.groups.ready()
     shard = node.groups.shard_of(request.group_id)
     wish = _wish(node, call, request)
     if not wish.offsets:
-        return []
+        return ()
     producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
     if not shard.has_ongoing(producer.producer_id, producer.producer_epoch):
         place = TopicPartition(CONSUMER_OFFSETS, node.groups.index_of(request.group_id))
         verdicts = await added_or_verified(node, producer, frozenset({place}), adds=call.api_version >= ADDS_FROM)
         if (error := verdicts[place]) is not ADDED:
             raise error
-    answer = await shard.commit_in_transaction(wish)
-    return [each.error_code for each in answer.partitions]
+    return (await shard.commit_in_transaction(wish)).error_codes
 
 
 def _told(error: errors.KafkaError, version: int) -> int:
@@ -89,18 +88,13 @@ def _wish(node: Node, call: Call, request: Struct) -> TransactionalCommitRequest
     )
 
 
-def _offsets(node: Node, request: Struct) -> Iterator[OffsetToCommit]:
+def _offsets(node: Node, request: Struct) -> Iterator[Offset]:
     for topic in request.topics:
         for each in topic.partitions:
             if _exists(node, topic, each):
-                yield OffsetToCommit(
-                    topic.name,
-                    each.partition_index,
-                    each.committed_offset,
-                    each.committed_leader_epoch,
-                    each.committed_metadata,
-                    node.metadata.topics[topic.name].topic_id,
-                )
+                offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
+                topic_id = node.metadata.topics[topic.name].topic_id
+                yield topic.name, each.partition_index, offset, leader_epoch, each.committed_metadata, topic_id
 
 
 def _exists(node: Node, topic: Struct, each: Struct) -> bool:
