@@ -246,7 +246,7 @@ class Connection:
             return self.flush()
         if is_first:
             self._server.send_soon(self)
-        return True
+        return not (self._writing or self._closed)
 
     def flush(self) -> bool:
         """Send what is queued; return whether all of it is on its way. If not, nothing more is read until it is."""

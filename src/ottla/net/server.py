@@ -15,6 +15,8 @@ from ottla.net.buffers import BufferPool
 from ottla.net.connection import Connection, FrameHandler
 
 logger = logging.getLogger("ottla.net")
+#: With so many connections that have answers, those leave before the end of the turn: their clients can go on meanwhile.
+MOST_WAITING = 64
 POOLED_BYTES = 32 << 20
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -129,10 +131,12 @@ class Server:
             )
 
     def send_soon(self, connection: Connection) -> None:
-        """Have a connection send its answers at the end of this turn of the event loop."""
+        """Have a connection send its answers at the end of this turn of the event loop, or when many are waiting."""
         if not self._answered:
             self.loop.call_soon(self._send_answers)
         self._answered.append(connection)
+        if len(self._answered) >= MOST_WAITING:
+            self._send_answers()
 
     def _send_answers(self) -> None:
         connections, self._answered = self._answered, []
