@@ -15,7 +15,7 @@ from ottla.net.buffers import BufferPool
 from ottla.net.connection import Connection, FrameHandler
 
 logger = logging.getLogger("ottla.net")
-#: With so many connections that have answers, those leave before the end of the turn: their clients can go on meanwhile.
+#: With so many connections that have answers, those leave before the end of the turn: their clients can go on.
 MOST_WAITING = 64
 POOLED_BYTES = 32 << 20
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
