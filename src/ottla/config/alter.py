@@ -59,14 +59,14 @@ def alter_group(
 ) -> dict[str, str]:
     """A group's own settings after IncrementalAlterConfigs."""
     altered = _altered(GroupConfig.rows(), overrides, alterations)
-    check_group_overrides(broker, altered)
+    check_group_overrides(altered, broker)
     return altered
 
 
 def replace_group(broker: BrokerConfig, values: Mapping[str, str | None]) -> dict[str, str]:
     """A group's own settings after AlterConfigs, which replaces them all."""
     replaced = _without_nulls(values)
-    check_group_overrides(broker, replaced)
+    check_group_overrides(replaced, broker)
     return replaced
 
 

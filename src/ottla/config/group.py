@@ -50,7 +50,7 @@ def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -
     return GroupConfig.of(values)
 
 
-def check_group_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
+def check_group_overrides(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
     """ConfigError names a setting that is not valid, or outside of what the broker allows."""
     config = effective_group_config(broker, overrides)
     for name in GroupConfig.named(overrides):

@@ -153,8 +153,8 @@ class _Index:
             if block.first < number < block.end or (number == block.end == self._stored):
                 return number
         block = self._load_block(target, field)
-        self._blocks.insert(0, block)
-        del self._blocks[_KEPT_BLOCKS:]
+        others = [kept for kept in self._blocks if kept.first != block.first]  # It may have grown since.
+        self._blocks = [block, *others[: _KEPT_BLOCKS - 1]]
         return block.first + self._bisect(bisect, block.entries, target, field)
 
     def _bisect(self, bisect: Callable[..., int], entries: bytes | bytearray, target: int, field: int) -> int:

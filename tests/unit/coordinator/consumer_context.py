@@ -198,3 +198,12 @@ def rebalance_timer(member_id: str) -> Hashable:
 
 def partitions_of(partitions: Partitions) -> Mapping[UUID, list[int]]:
     return {topic: sorted(numbers) for topic, numbers in partitions.items()}
+
+
+def group_of(*members: str) -> ConsumerContext:
+    """A group of these members that has settled."""
+    context = ConsumerContext()
+    for member in members:
+        context.enroll(member)
+    context.settle_consumers()
+    return context

@@ -15,20 +15,13 @@ from unit.coordinator.consumer_context import (
     ConsumerContext,
     current_record,
     epoch_record,
+    group_of,
     having,
     rebalance_timer,
     session_timer,
     tombstones,
 )
 from unit.coordinator.group_context import GROUP, START
-
-
-def group_of(*members: str) -> ConsumerContext:
-    context = ConsumerContext()
-    for member in members:
-        context.enroll(member)
-    context.settle_consumers()
-    return context
 
 
 @pytest.mark.parametrize("epoch", [3, 1])

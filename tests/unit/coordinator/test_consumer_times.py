@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from ottla.coordinator.config import Times
-from unit.coordinator.consumer_context import SESSION, ConsumerContext
+from unit.coordinator.consumer_context import SESSION, ConsumerContext, group_of
 from unit.coordinator.group_context import GROUP
 
 
 def members(context: ConsumerContext) -> set[str]:
     return {member.member_id for member in context.described().members}
-
-
-def group_of(*ids: str) -> ConsumerContext:
-    context = ConsumerContext()
-    for member in ids:
-        context.enroll(member)
-    context.settle_consumers()
-    return context
 
 
 def test_a_shorter_session_ends_sooner() -> None:
