@@ -31,7 +31,7 @@ from ottla.coordinator.consumer_rebalance import JOIN, REBALANCE, SESSION, SYNC,
 from ottla.coordinator.consumer_subscribe import REGEX, RegexChange
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CONSUMER, retention_expiry
-from ottla.coordinator.offsets import CheckPartition, IsExpired
+from ottla.coordinator.offsets import IsExpired
 
 
 class ConsumerGroup(ClassicMembers):
@@ -120,22 +120,19 @@ class ConsumerGroup(ClassicMembers):
 
     # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def check_commit(
-        self, request: m.CommitRequest | m.TransactionalCommitRequest, fx: Effects
-    ) -> CheckPartition | None:
+    def check_commit(self, request: m.CommitRequest | m.TransactionalCommitRequest, fx: Effects) -> None:
         if request.generation_id < 0 and not self.members:
-            return None  # An admin, or a consumer that only keeps its offsets here.
+            return  # An admin, or a consumer that only keeps its offsets here.
         is_transactional = isinstance(request, m.TransactionalCommitRequest)
         is_anonymous = request.member_id == m.UNKNOWN_MEMBER_ID and request.group_instance_id is None
         if is_transactional and request.generation_id == m.NO_GENERATION and is_anonymous:
-            return None
+            return
         member = self.member(request.member_id)
         if not is_transactional and member.classic is None and request.api_version < 9:
             raise errors.UnsupportedVersion(
                 "OffsetCommit version 9 or above must be used by members using the modern group protocol."
             )
         _check_current_epoch(member, request.generation_id)
-        return None
 
     def check_fetch(self, request: m.FetchRequest) -> None:
         if request.member_id is not None or request.member_epoch >= 0:

@@ -29,7 +29,7 @@ from ottla.coordinator.consumer_messages import (
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Group, Shard, TopicInfo
 from ottla.coordinator.history import Explanation
-from ottla.coordinator.offsets import NO_PRODUCER, CheckPartition
+from ottla.coordinator.offsets import NO_PRODUCER
 from ottla.machine import Outcome
 from ottla.types import Millis, TopicPartition
 
@@ -190,17 +190,14 @@ class Coordinator:
         """OffsetCommit. Whoever has no generation may commit for a group that has no members, which makes the group."""
         fx = Effects(now=now)
         group = self.groups.get(request.group_id)
-        check: CheckPartition | None = None
         if group is not None:
-            check = group.check_commit(request, fx)
+            group.check_commit(request, fx)
         elif request.generation_id >= 0:
             # Clients from version 9 on know the better error.
             error = errors.GroupIdNotFound if request.api_version >= 9 else errors.IllegalGeneration
             raise error(f"There is no group {request.group_id}.")
         expires_at = -1 if request.retention_time == -1 else now + request.retention_time
-        return fx.outcome(
-            self.offsets.commit(request.group_id, request.offsets, fx, check=check, expires_at=expires_at)
-        )
+        return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx, expires_at=expires_at))
 
     def commit_transactional(
         self, request: m.TransactionalCommitRequest, *, now: Millis
@@ -208,13 +205,12 @@ class Coordinator:
         """TxnOffsetCommit. The records belong into a batch of the producer's transaction; replay them with its id."""
         fx = Effects(now=now)
         group = self.groups.get(request.group_id)
-        check: CheckPartition | None = None
         try:
             if group is not None:
-                check = group.check_commit(request, fx)
+                group.check_commit(request, fx)
             elif request.generation_id >= 0:
                 raise errors.IllegalGeneration(f"There is no group {request.group_id}.")
-            return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx, check=check))
+            return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx))
         except errors.StaleMemberEpoch as error:
             raise errors.IllegalGeneration(str(error)) from error
 

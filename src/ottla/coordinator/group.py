@@ -18,7 +18,7 @@ from ottla.coordinator import records as r
 from ottla.coordinator.config import GroupConfig, Times, TimesOf
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.history import Explanation, Histories
-from ottla.coordinator.offsets import CheckPartition, IsExpired, Offsets
+from ottla.coordinator.offsets import IsExpired, Offsets
 from ottla.machine import Parked
 from ottla.types import Millis
 
@@ -63,10 +63,8 @@ class Group(Protocol):
 
     # ── offsets: what a member may do; these raise the error that the client is told ──────────────────────────────
 
-    def check_commit(
-        self, request: m.CommitRequest | m.TransactionalCommitRequest, fx: Effects
-    ) -> CheckPartition | None:
-        """Raise if this commit is not allowed, or return what checks each partition of it. It may keep a session."""
+    def check_commit(self, request: m.CommitRequest | m.TransactionalCommitRequest, fx: Effects) -> None:
+        """Raise if this commit is not allowed. It may keep a session."""
 
     def check_fetch(self, request: m.FetchRequest) -> None: ...
 

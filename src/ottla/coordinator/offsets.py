@@ -20,8 +20,6 @@ from ottla.types import Millis, TopicPartition
 NO_PRODUCER = -1
 Place: TypeAlias = tuple[str, int]
 """A topic and a partition."""
-CheckPartition: TypeAlias = Callable[[str, UUID | None, int], None]
-"""Raises if a member may not commit this partition: its topic, the topic's id and the number."""
 IsExpired: TypeAlias = Callable[[r.OffsetCommitValue], bool]
 Committed: TypeAlias = dict[r.OffsetCommitKey, r.OffsetCommitValue]
 Open: TypeAlias = dict[r.OffsetCommitKey, dict[int, r.OffsetCommitValue | None]]
@@ -48,7 +46,6 @@ class Offsets:
         offsets: Sequence[m.Offset],
         fx: Effects,
         *,
-        check: CheckPartition | None = None,
         expires_at: Millis = -1,
     ) -> m.CommitResponse:
         """Write the records of a commit that the group has agreed to."""
@@ -58,8 +55,6 @@ class Offsets:
             if metadata and _utf16_length(metadata) > self._metadata_max:
                 codes[number] = errors.OffsetMetadataTooLarge.code
                 continue
-            if check is not None:
-                check(topic, topic_id, partition)
             key = _new(key_type, (group_id, topic, partition))
             value = _new(value_type, (offset, leader_epoch, metadata or "", now, expires_at, topic_id))
             records.append(_new(record_type, (key, value)))
