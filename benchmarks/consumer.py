@@ -27,7 +27,7 @@ from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.values import values
 
 PARTITIONS = 4
-SIZES = {100: 2_000_000, 1_000: 600_000}  # so many that the start of a client hardly counts
+SIZES = {100: 2_000_000, 1_000: 2_000_000}  # so many that the start of a client hardly counts
 FASTEST_PEER = "confluent-kafka consume()"
 
 Start = tuple[float, float]
