@@ -23,6 +23,7 @@ from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.serde import decode, encode
 from ottla.machine import Outcome, Parked
+from ottla.runtime.runner import RETRY_AFTER
 from ottla.runtime.timers import TimerQueue
 
 START = 1_700_000_000_000
@@ -161,8 +162,11 @@ class World:
         if records and may_fail and self.random.random() < self.weather.append_fails:
             if self.random.random() < 0.5:  # A runner may have set the timers by then, or not.
                 self._set_timers(outcome)
-            fired = request if name == "fire" else None
-            self._set_and_answer(self.coordinator.append_failed(outcome, fired=fired, now=self.now))
+            for token in outcome.answers:
+                self._answer(token, errors.CoordinatorNotAvailable())
+            self._set_and_answer(self.coordinator.append_failed(outcome, now=self.now))
+            if name == "fire":
+                self.timers.set(request, self.now + RETRY_AFTER)
             raise AppendFailed
         for record in records:
             self.log.append(encode(record))

@@ -64,16 +64,18 @@ class Shard:
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
         )
         self._journal = PartitionJournal(node, partition, encode_batch)
-        self.runner = Runner(self.coordinator, self._journal, node.clock)
+        self.runner = Runner(self.coordinator, self._journal, node.clock, self.coordinator.append_failed)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         """Whether its groups can be used: at once where there is nothing to replay."""
+        self.is_broken = False
+        """Whether the partition could not be replayed. As with Kafka its groups have no coordinator until a restart."""
 
     async def load(self) -> None:
         """Replay the partition if it has records, then let the coordinator go to work."""
         if not self.is_loaded:
             await self._replay_partition()
-        self.is_loaded = True
         await self.runner.run(self.coordinator.loaded)
+        self.is_loaded = True
 
     async def _replay_partition(self) -> None:
         count = 0
@@ -102,7 +104,11 @@ class Shard:
         outcome = self.coordinator.commit_transactional(request, now=self._node.clock.now())
         if outcome.records:
             producer_id = request.producer_id
-            position = self._journal.append(outcome.records, producer_id, request.producer_epoch)
+            try:
+                position = self._journal.append(outcome.records, producer_id, request.producer_epoch)
+            except Exception as error:
+                self.runner.not_appended(outcome, error)
+                raise
             for record in outcome.records:
                 self.coordinator.replay(record, producer_id=producer_id)
             if (pending := self._journal.committed(position)) is not None:
@@ -116,6 +122,8 @@ class Shard:
 
     def write_marker(self, end: EndOfTransaction) -> AppendInfo:
         """Write the end of a transaction: its offsets count now, or never."""
+        if self.is_broken:
+            raise errors.NotCoordinator(f"{self._partition.log.topic_partition} cannot be read: see the broker's log.")
         if not self.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"{self._partition.log.topic_partition} is being loaded.")
         info = self._partition.append_marker(end, now=self._node.clock.now())
@@ -162,6 +170,7 @@ class Groups:
         try:
             await shard.load()
         except Exception:
+            shard.is_broken = not shard.is_loaded
             logger.exception("a partition of %s could not be loaded; its groups are not served", CONSUMER_OFFSETS)
 
     def of(self, group_id: str) -> Coordinator:
@@ -169,14 +178,18 @@ class Groups:
         return self._shard(group_id).coordinator
 
     def all(self) -> Iterator[Coordinator]:
-        """Give every coordinator."""
+        """Give every coordinator that there is."""
         for shard in self._shards:
+            if shard.is_broken:
+                continue
             if not shard.is_loaded:
                 raise errors.CoordinatorLoadInProgress("Not all groups have been loaded yet.")
             yield shard.coordinator
 
     def _shard(self, group_id: str) -> Shard:
         shard = self._shards[self.index_of(group_id)]
+        if shard.is_broken:
+            raise errors.NotCoordinator(f"The records of the group '{group_id}' cannot be read: see the broker's log.")
         if not shard.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"The group '{group_id}' is being loaded.")
         return shard

@@ -73,6 +73,8 @@ class Shard:
         self._journal = PartitionJournal(node, partition, _encode_batch)
         self.runner: Runner[TransactionRecord] = Runner(self, self._journal, node.clock)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
+        self.is_broken = False
+        """Whether the partition could not be replayed. As with Kafka its ids have no coordinator until a restart."""
         self._missing: dict[m.Markers, frozenset[TopicPartition]] = {}
         """What is left of markers that could not all be written."""
         self._writing: set[str] = set()
@@ -233,6 +235,7 @@ class Transactions:
         try:
             await shard.load()
         except Exception:
+            shard.is_broken = not shard.is_loaded
             logger.exception("a partition of %s could not be loaded; its ids are not served", TRANSACTION_STATE)
 
     def of(self, transactional_id: str) -> Shard:
@@ -242,13 +245,19 @@ class Transactions:
         if len(transactional_id) > LONGEST_ID:
             raise errors.InvalidRequest(f"A transactional id of {len(transactional_id):,} characters is too long.")
         shard = self._shards[partition_for(transactional_id, len(self._shards))]
+        if shard.is_broken:
+            raise errors.NotCoordinator(
+                f"The records of the transactional id {transactional_id!r} cannot be read: see the broker's log."
+            )
         if not shard.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"The transactions of {transactional_id!r} are being loaded.")
         return shard
 
     def all(self) -> Iterator[TransactionCoordinator]:
-        """Give every coordinator."""
+        """Give every coordinator that there is."""
         for shard in self._shards:
+            if shard.is_broken:
+                continue
             if not shard.is_loaded:
                 raise errors.CoordinatorLoadInProgress("Not all transactions have been loaded yet.")
             yield shard.coordinator

@@ -286,6 +286,11 @@ class ClassicRebalance(ClassicState):
         elif self.pending_sync:
             fx.set_timer((SYNC, self.group_id), fx.now + self.rebalance_timeout)
 
+    def generation_failed(self, fx: Effects) -> None:
+        """The log did not take the group: members that wait for an assignment rebalance, since none will come."""
+        if self.state is State.COMPLETING_REBALANCE:
+            self.prepare_rebalance(r.Trigger(history.NOT_WRITTEN, fx.now), fx)
+
     def _session_timer(self, member_id: str, fx: Effects) -> None:
         member = self.members.get(member_id) or self.pending.get(member_id)
         if member is None:

@@ -4,8 +4,8 @@ It finds the group, makes one where that is allowed, and leaves the rest to the 
 `ConsumerGroups` for those of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a
 further kind of group brings replayers for its own keys.
 
-If the log does not take the records of an outcome, nothing is replayed. The runner calls :meth:`append_failed`, applies
-what comes of it (timers and answers, never records), and fails the request itself with COORDINATOR_NOT_AVAILABLE.
+If the log does not take the records of an outcome, nothing is replayed. The runner lets the request and those whom it was
+to answer fail, calls :meth:`append_failed` and applies what comes of it (timers and answers, never records).
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ from ottla.machine import Outcome
 from ottla.types import Millis, TopicPartition
 
 EXPIRE_OFFSETS = ("expire-offsets",)
-RETRY_AFTER: Millis = 500
-"""When a timer fires again whose records the log did not take; as Kafka's timers do."""
 Record = r.CoordinatorRecord
 _HEARTBEAT_FINE: Outcome[Record, m.HeartbeatResponse] = Outcome((), m.HeartbeatResponse())
 
@@ -52,13 +50,6 @@ def partition_for(group_id: str, partitions: int) -> int:
         code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
     signed = code - 2**32 if code >= 2**31 else code
     return 0 if signed == -(2**31) else abs(signed) % partitions
-
-
-def _not_available(answer: object) -> m.JoinResponse | m.SyncResponse:
-    code = errors.CoordinatorNotAvailable.code
-    if isinstance(answer, m.JoinResponse):
-        return m.JoinResponse(error_code=code, member_id=answer.member_id)
-    return m.SyncResponse(error_code=code)
 
 
 def _no_topics() -> Mapping[str, TopicInfo]:
@@ -347,26 +338,22 @@ class Coordinator:
             group.unload(fx)
         return Outcome((), None, (), fx.answers)
 
-    def append_failed(
-        self, outcome: Outcome[Record, Any], *, fired: Hashable = None, now: Millis
-    ) -> Outcome[Record, None]:
-        """The log did not take the records of an outcome, which the firing of a timer may have given.
+    def append_failed(self, outcome: Outcome[Record, Any], /, *, now: Millis) -> Outcome[Record, None]:
+        """The log did not take the records of an outcome: what was to happen in time is set once more.
 
-        Whoever was to be answered by it is told to try again; what was to happen in time is set once more.
+        A timer that gave the outcome, and those who were to be answered by it, are the runner's to try and tell again.
         """
         fx = Effects(now=now)
-        keys = (record.key for record in outcome.records)
+        keys = [record.key for record in outcome.records]
         for group_id in dict.fromkeys(key.group_id for key in keys if not isinstance(key, r.UnknownKey)):
             group = self.groups.get(group_id)
             if isinstance(group, ClassicGroup):
                 group.rearm(fx)
+                if r.GroupMetadataKey(group_id) in keys:
+                    group.generation_failed(fx)
             elif isinstance(group, ConsumerGroup):
                 group.sessions.clear()
                 group.set_loaded_timers(fx)
-        for token, answer in outcome.answers.items():
-            fx.answer(token, _not_available(answer))
-        if fired is not None:
-            fx.set_timer(fired, now + RETRY_AFTER)
         return fx.outcome(None)
 
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────

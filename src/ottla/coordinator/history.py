@@ -40,6 +40,7 @@ GROUP_TOO_LARGE = "group too large"
 TOPIC_METADATA_CHANGED = "topic metadata changed"
 PARTITIONS_ADDED = "partitions added"
 PROTOCOL_CHANGED = "group protocol changed"
+NOT_WRITTEN = "assignment could not be written"
 
 # ── the outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
 STABLE = "stable"

@@ -1,7 +1,8 @@
 """The runner of a machine: run → append → replay → wait until committed → answer.
 
 The journal is written before the state changes, so that a write that fails changes nothing; the answer leaves only when
-the journal says that the records are committed. Parked requests are futures here, and nowhere else.
+the journal says that the records are committed. Parked requests are futures here, and nowhere else. A machine that
+remembers what it decided, beside what it replays, is told by its ``append_failed`` when the journal did not take it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ottla.runtime.timers import TimerQueue
 from ottla.types import Millis
 
 logger = logging.getLogger("ottla.runtime")
-RETRY_AFTER: Millis = 1000
+RETRY_AFTER: Millis = 500
+"""When a timer fires again that could not be served; as Kafka's do."""
 Record = TypeVar("Record")
 ContraRecord = TypeVar("ContraRecord", contravariant=True)
 Response = TypeVar("Response")
@@ -33,13 +35,26 @@ class Journal(Protocol[ContraRecord]):
         """Return None if everything before the position is safe already, else something to wait for."""
 
 
+class AppendFailed(Protocol[ContraRecord]):
+    """What a machine says when the records of an outcome were not taken: timers and answers, never records."""
+
+    def __call__(self, outcome: Outcome[ContraRecord, Any], /, *, now: Millis) -> Outcome[Any, None]: ...
+
+
 class Runner(Generic[Record]):
     """Drives one machine. All calls come from the event loop's thread."""
 
-    def __init__(self, machine: Machine[Record], journal: Journal[Record], clock: Clock) -> None:
+    def __init__(
+        self,
+        machine: Machine[Record],
+        journal: Journal[Record],
+        clock: Clock,
+        append_failed: AppendFailed[Record] | None = None,
+    ) -> None:
         self._machine = machine
         self._journal = journal
         self._clock = clock
+        self._append_failed = append_failed
         self._timers = TimerQueue()
         self._wakeup: asyncio.TimerHandle | None = None
         self._wakes_at: Millis = 0
@@ -70,16 +85,15 @@ class Runner(Generic[Record]):
 
     def _apply(self, outcome: Outcome[Record, Any]) -> Awaitable[None] | None:
         """Do what was decided; return None if that is all, else what to wait for until it is committed."""
+        position = self._append(outcome) if outcome.records else 0
         if outcome.timers:
             self._set_timers(outcome)
-        if outcome.records:
-            position = self._append(outcome)
-            if (pending := self._journal.committed(position)) is not None:
-                # Whoever asked may go away meanwhile; others may wait for the same records.
-                answering = asyncio.ensure_future(self._answer_after(pending, outcome))
-                self._answering.add(answering)
-                answering.add_done_callback(self._answering.discard)
-                return asyncio.shield(answering)
+        if outcome.records and (pending := self._journal.committed(position)) is not None:
+            # Whoever asked may go away meanwhile; others may wait for the same records.
+            answering = asyncio.ensure_future(self._answer_after(pending, outcome))
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
+            return asyncio.shield(answering)
         if outcome.answers:
             self._answer(outcome)
         return None
@@ -88,11 +102,20 @@ class Runner(Generic[Record]):
         try:
             position = self._journal.append(outcome.records)
         except Exception as error:
-            self._fail(outcome, error)
+            self.not_appended(outcome, error)
             raise
         for record in outcome.records:
             self._machine.replay(record)
         return position
+
+    def not_appended(self, outcome: Outcome[Record, Any], error: Exception) -> None:
+        """The journal did not take the records of an outcome: let who waits for it fail, and the machine go on."""
+        self._fail(outcome, error)
+        if self._append_failed is not None:
+            instead = self._append_failed(outcome, now=self._clock.now())
+            assert not instead.records
+            self._set_timers(instead)
+            self._answer(instead)
 
     async def _answer_after(self, pending: Awaitable[None], outcome: Outcome[Record, Any]) -> None:
         try:

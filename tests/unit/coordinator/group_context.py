@@ -20,6 +20,7 @@ from ottla.coordinator.history import Explanation
 from ottla.coordinator.serde import decode, encode
 from ottla.machine import Outcome, Parked
 from ottla.protocol.codec import encode_data
+from ottla.runtime.runner import RETRY_AFTER
 from ottla.runtime.timers import TimerQueue
 
 START = 1_000_000
@@ -121,8 +122,10 @@ class GroupContext:
     def run(self, operation: Callable[..., Outcome[r.CoordinatorRecord, Any]], *args: Any, **kwargs: Any) -> Call:
         outcome = operation(*args, **kwargs, now=self.now)
         if self.append_fails and outcome.records:
-            fired = args[0] if operation == self.coordinator.fire else None
-            self._apply(self.coordinator.append_failed(outcome, fired=fired, now=self.now))
+            self.answers.update(dict.fromkeys(outcome.answers, AppendFailed()))
+            self._apply(self.coordinator.append_failed(outcome, now=self.now))
+            if operation == self.coordinator.fire:
+                self.timers.set(args[0], self.now + RETRY_AFTER)
             raise AppendFailed
         for record in outcome.records:
             self.log.append(encode(record))

@@ -182,7 +182,7 @@ def test_when_the_coordinator_moves_away_everybody_who_waits_is_sent_on(context:
 # ── the log does not take it ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_assignment_that_could_not_be_written_is_given_to_nobody_and_can_be_brought_again(
+def test_an_assignment_that_could_not_be_written_is_given_to_nobody_and_the_group_rebalances(
     context: GroupContext,
 ) -> None:
     a, _ = context.enter("a")
@@ -194,14 +194,26 @@ def test_an_assignment_that_could_not_be_written_is_given_to_nobody_and_can_be_b
     with pytest.raises(AppendFailed):
         context.sync(a, assignments=given)
     context.append_fails = False
-    assert told.response == m.SyncResponse(error_code=errors.CoordinatorNotAvailable.code)
-    assert context.state == "CompletingRebalance"
-    # Both join and sync again.
-    assert context.join(a).response.generation_id == context.join(b).response.generation_id == 1
+    assert isinstance(told.response, AppendFailed)
+    assert context.state == "PreparingRebalance"
+    assert context.heartbeat(b).error_code == errors.RebalanceInProgress.code
+    first, second = context.join(a), context.join(b)
+    assert first.response.generation_id == second.response.generation_id == 2
     waiting = context.sync(b)
     assert context.sync(a, assignments=given).response.assignment == b"A"
     assert waiting.response.assignment == b"B"
     assert context.state == "Stable"
+
+
+def test_members_that_stay_away_after_an_assignment_could_not_be_written_are_removed(context: GroupContext) -> None:
+    a, _ = context.enter("a")
+    context.wait_for_generation()
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.sync(a, assignments=(m.MemberAssignment(a, b"A"),))
+    context.append_fails = False
+    context.sleep(max(SESSION, REBALANCE))
+    assert context.state == "Empty"
 
 
 def test_a_group_whose_end_could_not_be_written_takes_new_members(context: GroupContext) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Hashable, Sequence
 import pytest
 
 from ottla.machine import Outcome, Parked, Timer
-from ottla.runtime.runner import Runner
+from ottla.runtime.runner import RETRY_AFTER, Runner
 from ottla.testing import ManualClock
 from ottla.types import Millis
 
@@ -166,5 +166,75 @@ def test_closing_cancels_what_is_parked() -> None:
         runner.close()
         with pytest.raises(asyncio.CancelledError):
             await parked
+
+    asyncio.run(scenario())
+
+
+class Worried(Counter):
+    """A machine that remembers more than it replays, and waits again when the journal did not take it."""
+
+    def append_failed(self, outcome: Outcome[int, object], /, *, now: Millis) -> Outcome[int, None]:
+        return Outcome((), None, timers=(Timer("again", now + 50),), answers={6: -2})
+
+
+def test_a_machine_is_told_what_the_journal_did_not_take_and_those_that_wait_fail_with_it() -> None:
+    async def scenario() -> None:
+        machine, journal, clock = Worried(), SlowJournal(), ManualClock()
+        journal.commit.set()
+        runner = Runner(machine, journal, clock, machine.append_failed)
+        answered = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        failed = asyncio.ensure_future(runner.run(machine.wait_for, 3))
+        await asyncio.sleep(0)
+        journal.broken = True
+        with pytest.raises(OSError, match="disk full"):
+            await runner.run(machine.add, 4)
+        with pytest.raises(OSError, match="disk full"):
+            await failed
+        assert await answered == -2
+        journal.broken = False
+        clock.advance(50)
+        await runner.fire_due()
+        assert journal.records == [1000]
+        runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_timers_of_what_the_journal_did_not_take_stay_as_they_were() -> None:
+    async def scenario() -> None:
+        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
+        journal.commit.set()
+        runner = Runner(machine, journal, clock)
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        journal.broken = True
+        with pytest.raises(OSError, match="disk full"):
+            await runner.run(lambda *, now: Outcome((1,), 1, timers=(Timer(6, None),)))
+        journal.broken = False
+        clock.advance(100)
+        await runner.fire_due()
+        assert await parked == -1
+        runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_timer_whose_records_the_journal_did_not_take_fires_again() -> None:
+    async def scenario() -> None:
+        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
+        journal.commit.set()
+        runner = Runner(machine, journal, clock)
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        journal.broken = True
+        clock.advance(100)
+        await runner.fire_due()
+        with pytest.raises(OSError, match="disk full"):
+            await parked
+        journal.broken = False
+        clock.advance(RETRY_AFTER)
+        await runner.fire_due()
+        assert machine.total == 1000
+        runner.close()
 
     asyncio.run(scenario())
