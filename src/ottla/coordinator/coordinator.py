@@ -4,8 +4,8 @@ It finds the group, makes one where that is allowed, and leaves the rest to the 
 `ConsumerGroups` for those of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a
 further kind of group brings replayers for its own keys.
 
-If the log does not take the records of an outcome, nothing is replayed. The runner lets the request and those whom it was
-to answer fail, calls :meth:`append_failed` and applies what comes of it (timers and answers, never records).
+If the log does not take the records of an outcome, nothing is replayed. The runner lets the request fail, and those
+that it was to answer, calls :meth:`append_failed` and applies what comes of it (timers and answers, never records).
 """
 
 from __future__ import annotations

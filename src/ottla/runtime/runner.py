@@ -35,10 +35,10 @@ class Journal(Protocol[ContraRecord]):
         """Return None if everything before the position is safe already, else something to wait for."""
 
 
-class AppendFailed(Protocol[ContraRecord]):
+class AppendFailed(Protocol[Record]):
     """What a machine says when the records of an outcome were not taken: timers and answers, never records."""
 
-    def __call__(self, outcome: Outcome[ContraRecord, Any], /, *, now: Millis) -> Outcome[Any, None]: ...
+    def __call__(self, outcome: Outcome[Record, Any], /, *, now: Millis) -> Outcome[Record, None]: ...
 
 
 class Runner(Generic[Record]):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,16 @@ import pytest
 import ottla
 from ottla import errors
 from ottla.coordinator.coordinator import partition_for
+from ottla.coordinator.records import CoordinatorRecord, OffsetCommitKey
+from ottla.coordinator.serde import decode
 from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import DecodeError
 from ottla.testing import ManualClock
 from unit.broker.wire import Wire
 
 OLD_ENOUGH = 2 * 60_000
 LOADING = errors.CoordinatorLoadInProgress.code
-GROUP = "group"
+GROUP, OTHER = "group", "other"  # of two partitions
 
 
 def open_broker(**configs: Any) -> ottla.Broker:
@@ -35,15 +39,21 @@ def wire() -> Iterator[Wire]:
         yield wire
 
 
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"not within 20 s: {what}"
+
+
 def find(wire: Wire) -> None:
     answer = wire.call(ApiKey.FIND_COORDINATOR, 3, {"key": GROUP, "key_type": 0})
     assert answer.error_code == 0
 
 
-def commit(wire: Wire) -> int:
+def commit(wire: Wire, group: str = GROUP) -> int:
     partition = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
     request = {
-        "group_id": GROUP,
+        "group_id": group,
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "topics": [{"name": "topic", "partitions": [partition]}],
@@ -51,10 +61,10 @@ def commit(wire: Wire) -> int:
     return int(wire.call(ApiKey.OFFSET_COMMIT, 9, request).topics[0].partitions[0].error_code)
 
 
-def committed(wire: Wire) -> tuple[int, int]:
+def committed(wire: Wire, group: str = GROUP) -> tuple[int, int]:
     """The error code, and the offset."""
     topics = [{"name": "topic", "partition_indexes": [0]}]
-    asked = {"group_id": GROUP, "member_id": None, "member_epoch": -1, "topics": topics}
+    asked = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
     answer = wire.call(ApiKey.OFFSET_FETCH, 9, {"groups": [asked], "require_stable": False}).groups[0]
     return answer.error_code, answer.topics[0].partitions[0].committed_offset if answer.topics else -1
 
@@ -77,6 +87,31 @@ def test_everything_else_has_to_wait_until_the_group_is_loaded(wire: Wire) -> No
     assert wire.call(ApiKey.DELETE_GROUPS, 2, {"groups_names": [GROUP]}).results[0].error_code == LOADING
 
 
+def test_groups_that_cannot_be_read_have_no_coordinator_and_all_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_broker(data_dir=tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("topic")
+        find(wire)
+        assert commit(wire) == 0
+        assert commit(wire, OTHER) == 0
+
+    def unreadable(key: bytes, value: bytes | None) -> CoordinatorRecord:
+        record = decode(key, value)
+        if isinstance(record.key, OffsetCommitKey) and record.key.group_id == GROUP:
+            raise DecodeError("this record is broken")
+        return record
+
+    monkeypatch.setattr("ottla.broker.groups.decode", unreadable)
+    with open_broker(data_dir=tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        until(lambda: committed(wire)[0] != LOADING, "the partition of the group has been read")
+        assert committed(wire) == (errors.NotCoordinator.code, -1)
+        assert commit(wire) == errors.NotCoordinator.code
+        until(lambda: committed(wire, OTHER) == (0, 5), "the other group has been loaded")
+        listed = wire.call(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})
+        assert (listed.error_code, [group.group_id for group in listed.groups]) == (0, [OTHER])
+
+
 def test_offsets_expire_on_a_broker_that_was_never_restarted() -> None:
     clock = ManualClock()
     configs = {"offsets_retention_minutes": 1, "offsets_retention_check_interval_ms": 50}
@@ -86,6 +121,4 @@ def test_offsets_expire_on_a_broker_that_was_never_restarted() -> None:
         assert commit(wire) == 0
         assert committed(wire) == (0, 5)
         clock.advance(OLD_ENOUGH)
-        deadline = time.monotonic() + 20
-        while committed(wire) != (0, -1):
-            assert time.monotonic() < deadline, "the offset did not expire"
+        until(lambda: committed(wire) == (0, -1), "the offset has expired")

@@ -1,0 +1,148 @@
+"""A log that did not take what a group decided, with the runner that the broker has: nobody stays in it for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import pytest
+from group_context import GROUP, REBALANCE, SESSION, protocols
+
+from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.group import TopicInfo
+from ottla.runtime.runner import Runner
+from ottla.testing import ManualClock
+
+
+class Log:
+    """Takes everything, but for the time that it is full."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.records: list[r.CoordinatorRecord] = []
+
+    def append(self, records: Sequence[r.CoordinatorRecord], /) -> int:
+        if self.is_full:
+            raise OSError("No space left on device")
+        self.records += records
+        return len(self.records)
+
+    def committed(self, position: int, /) -> Awaitable[None] | None:
+        return None
+
+
+class Shard:
+    """A coordinator, its runner and their clock."""
+
+    def __init__(self) -> None:
+        ids, topics = count(1), {"orders": TopicInfo(UUID(int=1), 4)}
+        config = GroupConfig(group_initial_rebalance_delay_ms=0)
+        self.coordinator = Coordinator(config, new_id=lambda: str(next(ids)), topics=lambda: topics)
+        self.log, self.clock = Log(), ManualClock()
+        self.runner = Runner(self.coordinator, self.log, self.clock, self.coordinator.append_failed)
+
+    async def refused(self, operation: Callable[..., Any], request: Any) -> None:
+        self.log.is_full = True
+        with pytest.raises(OSError, match="No space"):
+            await self.runner.run(operation, request)
+        self.log.is_full = False
+
+    async def sleep(self, duration: int) -> None:
+        self.clock.advance(duration)
+        await self.runner.fire_due()
+
+    async def beat(self, member: str, epoch: int) -> int:
+        return (await self.runner.run(self.coordinator.consumer_heartbeat, heartbeat(member, epoch))).member_epoch
+
+    async def classic_member(self) -> str:
+        request = m.JoinRequest(
+            group_id=GROUP,
+            member_id="",
+            client_id="client",
+            client_host="/127.0.0.1",
+            session_timeout=SESSION,
+            rebalance_timeout=REBALANCE,
+            protocol_type="consumer",
+            protocols=protocols("range"),
+            requires_known_member_id=False,
+        )
+        joining = asyncio.ensure_future(self.runner.run(self.coordinator.join, request))
+        await asyncio.sleep(0)
+        await self.sleep(0)
+        joined = await joining
+        assert (joined.error_code, joined.generation_id) == (0, 1)
+        return str(joined.member_id)
+
+    async def sync(self, member: str, generation: int) -> None:
+        request = m.SyncRequest(group_id=GROUP, generation_id=generation, member_id=member)
+        await self.runner.run(self.coordinator.sync, request)
+
+    @property
+    def state(self) -> str:
+        return str(self.coordinator.groups[GROUP].state)
+
+
+def heartbeat(member: str, epoch: int) -> ConsumerHeartbeatRequest:
+    joins = {"rebalance_timeout": 60_000, "subscribed_topic_names": ("orders",), "topic_partitions": ()}
+    fields: dict[str, Any] = joins if epoch == 0 else {}
+    return ConsumerHeartbeatRequest(group_id=GROUP, member_id=member, member_epoch=epoch, **fields)
+
+
+def run(scenario: Callable[[Shard], Any]) -> None:
+    async def main() -> None:
+        shard = Shard()
+        await scenario(shard)
+        shard.runner.close()
+
+    asyncio.run(main())
+
+
+def test_a_consumer_whose_leave_could_not_be_written_is_gone_after_its_session() -> None:
+    async def scenario(shard: Shard) -> None:
+        await shard.beat("a", 0)
+        await shard.refused(shard.coordinator.consumer_heartbeat, heartbeat("a", -1))
+        assert shard.state != "Empty"
+        await shard.sleep(shard.coordinator.config.group_consumer_session_timeout_ms)
+        assert shard.state == "Empty"
+
+    run(scenario)
+
+
+def test_a_classic_group_whose_last_leave_could_not_be_written_is_empty_in_time() -> None:
+    async def scenario(shard: Shard) -> None:
+        member = await shard.classic_member()
+        await shard.sync(member, 1)
+        await shard.refused(shard.coordinator.leave, m.LeaveRequest(group_id=GROUP, members=(m.LeavingMember(member),)))
+        await shard.sleep(REBALANCE)
+        assert shard.state == "Empty"
+
+    run(scenario)
+
+
+def test_a_classic_member_that_dies_after_an_upgrade_could_not_be_written_is_removed() -> None:
+    async def scenario(shard: Shard) -> None:
+        member = await shard.classic_member()
+        await shard.sync(member, 1)
+        await shard.refused(shard.coordinator.consumer_heartbeat, heartbeat("b", 0))
+        await shard.sleep(SESSION)
+        assert shard.state == "Empty"
+
+    run(scenario)
+
+
+def test_a_member_whose_assignment_could_not_be_written_is_removed_if_it_stays_away() -> None:
+    async def scenario(shard: Shard) -> None:
+        member = await shard.classic_member()
+        await shard.refused(shard.coordinator.sync, m.SyncRequest(group_id=GROUP, generation_id=1, member_id=member))
+        assert shard.state == "PreparingRebalance"
+        await shard.sleep(max(SESSION, REBALANCE))
+        assert shard.state == "Empty"
+
+    run(scenario)
