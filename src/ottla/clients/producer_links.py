@@ -11,6 +11,7 @@ from ottla.clients.cluster import Cluster
 from ottla.config.producer import ProducerConfig
 from ottla.errors import NetworkException, OttlaError
 from ottla.net.client import Connection, Disconnected, Records
+from ottla.producing.batch import pack
 from ottla.producing.sender import Request
 from ottla.producing.values import PartitionResult
 from ottla.protocol.apis import ApiKey
@@ -119,6 +120,7 @@ class Links:
 
     def _message(self, request: Request) -> Message:
         topics: dict[str, list[Message]] = {}
+        pack(request.batches, self._codec, self._level)
         for batch in request.batches:
             topic, partition = batch.topic_partition.topic, batch.topic_partition.partition
             sealed = batch.sealed(self._codec, self._level)

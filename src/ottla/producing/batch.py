@@ -9,6 +9,7 @@ Memory, order and retries are decided elsewhere: a batch only remembers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ottla.producing.values import NO_OFFSET, RecordMetadata
@@ -16,7 +17,7 @@ from ottla.records._crc import crc32c
 from ottla.records.buffers import Buffer
 from ottla.records.builder import BatchBuilder, RecordFuture
 from ottla.records.codec import decode_batch
-from ottla.records.compression import Compression, compress
+from ottla.records.compression import Compression, compress_all
 from ottla.records.header import (
     BATCH_OVERHEAD,
     CRC,
@@ -65,7 +66,8 @@ class Batch(BatchBuilder):
     """Its sequence was numbered anew after it had been sent."""
     transactional = False
     _sealed: Buffer | None = None
-    _payload: Buffer | None = None
+    _packed: bytearray | None = None
+    """Room for the header, and the compressed records."""
 
     def __init__(self, topic_partition: TopicPartition, buffer: bytearray, *, memory: int, now: Millis) -> None:
         super().__init__(buffer)
@@ -95,23 +97,17 @@ class Batch(BatchBuilder):
         """The bytes for the wire: header, CRC and compressed records. They are valid until the buffer is released."""
         if self._sealed is None:
             self.close()
-            self._sealed = self._seal(codec, level)
+            if codec is not Compression.NONE and self._packed is None:
+                pack([self], codec, level)
+            self._sealed = self._seal(codec, self._plain() if self._packed is None else memoryview(self._packed))
         return self._sealed
 
-    def _seal(self, codec: Compression, level: int | None) -> Buffer:
-        if self.buffer is None:
-            raise ValueError("the buffer of the batch is gone")
-        output, size = self.buffer, self.size
-        if codec is not Compression.NONE:
-            if self._payload is None:
-                self._payload = compress(codec, memoryview(output)[BATCH_OVERHEAD:size], level)
-            output = bytearray(BATCH_OVERHEAD) + self._payload
-            size = len(output)
+    def _seal(self, codec: Compression, output: memoryview) -> memoryview:
         HEADER.pack_into(
             output,
             0,
             0,  # the broker sets the base offset and the leader epoch
-            size - LOG_OVERHEAD,
+            len(output) - LOG_OVERHEAD,
             -1,
             MAGIC,
             0,
@@ -124,16 +120,21 @@ class Batch(BatchBuilder):
             self.base_sequence,
             self.count,
         )
-        sealed = memoryview(output)[:size]
-        CRC.pack_into(output, CRC_AT, crc32c(sealed[CRC_START:]))
-        return sealed
+        CRC.pack_into(output, CRC_AT, crc32c(output[CRC_START:]))
+        return output
+
+    def _plain(self) -> memoryview:
+        """Room for the header, and the records."""
+        if self.buffer is None:
+            raise ValueError("the buffer of the batch is gone")
+        return memoryview(self.buffer)[: self.size]
 
     def records(self) -> list[Record]:
         """The records again, numbered from 0."""
-        return decode_batch(self._seal(Compression.NONE, None))
+        return decode_batch(self._seal(Compression.NONE, self._plain()))
 
     def release(self) -> bytearray | None:
-        self._sealed = self._payload = None
+        self._sealed = self._packed = None
         return super().release()
 
     def metadata(self, index: int, future: RecordFuture) -> RecordMetadata:
@@ -145,3 +146,15 @@ class Batch(BatchBuilder):
     def __repr__(self) -> str:
         state = "done" if self.done else "closed" if self.closed else "open"
         return f"<Batch {self.topic_partition} {self.count} records, {state}, sequence {self.base_sequence}>"
+
+
+def pack(batches: Iterable[Batch], codec: Compression, level: int | None) -> None:
+    """Compress the records of batches that are about to be sealed: all at once takes less time than one by one."""
+    if codec is Compression.NONE:
+        return
+    new = [batch for batch in batches if batch._packed is None]
+    for batch in new:
+        batch.close()
+    pieces: list[Buffer] = [batch._plain()[BATCH_OVERHEAD:] for batch in new]
+    for batch, packed in zip(new, compress_all(codec, pieces, level, room=BATCH_OVERHEAD), strict=True):
+        batch._packed = packed

@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla.records._kernels import kernels
 from ottla.records.buffers import Buffer
-from ottla.records.compression import Compression, compress, decompress
+from ottla.records.compression import Compression, compress_all, decompress
 from ottla.records.errors import CorruptBatch, DecompressionError
 from ottla.records.header import (
     BATCH_OVERHEAD,
@@ -218,7 +218,7 @@ def _max_timestamp(latest: int, log_append_time: int | None, max_timestamp: int 
 
 
 def _compressed(output: bytearray, codec: Compression, level: int | None) -> bytearray:
-    return bytearray(BATCH_OVERHEAD) + compress(codec, memoryview(output)[BATCH_OVERHEAD:], level)
+    return compress_all(codec, [memoryview(output)[BATCH_OVERHEAD:]], level, room=BATCH_OVERHEAD)[0]
 
 
 def _seal(output: bytearray, header: BatchHeader) -> bytes:

@@ -19,13 +19,22 @@ import struct
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import cramjam
 
+from ottla._twins import PURE
 from ottla.records._frames import lz4_bound, zstd_bound
 from ottla.records.buffers import Buffer
 from ottla.records.errors import DecompressionError
+
+if TYPE_CHECKING or PURE:
+    from ottla.records._lz4_pure import frames
+else:
+    try:
+        from ottla.records._lz4 import frames
+    except ImportError:
+        from ottla.records._lz4_pure import frames
 
 MAX_DECOMPRESSED = 128 * 1024 * 1024
 """The default limit of what one batch may unpack to; by default a broker takes no larger request either."""
@@ -35,11 +44,6 @@ _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">I")
 
-_LZ4_BLOCK = 64 * 1024
-_LZ4_FRAME_HEADER = bytes.fromhex("04224d18 60 40 82")  # version 1, independent blocks, 64 KiB, checksum of these
-_LZ4_LENGTH = struct.Struct("<I")
-_LZ4_STORED = 0x8000_0000
-_LZ4_END = bytes(4)
 _LZ4_KAFKA_DEFAULT = 9
 
 _GZIP_MAX_MEMBERS = 64  # writers make one; each further one costs a copy of what follows
@@ -71,11 +75,15 @@ class _Codec(Protocol):
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
     """`data` in `codec`'s format. `level` is Kafka's; ValueError when it is out of the codec's range."""
-    if codec is Compression.NONE:
-        return bytes(data)
-    if codec is Compression.SNAPPY:
-        return _compress_snappy(memoryview(data))
-    return _COMPRESSORS[codec](data, _level(codec, level))
+    return bytes(compress_all(codec, [data], level)[0])
+
+
+def compress_all(codec: Compression, pieces: list[Buffer], level: int | None = None, room: int = 0) -> list[bytearray]:
+    """Each of the pieces in `codec`'s format, behind so many bytes of room."""
+    chosen = _level(codec, level) if codec in LEVELS else 0
+    if codec is Compression.LZ4 and chosen == _LZ4_KAFKA_DEFAULT:
+        return frames(pieces, room)
+    return [bytearray(room) + _COMPRESSORS[codec](piece, chosen) for piece in pieces]
 
 
 def decompress(codec: Compression, data: Buffer, max_size: int | None = None) -> bytes:
@@ -104,41 +112,32 @@ def _level(codec: Compression, level: int | None) -> int:
     return level
 
 
-def _compress_gzip(data: Buffer, level: int) -> bytes:
+def _compress_none(data: Buffer, level: int) -> Buffer:
+    return data
+
+
+def _compress_gzip(data: Buffer, level: int) -> Buffer:
     return zlib.compress(data, level, wbits=31)
 
 
-def _compress_zstd(data: Buffer, level: int) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level=level))
+def _compress_zstd(data: Buffer, level: int) -> Buffer:
+    return memoryview(cramjam.zstd.compress(data, level=level))
 
 
-def _compress_snappy(data: memoryview) -> bytes:
+def _compress_snappy(data: Buffer, level: int) -> Buffer:
+    view = memoryview(data)
     parts = [_XERIAL_HEADER]
-    for start in range(0, len(data), _XERIAL_BLOCK):
-        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
         parts += (_XERIAL_LENGTH.pack(len(block)), block)
     return b"".join(parts)
 
 
-def _compress_lz4(data: Buffer, level: int) -> bytes:
-    """As in Kafka, the default level stands for the fast compressor and any other for the high one."""
-    if level != _LZ4_KAFKA_DEFAULT:
-        high = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        high.compress(bytes(data))
-        return bytes(high.finish())
-    view = memoryview(data)
-    parts = [_LZ4_FRAME_HEADER]
-    for start in range(0, len(view), _LZ4_BLOCK):
-        parts += _lz4_block(view[start : start + _LZ4_BLOCK])
-    parts.append(_LZ4_END)
-    return b"".join(parts)
-
-
-def _lz4_block(data: memoryview) -> tuple[bytes, bytes]:
-    packed = bytes(cramjam.lz4.compress_block(data, store_size=False))
-    if len(packed) < len(data):
-        return _LZ4_LENGTH.pack(len(packed)), packed
-    return _LZ4_LENGTH.pack(len(data) | _LZ4_STORED), bytes(data)
+def _compress_lz4(data: Buffer, level: int) -> Buffer:
+    """As in Kafka, the default level stands for the fast compressor, which is `frames`, and any other for this one."""
+    high = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    high.compress(bytes(data))
+    return memoryview(high.finish())
 
 
 def _decompress_gzip(data: Buffer, limit: int) -> bytes:
@@ -206,8 +205,10 @@ def _bounded(codec: _Codec, data: Buffer, bound: int, limit: int) -> bytes:
     return bytes(memoryview(output)[:size])
 
 
-_COMPRESSORS: dict[Compression, Callable[[Buffer, int], bytes]] = {
+_COMPRESSORS: dict[Compression, Callable[[Buffer, int], Buffer]] = {
+    Compression.NONE: _compress_none,
     Compression.GZIP: _compress_gzip,
+    Compression.SNAPPY: _compress_snappy,
     Compression.LZ4: _compress_lz4,
     Compression.ZSTD: _compress_zstd,
 }

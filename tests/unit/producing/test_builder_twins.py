@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.producing.batch import Batch
+from ottla.producing.batch import Batch, pack
 from ottla.records import Compression, Record, _builder_pure, decode_batch, read_header
 from ottla.records.builder import BatchBuilder, FastSend, Lanes, RecordFuture
 from ottla.records.header import BATCH_OVERHEAD, check_batch
@@ -70,6 +70,23 @@ def test_new_numbers_give_a_new_crc_over_the_same_records() -> None:
     check_batch(second, 0, read_header(second))
     assert decode_batch(second) == decode_batch(first)
     assert read_header(second).producer_id == 1
+
+
+@pytest.mark.parametrize("codec", Compression, ids=lambda codec: codec.name.lower())
+def test_batches_are_packed_together_as_each_by_itself(codec: Compression) -> None:
+    together, alone = ([filled_batch(number) for number in range(3)] for _ in range(2))
+    pack(together, codec, None)
+    assert all(batch.closed for batch in together if codec is not Compression.NONE)
+    assert [bytes(batch.sealed(codec, None)) for batch in together] == [
+        bytes(batch.sealed(codec, None)) for batch in alone
+    ]
+
+
+def filled_batch(number: int) -> Batch:
+    batch = Batch(TopicPartition("t", number), bytearray(20_000), memory=20_000, now=0)
+    while batch.append(5, b"key %d" % number, b"value %d" % batch.count) >= 0:
+        pass
+    return batch
 
 
 @pytest.mark.parametrize(
