@@ -49,9 +49,9 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the answers."""
 
     __slots__ = (
-        "_busy", "_closed", "_fd", "_finish", "_loop", "_outgoing", "_reading", "_server", "_socket", "_task",
-        "_writing", "buffer", "client_host", "client_port", "client_software", "filled", "frame_hint", "last_active",
-        "receiving_since",
+        "_busy", "_closed", "_fd", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_socket",
+        "_task", "_writing", "buffer", "client_host", "client_port", "client_software", "filled", "frame_hint",
+        "last_active", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:
@@ -72,6 +72,8 @@ class Connection:
         self.buffer: bytearray | None = None
         self.filled = 0
         self.frame_hint = 0
+        self._receive_to = FIRST_ALLOCATION
+        """How far the buffer is filled: a large frame is received to its end, or its successor would have to move."""
         self.last_active = self.receiving_since = self._loop.time()
         self._loop.add_reader(self._fd, self._readable)
 
@@ -106,10 +108,11 @@ class Connection:
             return
         buffer = self.buffer
         if buffer is None:
-            buffer = self.buffer = self._server.pool.take(FIRST_ALLOCATION)
+            self._receive_to = max(FIRST_ALLOCATION, self.frame_hint)
+            buffer = self.buffer = self._server.pool.take(self._receive_to)
         filled = self.filled
         try:
-            count = self._socket.recv_into(memoryview(buffer)[filled:] if filled else buffer)
+            count = self._socket.recv_into(memoryview(buffer)[filled : self._receive_to])
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -158,11 +161,12 @@ class Connection:
         if len(buffer) - position >= max(wanted, have + 1):
             if position:
                 self._keep_rest(position)
-            return
-        larger = self._server.pool.take(wanted)
-        larger[:have] = memoryview(buffer)[position : self.filled]
-        self._server.pool.give(buffer)
-        self.buffer, self.filled = larger, have
+        else:
+            larger = self._server.pool.take(wanted)
+            larger[:have] = memoryview(buffer)[position : self.filled]
+            self._server.pool.give(buffer)
+            self.buffer, self.filled = larger, have
+        self._receive_to = max(FIRST_ALLOCATION, wanted)
 
     def _keep_rest(self, position: int) -> None:
         """Drop what has been handled; a connection at rest holds no buffer."""
@@ -172,7 +176,8 @@ class Connection:
         rest = self.filled - position
         if rest:
             if position:
-                buffer[:rest] = bytes(memoryview(buffer)[position : self.filled])
+                view = memoryview(buffer)
+                view[:rest] = view[position : self.filled]
         else:
             self._server.pool.give(buffer)
             self.buffer = None

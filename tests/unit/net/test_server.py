@@ -75,7 +75,18 @@ async def closed_by_server(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-@pytest.mark.parametrize("sizes", [[8], [8, 9, 10] * 50, [70_000, 8, 200_000], [3_000_000, 8]])
+SIZES = [
+    [8],
+    [8, 9, 10] * 50,
+    [70_000, 8, 200_000],
+    [3_000_000, 8],
+    [1_000_000] * 5,
+    [1_000_000, 999_990, 1_000_010, 8, 70_000, 1_000_000],
+    [65_531, 65_532, 65_533, 8, 65_536, 131_068, 131_069, 8],
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
 def test_frames_of_any_size_come_back_in_order(sizes: list[int]) -> None:
     async def scenario() -> None:
         async with serving(echo) as server:
@@ -84,6 +95,35 @@ def test_frames_of_any_size_come_back_in_order(sizes: list[int]) -> None:
             writer.write(b"".join(map(framed, payloads)))
             for payload in payloads:
                 assert await receive(reader) == payload
+            writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("piece", [40_007, 300_000])
+def test_frames_may_come_in_pieces_of_any_size(sizes: list[int], piece: int) -> None:
+    async def later(connection: Connection, frame: bytes) -> Buffer:
+        await asyncio.sleep(0)
+        return Buffer(framed(frame))
+
+    async def scenario() -> None:
+        async with serving(lambda connection, frame: later(connection, bytes(frame))) as server:
+            reader, writer = await connect(server)
+            payloads = [os.urandom(size) for size in sizes]
+            stream = b"".join(map(framed, payloads))
+
+            async def send() -> None:
+                for start in range(0, len(stream), piece):
+                    writer.write(stream[start : start + piece])
+                    await writer.drain()
+                    await asyncio.sleep(0)
+
+            sending = asyncio.create_task(send())
+            for payload in payloads:
+                assert await receive(reader) == payload
+            await sending
+            assert [connection.buffer for connection in server.connections] == [None]
             writer.close()
 
     run(scenario)
