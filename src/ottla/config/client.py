@@ -61,7 +61,12 @@ class ClientConfig(ConfigTable):
         30_000, "The longest that making a connection may take after it has failed before.", at_least(0)
     )
     connections_max_idle_ms: int = int64(9 * _MINUTE, "A connection that is idle for this long is closed.", at_least(0))
-    send_buffer_bytes: int = int32(131_072, "The send buffer of a connection's socket (SO_SNDBUF).", _BUFFER)
+    send_buffer_bytes: int = int32(
+        -1,
+        "The send buffer of a connection's socket (SO_SNDBUF). With Kafka's default, 131072, client and broker take "
+        "turns at large requests on systems that grow the buffer by themselves.",
+        _BUFFER,
+    )
     receive_buffer_bytes: int = int32(
         -1,
         "The receive buffer of a connection's socket (SO_RCVBUF). Kafka's default, 65536, halves the speed of large "
