@@ -126,6 +126,17 @@ def test_batches_that_are_too_large_for_the_topic_are_split(
     assert read(bootstrap_servers, topic, 2_000)["value"].to_pylist() == values
 
 
+def test_a_callback_may_send_a_table_of_many_batches(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, futures = make_topic(2), list[Any]()
+    table = pa.table({"value": pa.array([b"x" * 1000] * 12_000, pa.binary())})
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        producer.partitions_for(topic)
+        producer.send(topic, b"first", callback=lambda *_: futures.append(producer.send_arrow(topic, table)))
+        producer.flush()
+        assert len(futures[0]._sent) > 8
+        assert futures[0].result(SECONDS).records == 12_000
+
+
 def test_frames_of_pandas_and_polars(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
     columns = {"key": ["a", "b"], "value": ["1", "2"]}

@@ -131,6 +131,8 @@ class Producer(FastSend):
         future = ColumnsFuture(topic)
         for payload in self._path.columns(topic, data, count):
             future.add(payload, self.send_batch(*payload))
+            if not self._core.on_loop:
+                future.pace()
         return future
 
     def _check(self) -> None:

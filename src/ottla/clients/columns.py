@@ -7,10 +7,12 @@ custom partitioners are not for columns: there is no record that they could be c
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.clients.blocking import IllegalUse
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 
 #: So many batches should fit into buffer.memory, or encoding and sending would take turns.
 _BATCHES_IN_MEMORY = 8
+#: Encoding waits for a moment when it is so many batches ahead. What lies longer than in the processor's cache is
+#: fetched from memory again, for its CRC and for the socket, which takes longer than to encode it.
+_BATCHES_AHEAD = 8
+#: That moment, in seconds: a network that is slower than this fills all of buffer.memory.
+_MOMENT = 0.002
 
 
 # ── Sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -74,6 +81,25 @@ class ColumnsFuture:
         last = RecordFuture(first.batch, payload.rows - 1, payload.base_timestamp, -1, -1)
         self._sent.append((first, last))
         self.records += payload.rows
+
+    def pace(self) -> None:
+        """Wait for a moment before the next batch is encoded, if many are on their way."""
+        if (behind := self._behind()) is not None:
+            with suppress(TimeoutError):
+                behind.exception(_MOMENT)
+
+    async def pace_async(self) -> None:
+        """Do the same in a coroutine."""
+        if (behind := self._behind()) is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(_MOMENT):
+                    await behind
+
+    def _behind(self) -> RecordFuture | None:
+        """The record that is waited for; what becomes of it is told with the others'."""
+        if len(self._sent) < _BATCHES_AHEAD or self._sent[-_BATCHES_AHEAD][1].done():
+            return None
+        return self._sent[-_BATCHES_AHEAD][1]
 
     def done(self) -> bool:
         """Whether every record was acknowledged or given up."""

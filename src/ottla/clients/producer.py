@@ -201,6 +201,7 @@ class AsyncProducer:
         future = ColumnsFuture(topic)
         for payload in self._path.columns(topic, data, count):
             future.add(payload, await self.send_batch(*payload))
+            await future.pace_async()
         return future
 
     async def flush(self, timeout: float | None = None) -> None:
