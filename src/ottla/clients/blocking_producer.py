@@ -124,7 +124,7 @@ class Producer(FastSend):
         ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
         `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
         Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
-        the buffer is full. Needs ``ottla[arrow]``.
+        the buffer is full, and for moments when brokers are nearly as fast. Needs ``ottla[arrow]``.
         """
         self._check()
         count = len(self.partitions_for(topic))

@@ -193,7 +193,7 @@ class AsyncProducer:
         ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
         `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
         Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
-        the buffer is full. Needs ``ottla[arrow]``.
+        the buffer is full, and for moments when brokers are nearly as fast. Needs ``ottla[arrow]``.
         """
         self._bind()
         self._core.check_open()
