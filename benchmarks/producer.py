@@ -1,10 +1,10 @@
 """Producers beside each other: ottla's, confluent-kafka, kafka-python and aiokafka, on one broker, record by record.
 
-    python -m benchmarks.producer [--quick] [--rounds 3] [--batch-size 16384] [--partitions 4] [--only ottla,confluent]
+    python -m benchmarks.producer [--quick] [--rounds 5] [--batch-size 16384] [--partitions 4] [--only ottla,confluent]
 
 Every client runs in a process of its own and sends each record by the plain call of its API (`send`, `produce`), with
 the same batch.size, linger.ms, compression and acks=all. The time runs until the last record is acknowledged.
-The clients take turns, and the figure is the best of the rounds; what counts are the ratios to confluent-kafka. A new
+The clients take turns, and the figure is the median of the rounds; what counts are the ratios to confluent-kafka. A new
 client is a function below.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import statistics
 import subprocess
 import sys
 import time
@@ -211,7 +212,7 @@ def compare(options: argparse.Namespace) -> None:
     cases = [(size, codec) for codec in options.compression.split(",") for size in (100, 1024)]
     for size, codec in cases:
         records = int((1_000_000 if size == 100 else 300_000) * (0.4 if options.quick else 1))
-        best = dict.fromkeys(names, 0.0)
+        rates: dict[str, list[float]] = {name: [] for name in names}
         for number in range(options.rounds):
             for name in names:
                 topic = f"producers-{size}-{codec}-{number}-{name}"
@@ -225,18 +226,22 @@ def compare(options: argparse.Namespace) -> None:
                     "batch_size": options.batch_size,
                     "linger_ms": options.linger_ms,
                 }
-                best[name] = max(best[name], measure(name, job))
+                rates[name].append(measure(name, job))
         print(f"{size} B, {codec}, batch.size {options.batch_size}, {options.partitions} partitions")
-        for name, rate in best.items():
-            ratio = f"  {rate / best['confluent']:6.2f} x confluent" if best.get("confluent") else ""
-            print(f"  {name:<14}{rate:>12,.0f} records/s{rate * size / 1e6:>9.1f} MB/s{ratio}", flush=True)
+        for name, found in rates.items():
+            median, best = statistics.median(found), max(found)
+            print(f"  {name:14}{median:12,.0f} records/s {median * size / 1e6:8.1f} MB/s", end="")
+            if peer := rates.get("confluent"):
+                print(f"{median / statistics.median(peer):8.2f} x confluent", end="")
+                print(f" (the best rounds: {best:11,.0f}, {best / max(peer):.2f})", end="")
+            print(flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="fewer records")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=16_384)
     parser.add_argument("--linger-ms", type=int, default=5)
     parser.add_argument("--partitions", type=int, default=4)
