@@ -126,6 +126,48 @@ def test_everything_that_a_group_has_committed(
     assert found == offsets
 
 
+@pytest.mark.parametrize("version", range(2, 11))
+def test_a_topic_is_told_once_however_its_partitions_were_committed(
+    wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int
+) -> None:
+    """Some clients keep one entry a topic, and would lose the partitions of the others."""
+    one, two = make_topic(2), make_topic(2)
+    names = [group, unique_name("raw")]
+    for name in names[: 2 if version >= 8 else 1]:
+        somebody = connect(group=name)
+        for tp in (TP(one, 0), TP(two, 1), TP(one, 1), TP(two, 0)):
+            assert somebody.commit({tp: 5}) == [OK]
+    asked = [{"group_id": name, "member_epoch": -1, "topics": None} for name in names]
+    answer = wire.call("offset_fetch", version, {**asked[0], "groups": asked, "require_stable": False})
+    known = {id_of(wire, topic) if version >= BY_ID else topic for topic in (one, two)}
+    for each in answer.groups if version >= 8 else [answer]:
+        assert len(each.topics) == 2
+        assert {topic.topic_id if version >= BY_ID else topic.name for topic in each.topics} == known
+        assert [sorted(p.partition_index for p in topic.partitions) for topic in each.topics] == [[0, 1], [0, 1]]
+
+
+def test_answers_have_the_shape_of_the_request(wire: Wire, group: str, make_topic: MakeTopic) -> None:
+    """A topic that is named twice is told twice."""
+    one, two = make_topic(2), make_topic(1)
+    wanted = [(one, [0]), (two, [0]), (one, [1, 0])]
+    fields = {"committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+    content = [
+        {"name": name, "partitions": [{"partition_index": index, **fields} for index in indexes]}
+        for name, indexes in wanted
+    ]
+    asked = {"group_id": group, "member_epoch": -1}
+    topics = [{"name": name, "partition_indexes": indexes} for name, indexes in wanted]
+    answers = [
+        wire.call("offset_commit", 9, {"group_id": group, **NOBODY, "topics": content}),
+        wire.call("offset_fetch", 9, {"groups": [{**asked, "topics": topics}], "require_stable": False}).groups[0],
+        wire.call("offset_fetch", 7, {**asked, "topics": topics, "require_stable": False}),
+        wire.call("offset_delete", 0, {"group_id": group, "topics": content}),
+    ]
+    for answer in answers:
+        assert [(topic.name, [p.partition_index for p in topic.partitions]) for topic in answer.topics] == wanted
+        assert set(codes(answer)) == {OK}
+
+
 def test_offsets_of_several_groups_at_once(wire: Wire, connect: Connect, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     names = [unique_name("raw") for _ in range(30)]

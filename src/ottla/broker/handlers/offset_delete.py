@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Mapping
 
 from ottla import errors
 from ottla.broker.node import Call, Node
@@ -22,11 +22,16 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     except errors.KafkaError as error:
         return {"error_code": error.code, "topics": []}
     codes = {(each.topic, each.partition): each.error_code for each in answer.partitions}
-    topics = defaultdict(list)
-    for topic, partition in named:
-        code = codes.get((topic, partition), errors.UnknownTopicOrPartition.code)
-        topics[topic].append({"partition_index": partition, "error_code": code})
-    return {"topics": [{"name": topic, "partitions": partitions} for topic, partitions in topics.items()]}
+    return {"topics": [_topic(topic, codes) for topic in request.topics]}
+
+
+def _topic(asked: Struct, codes: Mapping[tuple[str, int], int]) -> Message:
+    unknown = errors.UnknownTopicOrPartition.code
+    partitions = [
+        {"partition_index": each.partition_index, "error_code": codes.get((asked.name, each.partition_index), unknown)}
+        for each in asked.partitions
+    ]
+    return {"name": asked.name, "partitions": partitions}
 
 
 def _exists(node: Node, topic: str, partition: int) -> bool:

@@ -1,10 +1,10 @@
 """OffsetFetch: up to v7 of one group, from v8 of many; v2 asks for everything by null; v7 can insist on stable
-offsets; v9
-brings member epochs; v10 topic ids."""
+offsets; v9 brings member epochs; v10 topic ids."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from ottla import errors
@@ -59,7 +59,7 @@ def _group(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
         answer = answer_of(node.groups.of(asked.group_id).fetch(wish, now=node.clock.now()))
     except errors.KafkaError as error:
         return {"group_id": asked.group_id, "error_code": error.code, "topics": []}
-    return {"group_id": asked.group_id, "error_code": 0, "topics": _topics(node, answer.partitions) + unknown}
+    return {"group_id": asked.group_id, "error_code": 0, "topics": _topics(node, topics, answer.partitions) + unknown}
 
 
 def _name(node: Node, call: Call, topic: Struct) -> str | None:
@@ -70,27 +70,36 @@ def _name(node: Node, call: Call, topic: Struct) -> str | None:
     return known.name if known is not None else None
 
 
-def _topics(node: Node, partitions: tuple[FetchedPartition, ...]) -> list[Message]:
-    found: list[Message] = []
-    for name, group in groupby(partitions, key=lambda each: each.topic):
-        known = node.metadata.topics.get(name)
-        found.append(
+def _topics(node: Node, asked: Sequence[TopicToFetch] | None, partitions: Sequence[FetchedPartition]) -> list[Message]:
+    by_topic: Iterable[tuple[str, Iterable[FetchedPartition]]]
+    if asked is None:
+        # They come as they were committed, topics in between each other; clients take a topic's entry for all of it.
+        found: dict[str, list[FetchedPartition]] = {}
+        for each in partitions:
+            found.setdefault(each.topic, []).append(each)
+        by_topic = found.items()
+    else:
+        told = iter(partitions)
+        by_topic = ((topic.topic, islice(told, len(topic.partitions))) for topic in asked)
+    return [_topic(node, name, group) for name, group in by_topic]
+
+
+def _topic(node: Node, name: str, partitions: Iterable[FetchedPartition]) -> Message:
+    known = node.metadata.topics.get(name)
+    return {
+        "name": name,
+        "topic_id": known.topic_id if known is not None else None,
+        "partitions": [
             {
-                "name": name,
-                "topic_id": known.topic_id if known is not None else None,
-                "partitions": [
-                    {
-                        "partition_index": each.partition,
-                        "committed_offset": each.offset,
-                        "committed_leader_epoch": each.leader_epoch,
-                        "metadata": each.metadata,
-                        "error_code": each.error_code,
-                    }
-                    for each in group
-                ],
+                "partition_index": each.partition,
+                "committed_offset": each.offset,
+                "committed_leader_epoch": each.leader_epoch,
+                "metadata": each.metadata,
+                "error_code": each.error_code,
             }
-        )
-    return found
+            for each in partitions
+        ],
+    }
 
 
 def _unknown_id(topic: Struct) -> Message:
