@@ -106,8 +106,12 @@ class Offsets:
 
     def delete_partitions(self, partitions: Iterable[TopicPartition], fx: Effects) -> None:
         """Write tombstones in every group for partitions that are no more."""
-        places = [(partition.topic, partition.partition) for partition in partitions]
+        gone = dict.fromkeys((partition.topic, partition.partition) for partition in partitions)
         for group_id in dict.fromkeys((*self._committed, *self._open)):
+            places: Iterable[Place] = gone
+            if len(self._committed.get(group_id, ())) + len(self._open.get(group_id, ())) < len(gone):
+                # Most groups never read the topic, and it may be wide: that must not cost groups times partitions.
+                places = [key[1:] for key in self._keys(group_id) if key[1:] in gone]
             self.delete(group_id, places, fx)
 
     def expire(self, group_id: str, is_subscribed: Callable[[str], bool], is_expired: IsExpired, fx: Effects) -> bool:

@@ -256,6 +256,27 @@ def test_a_plain_commit_after_the_one_in_the_transaction_wins(context: GroupCont
     assert context.committed().offset == 60
 
 
+@pytest.mark.parametrize("width", [1, 2, 3, 1_000])
+def test_a_deleted_topic_is_forgotten_in_groups_with_less_and_with_more_of_it_than_it_is_wide(
+    context: GroupContext, width: int
+) -> None:
+    context.commit("orders", 0)
+    context.commit("old", 0)
+    context.commit("orders", 0, group_id="reader")
+    context.commit("old", 0, group_id="stranger")
+    transactional(context, 50, group_id="pending")
+    call = context.run(
+        context.coordinator.partitions_deleted, [TopicPartition("orders", number) for number in range(width)]
+    )
+    assert {record.key for record in call.records} == {
+        r.OffsetCommitKey(group_id, "orders", 0) for group_id in (GROUP, "reader", "pending")
+    }
+    assert len(call.records) == 3
+    assert all(record.is_tombstone for record in call.records)
+    context.coordinator.replay_end_transaction(9, committed=True)
+    assert context.coordinator.offsets.count == 2
+
+
 def test_deleting_an_offset_forgets_what_is_pending_for_it(context: GroupContext) -> None:
     transactional(context, 50)
     delete(context, ("orders", 0))
