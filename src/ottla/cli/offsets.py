@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from ottla.cli import offsets_history
+from ottla.cli.offsets_latest import Latest
 from ottla.cli.offsets_text import KINDS, TopicNames, as_json, as_text, kind_of
 from ottla.cli.options import UsageError, add_bootstrap_option, not_negative
 from ottla.cli.session import run, run_with_admin
 from ottla.clients.admin import AsyncAdmin
 from ottla.clients.offsets_topic import Entry, entries, partition_count, partition_of, read_entries
-from ottla.coordinator.records import UnknownKey
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.records import scan
@@ -52,7 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     one.add_argument("--kind", action="append", choices=KINDS, help="only records of this kind; may be repeated")
     one.add_argument(
-        "--latest", action="store_true", help="only the last record of each key, as compaction will keep it"
+        "--latest",
+        action="store_true",
+        help="only the last record of each key that counts: none of transactions that are open or were aborted",
     )
     one.add_argument("--json", action="store_true", help="a JSON object a line")
     one.set_defaults(run=dump)
@@ -124,13 +126,16 @@ def _read_segment(path: Path) -> Iterator[Entry]:
 
 
 async def _print(args: Namespace, source: AsyncIterator[Entry], names: TopicNames) -> int:
-    chosen = (entry async for entry in source if _is_wanted(args, entry))
     if args.latest:
-        for entry in await _latest(chosen):
+        latest = await _read_latest(args, source)
+        for entry in latest.entries():
             _print_one(args, entry, names)
+        if latest.is_waiting:
+            print("offsets of transactions that are still open are left out: they do not count yet", file=sys.stderr)
     else:
-        async for entry in chosen:
-            _print_one(args, entry, names)
+        async for entry in source:
+            if _is_wanted(args, entry):
+                _print_one(args, entry, names)
     return 0
 
 
@@ -138,16 +143,13 @@ def _is_wanted(args: Namespace, entry: Entry) -> bool:
     return (not args.group or entry.group_id in args.group) and (not args.kind or kind_of(entry) in args.kind)
 
 
-async def _latest(source: AsyncIterator[Entry]) -> list[Entry]:
-    """The last entry of each key, where it was not deleted, in the order that they lie in."""
-    last: dict[object, Entry] = {}
+async def _read_latest(args: Namespace, source: AsyncIterator[Entry]) -> Latest:
+    latest = Latest()
     async for entry in source:
-        if entry.record is not None:
-            key = entry.record.key
-            identity = key.key if isinstance(key, UnknownKey) else key
-            last.pop(identity, None)
-            last[identity] = entry
-    return [entry for entry in last.values() if not entry.is_tombstone]
+        # The end of a transaction is of no group, but decides what becomes of the entries of some.
+        if entry.record is None or _is_wanted(args, entry):
+            latest.add(entry)
+    return latest
 
 
 def _print_one(args: Namespace, entry: Entry, names: TopicNames) -> None:

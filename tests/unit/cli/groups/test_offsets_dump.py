@@ -78,7 +78,7 @@ def test_history_is_a_kind_of_its_own(
 
 def test_partitions_can_be_chosen(ottla: Ottla, active: Member, group: str) -> None:
     number = partition_for(group, 50)
-    assert group in {one["key"]["group_id"] for one in dumped(ottla, "--partition", str(number))}
+    assert group in {one["key"]["group_id"] for one in dumped(ottla, "--partition", str(number)) if "key" in one}
     assert dumped(ottla, "--group", group, "--partition", str((number + 1) % 50)) == []
     wrong = ottla("offsets", "dump", "--partition", "50")
     assert (wrong.code, wrong.out) == (1, b"")
