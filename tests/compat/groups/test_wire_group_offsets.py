@@ -290,6 +290,31 @@ def test_commits_for_a_group_that_is_not_there(connect: Connect, make_topic: Mak
     assert nobody.commit({TP(topic, 0): 6}, version=9) == [GROUP_ID_NOT_FOUND]
 
 
+@pytest.mark.parametrize("version", versions_known("offset_commit"))
+def test_what_does_not_exist_is_told_so_whatever_the_group_says(
+    wire: Wire, group: str, make_topic: MakeTopic, version: int
+) -> None:
+    """What is wrong with the group is told of the others."""
+    topic, missing = make_topic(), "no-such-topic"
+    ids = {topic: id_of(wire, topic), missing: UUID(int=99)}
+    topics = commit_content({TP(missing, 0): 6, TP(topic, 0): 6, TP(topic, 1): 6})["topics"]
+    topics = [{**each, "topic_id": ids[each["name"]]} for each in topics]
+    nobody = {"group_id": group, "member_id": "nobody", "generation_id_or_member_epoch": 1}
+    answer = wire.call("offset_commit", version, {**nobody, "topics": topics})
+    told = {
+        (each.topic_id if version >= BY_ID else ids[each.name], partition.partition_index): int(partition.error_code)
+        for each in answer.topics
+        for partition in each.partitions
+    }
+    unknown_topic = UNKNOWN_TOPIC_ID if version >= BY_ID else UNKNOWN_TOPIC_OR_PARTITION
+    assert told == {
+        (ids[missing], 0): unknown_topic,
+        (ids[topic], 0): GROUP_ID_NOT_FOUND if version >= 9 else ILLEGAL_GENERATION,
+        (ids[topic], 1): UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert codes(wire.call("offset_commit", version, {**nobody, "topics": topics[:1]})) == [unknown_topic]
+
+
 def test_offsets_of_the_empty_group_id(wire: Wire, make_topic: MakeTopic) -> None:
     """It cannot have members, but offsets, as it could when clients of long ago began."""
     topic = make_topic()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import repeat
 
 from ottla import errors
 from ottla.broker.node import Call, Node
@@ -39,15 +38,21 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
                 codes.append(0)
             else:
                 codes.append(errors.UnknownTopicOrPartition.code)
+    if not offsets:
+        # Nothing is left that the group could be asked about.
+        return _told(request, codes, CommitResponse(()))
     wish = _wish(call, request, tuple(offsets))
     return node.groups.ask(request.group_id, Coordinator.commit, wish, partial(_told, request, codes))
 
 
 def _told(request: Struct, codes: Sequence[int], answer: CommitResponse | errors.KafkaError) -> Message:
-    """The answer to a request; ``codes`` has an error for each of its partitions that does not exist, otherwise 0."""
+    """The answer to a request; ``codes`` has an error for each of its partitions that does not exist, otherwise 0.
+
+    Those keep their error whatever the group says.
+    """
     told: Iterator[int]
     if isinstance(answer, errors.KafkaError):
-        told = repeat(answer.code)
+        told = (code or answer.code for code in codes)
     else:
         # The coordinator answers in the order in which it was asked.
         told = committed = iter(answer.error_codes)
