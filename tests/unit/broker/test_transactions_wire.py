@@ -204,6 +204,28 @@ def test_offsets_are_refused_for(wire: Wire, topic: str, producer: Producer) -> 
     assert producer.commit_offset(group, topic, 1) == 0
 
 
+def test_offsets_of_what_does_not_exist_are_told_so_whatever_the_group_says(
+    wire: Wire, topic: str, producer: Producer
+) -> None:
+    who = {"transactional_id": producer.id, "producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+
+    def commit(group: str, **places: list[int]) -> dict[str, list[int]]:
+        committed = {"committed_offset": 1, "committed_metadata": ""}
+        topics = [
+            {"name": name, "partitions": [{"partition_index": index, **committed} for index in indexes]}
+            for name, indexes in places.items()
+        ]
+        answer = wire.call(ApiKey.TXN_OFFSET_COMMIT, 3, {**who, "group_id": group, "topics": topics})
+        return {each.name: [partition.error_code for partition in each.partitions] for each in answer.topics}
+
+    assert commit("", **{"no-such-topic": [0], topic: [0, 99]}) == {"no-such-topic": [3], topic: [24, 3]}
+    assert commit("", **{"no-such-topic": [0]}) == {"no-such-topic": [3]}
+    group = f"group-{topic}"
+    assert commit(group, **{topic: [99, 0], "no-such-topic": [0]}) == {topic: [3, 48], "no-such-topic": [3]}
+    assert producer.add_offsets(group) == 0
+    assert commit(group, **{topic: [99, 0], "no-such-topic": [0]}) == {topic: [3, 0], "no-such-topic": [3]}
+
+
 # ── what readers see ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

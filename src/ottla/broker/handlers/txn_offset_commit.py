@@ -7,6 +7,7 @@ protocol: the offsets become part of the transaction without AddOffsetsToTxn.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 
 from ottla import errors
 from ottla.broker.node import Call, Node
@@ -22,12 +23,13 @@ ABORTABLE_FROM, ADDS_FROM = 4, 5
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    codes: Iterator[int] = iter(())
-    failed = 0
+    wish = _wish(node, call, request)
+    existing = {(topic, partition) for topic, partition, *_ in wish.offsets}
+    codes: Iterator[int]
     try:
-        codes = iter(await _commit(node, call, request))
+        codes = iter(await _commit(node, call, wish))
     except errors.KafkaError as error:
-        failed = _told(error, call.api_version)
+        codes = repeat(_told(error, call.api_version))
     unknown = errors.UnknownTopicOrPartition.code
     return {
         "topics": [
@@ -36,7 +38,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
                 "partitions": [
                     {
                         "partition_index": each.partition_index,
-                        "error_code": failed or (next(codes) if _exists(node, topic, each) else unknown),
+                        "error_code": next(codes) if (topic.name, each.partition_index) in existing else unknown,
                     }
                     for each in topic.partitions
                 ],
@@ -46,17 +48,16 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     }
 
 
-async def _commit(node: Node, call: Call, request: Struct) -> tuple[int, ...]:
-    if not request.group_id:
-        raise errors.InvalidGroupId("A group id is needed.")
-    await node.groups.ready()
-    shard = node.groups.shard_of(request.group_id)
-    wish = _wish(node, call, request)
+async def _commit(node: Node, call: Call, wish: TransactionalCommitRequest) -> tuple[int, ...]:
     if not wish.offsets:
         return ()
-    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    if not wish.group_id:
+        raise errors.InvalidGroupId("A group id is needed.")
+    await node.groups.ready()
+    shard = node.groups.shard_of(wish.group_id)
+    producer = Producer(wish.transactional_id, wish.producer_id, wish.producer_epoch)
     if not shard.has_ongoing(producer.producer_id, producer.producer_epoch):
-        place = TopicPartition(CONSUMER_OFFSETS, node.groups.index_of(request.group_id))
+        place = TopicPartition(CONSUMER_OFFSETS, node.groups.index_of(wish.group_id))
         verdicts = await added_or_verified(node, producer, frozenset({place}), adds=call.api_version >= ADDS_FROM)
         if (error := verdicts[place]) is not ADDED:
             raise error
