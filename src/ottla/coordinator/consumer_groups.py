@@ -118,6 +118,8 @@ class ConsumerGroups:
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe of one group."""
+        if not group_id:
+            return DescribedConsumerGroup(group_id=group_id, error_code=errors.InvalidGroupId.code)
         try:
             group = self._consumer_group(group_id)
         except errors.GroupIdNotFound as error:

@@ -248,11 +248,14 @@ class Coordinator:
         )
 
     def describe(self, group_id: str, *, now: Millis) -> Outcome[Record, m.DescribedGroup]:
-        """DescribeGroups of one classic group. Versions below 6 do not tell the error: a dead group is enough."""
+        """DescribeGroups of one classic group. Versions below 6 do not tell the error: a dead group is enough.
+
+        The empty id is one like any other here: old clients have committed to it.
+        """
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             return Outcome((), group.described())
-        code = errors.GroupIdNotFound.code if group_id else errors.InvalidGroupId.code
+        code = errors.GroupIdNotFound.code
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
         return Outcome((), m.DescribedGroup(group_id=group_id, error_code=code, error_message=message, state="Dead"))
 

@@ -16,6 +16,7 @@ from .raw import (
     FENCED_MEMBER_EPOCH,
     GROUP_ID_NOT_FOUND,
     INCONSISTENT_GROUP_PROTOCOL,
+    INVALID_GROUP_ID,
     INVALID_REGULAR_EXPRESSION,
     INVALID_REQUEST,
     OK,
@@ -204,5 +205,8 @@ def test_groups_are_described_by_their_own_kind(connect: Connect, connect_classi
     assert [member.member_id for member in told.members] == [consumer.member_id]
     assert consumer.heartbeat(member_epoch=-1) == OK
     connect_classic().settle_alone()
-    (told,) = consumer.wire.call("consumer_group_describe", 1, {"group_ids": [consumer.group]}).groups
-    assert int(told.error_code) == GROUP_ID_NOT_FOUND
+    answer = consumer.wire.call("consumer_group_describe", 1, {"group_ids": [consumer.group, ""]})
+    assert {told.group_id: int(told.error_code) for told in answer.groups} == {
+        consumer.group: GROUP_ID_NOT_FOUND,
+        "": INVALID_GROUP_ID,
+    }

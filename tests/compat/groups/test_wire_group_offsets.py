@@ -324,7 +324,9 @@ def test_offsets_of_the_empty_group_id(wire: Wire, make_topic: MakeTopic) -> Non
     content = {"group_id": "", **NOBODY, **commit_content({TP(topic, 0): 3})}
     assert codes(wire.call("offset_commit", 9, content)) == [OK]
     assert committed(wire, "", [TP(topic, 0)]) == {TP(topic, 0): (3, "")}
+    assert described(wire, "") == ("Empty", OK)
     assert deleted(wire, [""]) == {"": OK}
+    assert described(wire, "") == ("Dead", GROUP_ID_NOT_FOUND)
     assert deleted(wire, [""]) == {"": GROUP_ID_NOT_FOUND}
 
 
@@ -340,6 +342,11 @@ def test_a_member_is_kept_by_its_commits(connect: Connect, make_topic: MakeTopic
 
     until(is_over, "more than a session has passed")
     assert there.heartbeat() == OK
+
+
+def described(wire: Wire, group: str) -> tuple[str, int]:
+    (answer,) = wire.call("describe_groups", 6, {"groups": [group]}).groups
+    return answer.group_state, int(answer.error_code)
 
 
 def deleted(wire: Wire, groups: list[str], version: int = 2) -> dict[str, int]:

@@ -63,6 +63,12 @@ def test_a_group_that_is_not_there_or_of_another_kind_is_not_described() -> None
     assert context.described().error_message == "Group billing is not a consumer group."
 
 
+def test_the_empty_group_id_is_no_consumer_group() -> None:
+    context = ConsumerContext()
+    answer = context.run(context.coordinator.describe_consumer, "").response
+    assert answer == DescribedConsumerGroup(group_id="", error_code=errors.InvalidGroupId.code)
+
+
 def test_groups_are_listed_by_type_and_state() -> None:
     context = ConsumerContext()
     context.enroll("a")

@@ -61,11 +61,12 @@ def test_a_group_that_rebalances_is_described_without_subscriptions(context: Gro
     assert [member.metadata for member in described.members] == [b"", b""]
 
 
-def test_a_group_that_does_not_exist_is_described_as_dead(context: GroupContext) -> None:
-    assert context.run(context.coordinator.describe, "other").response == m.DescribedGroup(
-        group_id="other",
+@pytest.mark.parametrize("group_id", ["other", ""])
+def test_a_group_that_does_not_exist_is_described_as_dead(context: GroupContext, group_id: str) -> None:
+    assert context.run(context.coordinator.describe, group_id).response == m.DescribedGroup(
+        group_id=group_id,
         error_code=errors.GroupIdNotFound.code,
-        error_message="Group other not found.",
+        error_message=f"Group {group_id} not found.",
         state="Dead",
     )
 
