@@ -60,6 +60,11 @@ async def ensure_internal_topic(node: Node, name: str, partitions: int, configs:
 
 async def add_partitions(node: Node, name: str, partitions: int, *, validate_only: bool) -> None:
     """Raise the number of partitions of a topic."""
+    if _is_own(node, name):
+        # Kafka does it, and then looks for most groups and transactions in other partitions than they are in.
+        raise errors.InvalidRequest(
+            f"{name} is the broker's own; what is kept in it is found by its number of partitions, which cannot change."
+        )
     node.metadata.add_partitions(name, partitions, now=node.clock.now())
     if not validate_only:
         await node.changes.run(_add_partitions(node, name, partitions))
@@ -76,10 +81,14 @@ async def delete_topic(node: Node, name: str) -> None:
     """Delete a topic; its files go later, in the background."""
     if not node.config.delete_topic_enable:
         raise errors.TopicDeletionDisabled("Topics cannot be deleted: delete.topic.enable is false.")
-    if name in INTERNAL_TOPICS and name in node.metadata.topics:
+    if _is_own(node, name):
         # The coordinators live on it: without it groups would lose their offsets, and transactions their ends.
         raise errors.InvalidRequest(f"{name} is the broker's own; delete groups instead (ottla groups delete).")
     await node.changes.run(_delete_topic(node, name))
+
+
+def _is_own(node: Node, name: str) -> bool:
+    return name in INTERNAL_TOPICS and name in node.metadata.topics
 
 
 async def _delete_topic(node: Node, name: str) -> None:

@@ -306,7 +306,9 @@ class BrokerConfig(ConfigTable):
         10_080, "How long the offsets of a group without members are kept.", at_least(1)
     )
     offsets_retention_check_interval_ms: int = int64(600_000, "How often expired offsets are looked for.", at_least(1))
-    offsets_topic_num_partitions: int = int32(50, "How many partitions __consumer_offsets is made with.", at_least(1))
+    offsets_topic_num_partitions: int = int32(
+        50, "How many partitions __consumer_offsets is made with, which is for ever.", at_least(1)
+    )
     offsets_topic_segment_bytes: int = int32(104_857_600, "The segment size of __consumer_offsets.", at_least(1))
 
     # Transactions.
@@ -326,7 +328,7 @@ class BrokerConfig(ConfigTable):
         3_600_000, "How often transactional ids are looked for that have expired.", at_least(1)
     )
     transaction_state_log_num_partitions: int = int32(
-        50, "How many partitions __transaction_state is made with.", at_least(1)
+        50, "How many partitions __transaction_state is made with, which is for ever.", at_least(1)
     )
     transaction_state_log_segment_bytes: int = int32(
         104_857_600, "The segment size of __transaction_state.", at_least(1)

@@ -164,3 +164,22 @@ def test_the_topic_of_the_groups_cannot_be_deleted() -> None:
         answer = wire.call(20, 6, {"topics": [wish], "timeout": 1}).responses[0]
         assert answer.error_code == 42
         assert "groups" in answer.error_message
+
+
+@pytest.mark.parametrize(("name", "key_type"), [("__consumer_offsets", 0), ("__transaction_state", 1)])
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_topics_of_the_broker_keep_their_number_of_partitions(name: str, key_type: int, validate_only: bool) -> None:
+    """Groups and transactions are found by it."""
+    with ottla.Broker() as broker, Wire(broker.bootstrap_servers) as wire:
+        message = {
+            "topics": [{"name": name, "count": 60, "assignments": None}],
+            "timeout": 1000,
+            "validate_only": validate_only,
+        }
+        assert wire.call(37, 3, message).results[0].error_code == 3  # before anybody needed it
+        wire.call(10, 3, {"key": "somebody", "key_type": key_type})
+        answer = wire.call(37, 3, message).results[0]
+        assert answer.error_code == 42
+        assert "number of partitions" in answer.error_message
+        (topic,) = wire.call(3, 9, {"topics": [{"name": name}]}).topics
+        assert len(topic.partitions) == 50
