@@ -8,7 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 from ottla.cli import jsonlines
 from ottla.cli.lines import LineFormat
@@ -85,8 +85,8 @@ def _offset(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
-def parse_time(text: str) -> Millis:
-    """Milliseconds since the epoch, written so or as ISO 8601 (local time if it names no zone).
+def parse_time(text: str, zone: tzinfo | None = None) -> Millis:
+    """Milliseconds since the epoch, written so or as ISO 8601. If that names no zone it is in this one, or local time.
 
     >>> parse_time("1700000000000"), parse_time("2023-11-14T22:13:20Z")
     (1700000000000, 1700000000000)
@@ -94,7 +94,8 @@ def parse_time(text: str) -> Millis:
     if text.isdecimal():
         return int(text)
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        moment = datetime.fromisoformat(text)
+        return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no time: write milliseconds since 1970, or ISO 8601 such as 2026-01-31T08:00:00Z"

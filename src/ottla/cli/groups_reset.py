@@ -7,6 +7,8 @@ import csv
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from ottla.cli.consume import parse_time
@@ -27,7 +29,7 @@ from ottla.clients.calls import by_topic
 from ottla.clients.groups import GroupDescription
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import GroupIdNotFound, KafkaError, OttlaError
-from ottla.types import TopicPartition
+from ottla.types import Millis, TopicPartition
 
 _EPILOG = """\
 Nothing is changed without --execute. The group must have no members then. A group that does not exist is made.
@@ -65,9 +67,10 @@ def _add_scenarios(group: argparse._MutuallyExclusiveGroup) -> None:
         "--to-datetime",
         "--to-timestamp",
         dest="to_timestamp",
-        type=parse_time,
+        # As Kafka's own tool takes it.
+        type=partial(parse_time, zone=UTC),
         metavar="T",
-        help="the first record from this time on: ISO 8601 (local time if it names no zone), or ms since 1970",
+        help="the first record from this time on: ISO 8601 (UTC if it names no zone), or ms since 1970",
     )
     group.add_argument(
         "--by-duration",
@@ -192,11 +195,21 @@ def _tell(args: Namespace, group: GroupDescription | None, planned: Sequence[Pla
         return
     count = plural(len(planned), "partition")
     print(f"dry run: nothing was changed; --execute resets the offsets of {count}", file=sys.stderr)
+    if args.to_timestamp is not None:
+        print(f"to the first records from {_in_utc(args.to_timestamp)} on", file=sys.stderr)
     if group is None:
         print(f"group {args.group!r} does not exist yet: --execute makes it", file=sys.stderr)
     elif group.members:
         members = plural(len(group.members), "active member")
         print(f"group {args.group!r} has {members}, so --execute would refuse: {how_to_stop(group)}", file=sys.stderr)
+
+
+def _in_utc(at: Millis) -> str:
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at)
+    except OverflowError:
+        return f"{at} ms after 1970"
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
 
 
 def _raise_failures(group: GroupDescription | None, failures: dict[TopicPartition, KafkaError]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,37 @@ def test_each_scenario_goes_where_it_says(
     done = ottla(*args, "--execute")
     assert (done.code, done.err, done.out) == (0, "", dry.out)
     assert committed(ottla, group) == expected
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata"])
+def local_zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("2001-01-31T08:00:00", "2001-01-31 08:00:00.000"),
+        ("2001-01-31T08:00:00.125Z", "2001-01-31 08:00:00.125"),
+        ("2001-01-31T08:00:00+05:30", "2001-01-31 02:30:00.000"),
+        ("980928000000", "2001-01-31 08:00:00.000"),
+    ],
+)
+def test_a_time_without_a_zone_is_utc_wherever_one_is(
+    ottla: Ottla, inactive: Member, records: str, group: str, local_zone: str, given: str, meant: str
+) -> None:
+    dry = ottla("groups", "reset-offsets", group, "--topic", records, "--to-datetime", given)
+    assert f"to the first records from {meant} UTC on\n" in dry.err
+
+
+def test_a_time_that_no_calendar_has(ottla: Ottla, inactive: Member, records: str, group: str) -> None:
+    dry = ottla("groups", "reset-offsets", group, "--topic", records, "--to-timestamp", str(2**62))
+    assert f"to the first records from {2**62} ms after 1970 on\n" in dry.err
+    assert dry.code == 0
 
 
 def test_the_plan_shows_where_the_group_is_and_goes(ottla: Ottla, inactive: Member, records: str, group: str) -> None:
