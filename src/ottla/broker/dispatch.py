@@ -16,6 +16,9 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message
 from ottla.runtime.eager import Finished, start
 
+#: Makes a tuple of a class in half the time that the class takes.
+_new: Any = tuple.__new__
+
 
 class Dispatcher:
     """Hands each frame to the handler of its API."""
@@ -34,9 +37,12 @@ class Dispatcher:
         handler = HANDLERS.get(api_key)
         if handler is None:
             raise CloseConnection(f"the API {api_key} is not served")
-        call = Call(connection, api_key, version, header.correlation_id, header.client_id)
+        call = _new(Call, (connection, api_key, version, header.correlation_id, header.client_id))
         if not handler.first <= version <= handler.last:
             return self._unsupported(call, handler)
+        if handler.quick is not None and (quickly := handler.quick(self._node, call, frame, body)) is not None:
+            self._node.metrics.request(handler.name, time.perf_counter() - started)
+            return quickly
         try:
             request = codec.decode_request_body(api_key, version, frame, body)
         except codec.DecodeError as error:

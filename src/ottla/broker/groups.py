@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ottla import errors
 from ottla.assignors import Assignor
@@ -24,14 +24,14 @@ from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
-from ottla.coordinator.messages import CommitResponse, TransactionalCommitRequest
+from ottla.coordinator.messages import CommitRequest, CommitResponse, TransactionalCommitRequest
 from ottla.coordinator.serde import decode, encode_batch
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.net.connection import Later
 from ottla.protocol.codec import Message
 from ottla.records import BatchHeader, decode_batch
-from ottla.runtime.runner import Runner
+from ottla.runtime.runner import Gathering, Runner
 from ottla.storage.contracts import AppendInfo
 from ottla.storage.transactions import read_marker
 from ottla.types import NO_PRODUCER_ID, TopicPartition
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.groups")
 Response = TypeVar("Response")
+Asker: TypeAlias = tuple[Any, ...]
+"""A function that is called with the rest and an error."""
 #: Where a group belongs is computed letter by letter; it is kept for names that are not just there to fill memory.
 LONGEST_KEPT = 128
 _partition_for = lru_cache(1 << 14)(partition_for)
@@ -63,8 +65,9 @@ class Shard:
         self.coordinator = Coordinator(
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
         )
-        self._journal = PartitionJournal(node, partition, encode_batch)
-        self.runner = Runner(self.coordinator, self._journal, node.clock, self.coordinator.append_failed)
+        self.journal = PartitionJournal(node, partition, encode_batch)
+        gathering = Gathering(node.unwritten, self.coordinator.replay_commit, _tell)
+        self.runner = Runner(self.coordinator, self.journal, node.clock, self.coordinator.append_failed, gathering)
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         """Whether its groups can be used: at once where there is nothing to replay."""
         self.is_broken = False
@@ -105,13 +108,13 @@ class Shard:
         if outcome.records:
             producer_id = request.producer_id
             try:
-                position = self._journal.append(outcome.records, producer_id, request.producer_epoch)
+                position = self.journal.append(outcome.records, producer_id, request.producer_epoch)
             except Exception as error:
                 self.runner.not_appended(outcome, error)
                 raise
             for record in outcome.records:
                 self.coordinator.replay(record, producer_id=producer_id)
-            if (pending := self._journal.committed(position)) is not None:
+            if (pending := self.journal.committed(position)) is not None:
                 await pending
         # What is left of it are timers and the answer.
         return await self.runner.run(lambda *, now: outcome._replace(records=()))
@@ -120,12 +123,18 @@ class Shard:
         """Whether a transaction of the producer has offsets here already."""
         return self._partition.log.producers.has_ongoing(producer_id, producer_epoch)
 
+    def settle(self) -> None:
+        """Write what was gathered: whatever is asked next comes after it."""
+        if self.runner.gathered:
+            self.runner.write()
+
     def write_marker(self, end: EndOfTransaction) -> AppendInfo:
         """Write the end of a transaction: its offsets count now, or never."""
         if self.is_broken:
             raise errors.NotCoordinator(f"{self._partition.log.topic_partition} cannot be read: see the broker's log.")
         if not self.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"{self._partition.log.topic_partition} is being loaded.")
+        self.settle()
         info = self._partition.append_marker(end, now=self._node.clock.now())
         self.coordinator.replay_end_transaction(end.producer_id, committed=end.committed)
         return info
@@ -184,6 +193,7 @@ class Groups:
                 continue
             if not shard.is_loaded:
                 raise errors.CoordinatorLoadInProgress("Not all groups have been loaded yet.")
+            shard.settle()
             yield shard.coordinator
 
     def _shard(self, group_id: str) -> Shard:
@@ -192,6 +202,7 @@ class Groups:
             raise errors.NotCoordinator(f"The records of the group '{group_id}' cannot be read: see the broker's log.")
         if not shard.is_loaded:
             raise errors.CoordinatorLoadInProgress(f"The group '{group_id}' is being loaded.")
+        shard.settle()
         return shard
 
     async def run(
@@ -220,6 +231,19 @@ class Groups:
         if isinstance(begun, asyncio.Future):
             return Later(begun, partial(_finish, told))
         return told(begun)
+
+    def commit(self, request: CommitRequest, asker: Asker) -> CommitResponse | None:
+        """Commit offsets together with others. The answer holds unless the asker is told; None if this cannot be."""
+        group_id = request.group_id
+        if len(group_id) > LONGEST_KEPT or not self._shards:
+            return None
+        shard = self._shards[_partition_for(group_id, len(self._shards))]
+        runner = shard.runner
+        if not runner.gathered and not (shard.is_loaded and shard.journal.forces_nothing):
+            return None
+        response = runner.gather(shard.coordinator.commit, request, asker)
+        assert not isinstance(response, Parked)
+        return response
 
     def index_of(self, group_id: str) -> int:
         """Return the partition of ``__consumer_offsets`` that a group belongs to."""
@@ -311,6 +335,14 @@ def _finish(told: Callable[[Any], Message], future: asyncio.Future[Any]) -> Mess
     except errors.KafkaError as error:
         answer = _of_group(error)
     return told(answer)
+
+
+def _tell(asker: Asker, error: Exception) -> None:
+    if not isinstance(error, errors.KafkaError):
+        logger.error("a commit could not be written", exc_info=error)
+        error = errors.UnknownServerError(str(error))
+    refuse, *args = asker
+    refuse(*args, _of_group(error))
 
 
 def _of_group(error: errors.KafkaError) -> errors.KafkaError:

@@ -58,6 +58,8 @@ class Node:
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _random_id)
         self.producer_ids = ProducerIds(runner, metadata)
         self.metrics = Instruments()
+        self.unwritten: list[Callable[[], None]] = []
+        """What has to be written before any answer leaves: see `Runner.gather`."""
         self.groups: Groups
         self.transactions: Transactions
         self.advertised: Callable[[], Listener]

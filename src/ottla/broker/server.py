@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -53,6 +53,7 @@ class BrokerServer:
         self._journal: FileJournal[MetadataRecord] | None = None
         self._servers: list[Server] = []
         self._metrics_server: MetricsServer | None = None
+        self._unwritten: list[Callable[[], None]] = []
         self._deleted: set[UUID] = set()
         """Topics whose deletion the journal tells of; a crash may have left their files."""
 
@@ -127,7 +128,7 @@ class BrokerServer:
         self._metrics_server = server
 
     async def _listen(self, listener: Listener) -> Server:
-        server = Server(self._handle, _limits(self.config))
+        server = Server(self._handle, _limits(self.config), self._unwritten)
         await server.start(listener.host, listener.port)
         return server
 
@@ -150,6 +151,7 @@ class BrokerServer:
             metadata.replay(LeaderEpochsRaised())
         journal.rewrite(metadata.snapshot())
         node = Node(self.config, self._clock, metadata, Runner(metadata, journal, self._clock), logs)
+        node.unwritten = self._unwritten
         node.on_config_change = self._use_limits
         node.advertised = self._advertised
         self._dispatcher = Dispatcher(node)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ottla.broker.node import Node
 
 READ_AT_ONCE = 1 << 20
+#: The `flush.messages` that never asks for a flush.
+NEVER = 2**63 - 1
 T = TypeVar("T")
 #: The records of one decision as a batch of a time, in the transaction of a producer (id and epoch) if there is one.
 Encode = Callable[[Sequence[T], Millis, int, int], bytearray]
@@ -37,6 +39,11 @@ class PartitionJournal(Generic[T]):
         batch = self._encode(records, now, producer_id, producer_epoch)
         info = self._partition.append_own(memoryview(batch), now=now)
         return info.last_offset + 1
+
+    @property
+    def forces_nothing(self) -> bool:
+        """Whether what is written is committed at once, however much it is."""
+        return self._partition.log.config.flush_messages == NEVER
 
     def committed(self, position: int, /) -> Awaitable[None] | None:
         """With one replica, written is committed; the topic's own flush settings can ask for more."""

@@ -370,6 +370,15 @@ class Coordinator:
             return
         replayer(key, value, producer_id)
 
+    def replay_commit(self, records: Sequence[Any]) -> None:
+        """Replay what `commit` gave, all at once."""
+        group_id = records[0].key.group_id
+        if group_id in self.groups:
+            self.offsets.replay_commit(group_id, records)
+        else:
+            for record in records:
+                self.replay(record)
+
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """A marker in the log says that a producer's transaction has ended."""
         self.offsets.end_transaction(producer_id, committed=committed)

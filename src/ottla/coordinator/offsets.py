@@ -15,6 +15,7 @@ from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.effects import Effects
+from ottla.records import make_commits
 from ottla.types import Millis, TopicPartition
 
 NO_PRODUCER = -1
@@ -24,8 +25,8 @@ IsExpired: TypeAlias = Callable[[r.OffsetCommitValue], bool]
 Committed: TypeAlias = dict[r.OffsetCommitKey, r.OffsetCommitValue]
 Open: TypeAlias = dict[r.OffsetCommitKey, dict[int, r.OffsetCommitValue | None]]
 """The offsets of each producer's transaction, in the order of the log; None if a later one counts already."""
-#: Makes a tuple of a class in half the time that the class takes: a commit may be of thousands of partitions.
-_new: Any = tuple.__new__
+_TYPES = (r.OffsetCommitKey, r.OffsetCommitValue, r.CoordinatorRecord)
+ANY_LENGTH = 2**62
 
 
 class Offsets:
@@ -49,16 +50,20 @@ class Offsets:
         expires_at: Millis = -1,
     ) -> m.CommitResponse:
         """Write the records of a commit that the group has agreed to."""
-        now, records, codes = fx.now, fx.records, [0] * len(offsets)
-        key_type, value_type, record_type = r.OffsetCommitKey, r.OffsetCommitValue, r.CoordinatorRecord
-        for number, (topic, partition, offset, leader_epoch, metadata, topic_id) in enumerate(offsets):
-            if metadata and _utf16_length(metadata) > self._metadata_max:
-                codes[number] = errors.OffsetMetadataTooLarge.code
-                continue
-            key = _new(key_type, (group_id, topic, partition))
-            value = _new(value_type, (offset, leader_epoch, metadata or "", now, expires_at, topic_id))
-            records.append(_new(record_type, (key, value)))
-        return m.CommitResponse(tuple(codes))
+        codes = (0,) * len(offsets)
+        records = make_commits(group_id, offsets, fx.now, expires_at, self._metadata_max, _TYPES)
+        if records is None:
+            codes = tuple(map(self._problem, offsets))
+            taken = [offset for offset, code in zip(offsets, codes, strict=True) if not code]
+            records = make_commits(group_id, taken, fx.now, expires_at, ANY_LENGTH, _TYPES)
+            assert records is not None
+        fx.records += records
+        return m.CommitResponse(codes)
+
+    def _problem(self, offset: m.Offset) -> int:
+        metadata = offset[4]
+        is_long = metadata and _utf16_length(metadata) > self._metadata_max
+        return errors.OffsetMetadataTooLarge.code if is_long else 0
 
     # ── fetch ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,6 +155,14 @@ class Offsets:
             waiting.pop(producer_id, None)
             waiting[producer_id] = value
             self._transactions.setdefault(producer_id, {})[key] = None
+
+    def replay_commit(self, group_id: str, records: Iterable[Any]) -> None:
+        """Take the records of a commit of one group, none of them a tombstone or part of a transaction."""
+        if group_id in self._open:
+            for key, value in records:
+                self.replay(key, value, NO_PRODUCER)
+        else:
+            self._committed.setdefault(group_id, {}).update(records)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Take the end of a producer's transaction: its offsets count now, or never."""

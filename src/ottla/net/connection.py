@@ -258,7 +258,7 @@ class Connection:
         if self._writing:
             return False
         try:
-            done = self._outgoing.flush()
+            done = self._flush()
         except OSError as error:
             self.close(f"sending failed: {error}", expected=True)
             return False
@@ -268,10 +268,15 @@ class Connection:
             self._loop.add_writer(self._fd, self._writable)
         return done
 
+    def _flush(self) -> bool:
+        if self._server.unwritten:
+            self._server.write()
+        return self._outgoing.flush()
+
     def _writable(self) -> None:
         before = self._loop.time()
         try:
-            done = self._outgoing.flush()
+            done = self._flush()
         except OSError as error:
             self.close(f"sending failed: {error}", expected=True)
             return
@@ -292,7 +297,7 @@ class Connection:
         self._loop.remove_reader(self._fd)
         self._loop.remove_writer(self._fd)
         with contextlib.suppress(OSError):
-            self._outgoing.flush()  # The answers to what came before.
+            self._flush()  # The answers to what came before.
         self._outgoing.clear()
         self._socket.close()
         if self._task is not None:

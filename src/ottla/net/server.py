@@ -16,7 +16,7 @@ from ottla.net.connection import Connection, FrameHandler
 
 logger = logging.getLogger("ottla.net")
 #: With so many connections that have answers, those leave before the end of the turn: their clients can go on.
-MOST_WAITING = 64
+MOST_WAITING = 256
 POOLED_BYTES = 32 << 20
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -45,8 +45,12 @@ class Server:
     valid until it returns.
     """
 
-    def __init__(self, handler: FrameHandler, limits: Limits) -> None:
+    def __init__(
+        self, handler: FrameHandler, limits: Limits, unwritten: list[Callable[[], None]] | None = None
+    ) -> None:
         self.handler = handler
+        self.unwritten = unwritten if unwritten is not None else []
+        """What must be called before anything is sent: answers say that something is written which is not yet."""
         self.limits = limits
         self.max_request_size = limits.max_request_size
         self.loop: asyncio.AbstractEventLoop
@@ -142,6 +146,11 @@ class Server:
         connections, self._answered = self._answered, []
         for connection in connections:
             connection.flush()
+
+    def write(self) -> None:
+        """Make what the answers say come true, before they leave."""
+        while self.unwritten:
+            self.unwritten.pop()()
 
     def report_failure(self, connection: Connection, error: Exception) -> None:
         """Put an error that no handler expected into the log."""

@@ -254,3 +254,4 @@ cdef object UNKNOWN = SafeUUID.unknown
 
 include "_reading.pxi"
 include "_writing.pxi"
+include "_commits.pxi"

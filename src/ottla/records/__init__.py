@@ -9,7 +9,7 @@ values.py       Record and the other values
 _kernels.py     which twin of the hot loops is in use: `_speedups` (Cython) or `_pure`
 """
 
-from ottla.records._kernels import KERNELS
+from ottla.records._kernels import KERNELS, kernels
 from ottla.records.buffers import Buffer
 from ottla.records.codec import (
     decode_batch,
@@ -34,6 +34,8 @@ from ottla.records.header import (
     stamp_log_append_time,
 )
 from ottla.records.values import BatchSummary, Headers, KeyEntry, Record, Scan
+
+make_commits = kernels.make_commits
 
 __all__ = [
     "BATCH_OVERHEAD",
@@ -61,6 +63,7 @@ __all__ = [
     "encode_commits",
     "encode_pairs",
     "find_timestamp",
+    "make_commits",
     "read_header",
     "scan",
     "stamp",

@@ -1,5 +1,32 @@
 """The records of a commit of offsets, included by `_speedups`; `_pure.encode_commits` has their layout."""
 
+def make_commits(group_id, offsets, commit_timestamp, expire_timestamp, Py_ssize_t longest, types):
+    cdef list records = []
+    cdef type key_type, value_type, record_type
+    key_type, value_type, record_type = types
+    for topic, partition, offset, leader_epoch, metadata, topic_id in offsets:
+        if metadata is None:
+            metadata = ""
+        elif 2 * len(metadata) > longest:
+            return None
+        key = untracked(key_type, (group_id, topic, partition))
+        value = untracked(value_type, (offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id))
+        records.append(untracked(record_type, (key, value)))
+    return records
+
+
+cdef inline object untracked(type kind, tuple items):
+    """An instance of a class of tuples without fields of its own, made of what is in no cycle: see `new_record`."""
+    cdef Py_ssize_t index
+    made = PyType_GenericAlloc(<PyTypeObject *> kind, len(items))
+    for index in range(len(items)):
+        item = items[index]
+        Py_INCREF(item)
+        PyTuple_SET_ITEM(<tuple> made, index, item)
+    PyObject_GC_UnTrack(<void *> made)
+    return made
+
+
 cdef struct Text:
     const char *data
     Py_ssize_t size

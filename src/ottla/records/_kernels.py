@@ -48,6 +48,21 @@ class Kernels(Protocol):
         (-1: with another one it is not for this layout), and the UUID of the topic or None.
         """
 
+    def make_commits(
+        self,
+        group_id: str,
+        offsets: Iterable[tuple[Any, ...]],
+        commit_timestamp: int,
+        expire_timestamp: int,
+        longest: int,
+        types: tuple[type[Any], type[Any], type[Any]],
+    ) -> list[Any] | None:
+        """The records of a commit, as tuples of the types of keys, values and records; see `encode_commits`.
+
+        An offset is topic, partition, offset, leader epoch, metadata or None, id of the topic. The result is None if a
+        metadata may be longer than allowed.
+        """
+
     def scan(self, buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan: ...
 
 

@@ -273,6 +273,26 @@ def encode_commits(
     return encode_pairs(pairs, timestamp)
 
 
+def make_commits(
+    group_id: str,
+    offsets: Iterable[tuple[Any, ...]],
+    commit_timestamp: int,
+    expire_timestamp: int,
+    longest: int,
+    types: tuple[type[Any], type[Any], type[Any]],
+) -> list[Any] | None:
+    """A character has two units of UTF-16 at most, by which metadata is measured."""
+    key_type, value_type, record_type = types
+    records: list[Any] = []
+    for topic, partition, offset, leader_epoch, metadata, topic_id in offsets:
+        if metadata and 2 * len(metadata) > longest:
+            return None
+        key = key_type(group_id, topic, partition)
+        value = value_type(offset, leader_epoch, metadata or "", commit_timestamp, expire_timestamp, topic_id)
+        records.append(record_type(key, value))
+    return records
+
+
 def _fits(value: int) -> bool:
     return _INT64_MIN <= value <= _INT64_MAX
 

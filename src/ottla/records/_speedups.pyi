@@ -16,4 +16,12 @@ def encode_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: 
 def encode_commits(
     records: Iterable[tuple[Any, Any]], timestamp: int, key_type: type[Any], value_type: type[Any]
 ) -> bytearray | None: ...
+def make_commits(
+    group_id: str,
+    offsets: Iterable[tuple[Any, ...]],
+    commit_timestamp: int,
+    expire_timestamp: int,
+    longest: int,
+    types: tuple[type[Any], type[Any], type[Any]],
+) -> list[Any] | None: ...
 def scan(buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan: ...

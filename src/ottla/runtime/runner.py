@@ -3,6 +3,9 @@
 The journal is written before the state changes, so that a write that fails changes nothing; the answer leaves only when
 the journal says that the records are committed. Parked requests are futures here, and nowhere else. A machine that
 remembers what it decided, beside what it replays, is told by its ``append_failed`` when the journal did not take it.
+
+The records of many operations can be gathered and written as one batch. Their answers hold only then: they must not
+leave before `Runner.write`, which waits to be called in ``unwritten``. Whatever else is asked comes after it.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.machine import Machine, Outcome, Parked
 from ottla.runtime.clock import Clock
@@ -23,6 +26,17 @@ RETRY_AFTER: Millis = 500
 Record = TypeVar("Record")
 ContraRecord = TypeVar("ContraRecord", contravariant=True)
 Response = TypeVar("Response")
+
+
+class Gathering(NamedTuple, Generic[Record]):
+    """What a runner that gathers needs more."""
+
+    unwritten: list[Callable[[], None]]
+    """Has the runner's `write` while there is something to write."""
+    replay: Callable[[Sequence[Record]], None]
+    """Replays the records of one operation."""
+    failed: Callable[[Any, Exception], None]
+    """Tells an asker."""
 
 
 class Journal(Protocol[ContraRecord]):
@@ -50,11 +64,15 @@ class Runner(Generic[Record]):
         journal: Journal[Record],
         clock: Clock,
         append_failed: AppendFailed[Record] | None = None,
+        gathering: Gathering[Record] | None = None,
     ) -> None:
         self._machine = machine
         self._journal = journal
         self._clock = clock
         self._append_failed = append_failed
+        self._gathering = gathering
+        self.gathered: list[tuple[Outcome[Record, Any], Any]] = []
+        """What was decided and is not written yet, and who is told if it cannot be."""
         self._timers = TimerQueue()
         self._wakeup: asyncio.TimerHandle | None = None
         self._wakes_at: Millis = 0
@@ -70,6 +88,8 @@ class Runner(Generic[Record]):
         self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any
     ) -> Response | asyncio.Future[Response]:
         """The same without a coroutine: return the response if it is safe at once, else a future of it."""
+        if self.gathered:
+            self.write()
         outcome = operation(*args, **kwargs, now=self._clock.now())
         response = outcome.response
         if not isinstance(response, Parked):
@@ -82,6 +102,43 @@ class Runner(Generic[Record]):
         if (pending := self._apply(outcome)) is not None:
             return asyncio.ensure_future(_after_both(pending, waiting))
         return waiting
+
+    def gather(
+        self, operation: Callable[..., Outcome[Record, Response]], request: Any, asker: Any
+    ) -> Response | Parked:
+        """Run an operation that answers nobody but the asker. The response holds unless `write` says that it failed."""
+        assert self._gathering is not None
+        outcome = operation(request, now=self._clock.now())
+        if outcome.timers:
+            self._set_timers(outcome)
+        if outcome.records:
+            if not self.gathered:
+                self._gathering.unwritten.append(self.write)
+            self.gathered.append((outcome, asker))
+        return outcome.response
+
+    def write(self) -> None:
+        """Write what was gathered as one batch; if that cannot be, the records of each operation by themselves."""
+        gathered, self.gathered = self.gathered, []
+        assert self._gathering is not None
+        _, replay, failed = self._gathering
+        if len(gathered) > 1:
+            try:
+                self._journal.append([record for outcome, _ in gathered for record in outcome.records])
+            except Exception:
+                logger.warning("what was gathered could not be written together", exc_info=True)
+            else:
+                for outcome, _ in gathered:
+                    replay(outcome.records)
+                return
+        for outcome, asker in gathered:
+            try:
+                self._journal.append(outcome.records)
+            except Exception as error:
+                self.not_appended(outcome, error)
+                failed(asker, error)
+            else:
+                replay(outcome.records)
 
     def _apply(self, outcome: Outcome[Record, Any]) -> Awaitable[None] | None:
         """Do what was decided; return None if that is all, else what to wait for until it is committed."""
@@ -166,6 +223,8 @@ class Runner(Generic[Record]):
         now = self._clock.now()
         for key in list(self._timers.due(now=now)):
             try:
+                if self.gathered:
+                    self.write()
                 if (pending := self._apply(self._machine.fire(key, now=now))) is not None:
                     await pending
             except Exception:

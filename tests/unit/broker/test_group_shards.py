@@ -50,15 +50,24 @@ def find(wire: Wire) -> None:
     assert answer.error_code == 0
 
 
-def commit(wire: Wire, group: str = GROUP) -> int:
-    partition = {"partition_index": 0, "committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
+def commit(
+    wire: Wire,
+    group: str = GROUP,
+    *,
+    version: int = 9,
+    offset: int = 5,
+    metadata: str = "",
+    generation: int = -1,
+    partition: int = 0,
+) -> int:
+    place = {"partition_index": partition, "committed_offset": offset, "committed_leader_epoch": -1}
     request = {
         "group_id": group,
-        "generation_id_or_member_epoch": -1,
+        "generation_id_or_member_epoch": generation,
         "member_id": "",
-        "topics": [{"name": "topic", "partitions": [partition]}],
+        "topics": [{"name": "topic", "partitions": [{**place, "committed_metadata": metadata}]}],
     }
-    return int(wire.call(ApiKey.OFFSET_COMMIT, 9, request).topics[0].partitions[0].error_code)
+    return int(wire.call(ApiKey.OFFSET_COMMIT, version, request).topics[0].partitions[0].error_code)
 
 
 def committed(wire: Wire, group: str = GROUP) -> tuple[int, int]:
@@ -122,3 +131,32 @@ def test_offsets_expire_on_a_broker_that_was_never_restarted() -> None:
         assert committed(wire) == (0, 5)
         clock.advance(OLD_ENOUGH)
         until(lambda: committed(wire) == (0, -1), "the offset has expired")
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_a_commit_that_cannot_be_written_is_refused_and_forgotten(version: int) -> None:
+    with open_broker() as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("topic")
+        find(wire)
+        assert commit(wire, version=version) == 0
+        log = broker._running().node.groups._shards[partition_for(GROUP, 4)]._partition.log
+        log.closed = True
+        assert commit(wire, version=version, offset=6) == errors.CoordinatorNotAvailable.code
+        log.closed = False
+        assert committed(wire) == (0, 5)
+        assert commit(wire, version=version, offset=7) == 0
+        assert committed(wire) == (0, 7)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_each_way_of_a_commit_tells_the_same_errors(version: int) -> None:
+    with open_broker(offset_metadata_max_bytes=4) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("topic")
+        find(wire)
+        assert commit(wire, version=version, metadata="12345") == errors.OffsetMetadataTooLarge.code
+        assert commit(wire, version=version, metadata="\N{GRINNING FACE}" * 3) == errors.OffsetMetadataTooLarge.code
+        assert committed(wire) == (0, -1)
+        assert commit(wire, version=version, metadata="1234") == 0
+        assert commit(wire, version=version, generation=3) == errors.UnknownMemberId.code
+        assert commit(wire, version=version, partition=1) == errors.UnknownTopicOrPartition.code
+        assert committed(wire) == (0, 5)

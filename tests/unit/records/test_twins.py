@@ -258,3 +258,22 @@ def test_a_scan_outside_of_the_buffer_is_refused_alike(start: int, end: int) -> 
     for twin in TWINS:
         with pytest.raises(ValueError, match=f"no range {start} to {end} in a buffer of 10 bytes"):
             twin.scan(bytes(10), start, end, True)
+
+
+class Commit(NamedTuple):
+    key: Key
+    value: Value
+
+
+OFFSET = st.tuples(NAME, INT32, INT64, INT32, st.none() | NAME, st.none() | st.uuids())
+
+
+@given(NAME, st.lists(OFFSET, max_size=20), INT64, INT64, st.sampled_from([0, 20, 4096]))
+def test_records_of_commits_are_made_alike(
+    group: str, offsets: list[Any], time: int, expires: int, longest: int
+) -> None:
+    first, *rest = (twin.make_commits(group, offsets, time, expires, longest, (Key, Value, Commit)) for twin in TWINS)
+    assert all(other == first for other in rest)
+    assert (first is None) == any(2 * len(offset[4] or "") > longest for offset in offsets)
+    for made in (first or []) + [each for other in rest for each in other or []]:
+        assert (type(made), type(made.key), type(made.value)) == (Commit, Key, Value)

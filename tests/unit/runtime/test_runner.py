@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 
 import pytest
 
 from ottla.machine import Outcome, Parked, Timer
-from ottla.runtime.runner import RETRY_AFTER, Runner
+from ottla.runtime.runner import RETRY_AFTER, Gathering, Runner
 from ottla.testing import ManualClock
 from ottla.types import Millis
 
@@ -236,5 +236,77 @@ def test_a_timer_whose_records_the_journal_did_not_take_fires_again() -> None:
         await runner.fire_due()
         assert machine.total == 1000
         runner.close()
+
+    asyncio.run(scenario())
+
+
+class ShortJournal(SlowJournal):
+    """A journal that takes few records at once."""
+
+    longest = 10
+
+    def append(self, records: Sequence[int], /) -> int:
+        if len(records) > self.longest:
+            raise OSError("too long")
+        return super().append(records)
+
+
+class Gatherer:
+    """A runner that gathers, and who was told of a failure."""
+
+    def __init__(self) -> None:
+        self.machine, self.journal = Counter(), ShortJournal()
+        self.journal.commit.set()
+        self.unwritten: list[Callable[[], None]] = []
+        self.failed: list[tuple[str, str]] = []
+        gathering = Gathering(self.unwritten, self.replay, lambda asker, error: self.failed.append((asker, str(error))))
+        self.runner = Runner(self.machine, self.journal, ManualClock(), gathering=gathering)
+
+    def replay(self, records: Sequence[int]) -> None:
+        self.machine.total += sum(records)
+
+    def gather(self, number: int, asker: str) -> None:
+        self.runner.gather(self.machine.add, number, asker)
+
+
+def test_what_is_gathered_changes_nothing_until_it_is_written_together() -> None:
+    each = Gatherer()
+    each.gather(5, "first")
+    each.gather(2, "second")
+    assert (each.machine.total, each.journal.records, len(each.unwritten)) == (0, [], 1)
+    each.unwritten.pop()()
+    assert (each.machine.total, each.journal.records, each.failed, each.runner.gathered) == (7, [5, 2], [], [])
+
+
+def test_what_cannot_be_written_together_is_written_by_itself() -> None:
+    each = Gatherer()
+    each.journal.longest = 1
+    each.gather(5, "first")
+    each.gather(2, "second")
+    each.runner.write()
+    assert (each.machine.total, each.journal.records, each.failed) == (7, [5, 2], [])
+
+
+def test_everybody_is_told_when_nothing_can_be_written() -> None:
+    each = Gatherer()
+    each.journal.broken = True
+    each.gather(5, "first")
+    each.gather(2, "second")
+    each.runner.write()
+    assert each.failed == [("first", "disk full"), ("second", "disk full")]
+    assert (each.machine.total, each.journal.records) == (0, [])
+
+
+def test_other_operations_and_timers_come_after_what_was_gathered() -> None:
+    async def scenario() -> None:
+        each = Gatherer()
+        each.gather(5, "first")
+        assert await each.runner.run(each.machine.add, 1) == 6
+        each.gather(2, "second")
+        each.runner._timers.set("due", 0)
+        await each.runner.fire_due()
+        assert each.journal.records == [5, 1, 2, 1000]
+        each.unwritten.pop()()
+        assert each.journal.records == [5, 1, 2, 1000]
 
     asyncio.run(scenario())

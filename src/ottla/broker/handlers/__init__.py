@@ -2,8 +2,9 @@
 
 A file has ``API``, and ``handle(node, call, request)`` which returns the response as a message, None where there is
 none, an awaitable of either, or a `Later` (``net.connection``), which costs no task. Handlers are short and hold no
-state. ``FIRST`` and ``LAST`` narrow the versions that are served; without them it is every version that the schemas
-have.
+state. An API that is asked very often may have a ``quick(node, call, frame, body)`` too, which makes the frame of the
+answer of that of the request, or returns None to have it handled. ``FIRST`` and ``LAST`` narrow the versions that are
+served; without them it is every version that the schemas have.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from ottla.broker.handlers import (
     write_txn_markers,
 )
 from ottla.protocol.apis import api
+from ottla.protocol.codec import Buffer
 
 
 class Handler(NamedTuple):
@@ -66,12 +68,14 @@ class Handler(NamedTuple):
     handle: Callable[..., Any]
     advertised_first: int
     """What ApiVersions tells as the first version: ``first``, but for one API with a history."""
+    quick: Callable[..., Buffer | None] | None
 
 
 def _handler(module: ModuleType) -> Handler:
     known = api(module.API)
     first, last = getattr(module, "FIRST", known.first), getattr(module, "LAST", known.last)
-    return Handler(known.name, first, last, module.handle, getattr(module, "ADVERTISED_FIRST", first))
+    advertised = getattr(module, "ADVERTISED_FIRST", first)
+    return Handler(known.name, first, last, module.handle, advertised, getattr(module, "quick", None))
 
 
 HANDLERS: dict[int, Handler] = {
