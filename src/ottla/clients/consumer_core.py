@@ -107,6 +107,7 @@ class Engine:
             heartbeat_interval_ms=config.heartbeat_interval_ms,
             max_poll_interval_ms=config.max_poll_interval_ms,
             retry_backoff_ms=config.retry_backoff_ms,
+            retry_backoff_max_ms=config.retry_backoff_max_ms,
             request_timeout_ms=config.request_timeout_ms,
             server_assignor=config.group_remote_assignor,
         )
@@ -151,7 +152,9 @@ class Engine:
             step = self.group.member.poll(now=now)
             self.group.send(step.requests)
             # A member that just left since the user was stuck has partitions to lose before records are handed out.
-            self.attention = self.attention or bool(step.requests)
+            self.attention = self.attention or bool(step.requests) or step.refused
+            if step.refused:
+                self._tell()
             wakes.append(step.wake_at)
             if step.metadata is not None:
                 self.refresh()

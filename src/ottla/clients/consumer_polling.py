@@ -117,9 +117,9 @@ class Polling(Committing):
             return None
         duty = group.member.due()
         if duty is None:
-            if group.member.fatal is not None:
+            if (error := group.member.refusal(now=monotonic_ms())) is not None:
                 self.engine.attention = True
-                raise group.member.fatal
+                raise error
             self.engine.tick()
             return None
         if duty.kind is DutyKind.REVOKE and self._commits_before(duty):

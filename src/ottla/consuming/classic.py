@@ -27,6 +27,7 @@ from ottla.consuming.membership import (
     Identity,
     MemberSettings,
     PollWatch,
+    Refusals,
     Request,
     Step,
     Topics,
@@ -72,11 +73,11 @@ class ClassicMember:
         self._assignors = list(assignors)
         self._cooperative = is_cooperative(assignors)
         self._watch = PollWatch(settings.max_poll_interval_ms)
+        self._refusals = Refusals(settings)
         self.state = State.UNJOINED
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
         self.owned: frozenset[TopicPartition] = frozenset()
-        self.fatal: KafkaError | None = None
         self.reason: str | None = None
         """Why the member has to join (again); None when it has not."""
         self._topics: frozenset[str] = frozenset()
@@ -124,6 +125,7 @@ class ClassicMember:
         wanted = frozenset(topics)
         if wanted != self._topics or self.state is State.UNJOINED:
             self._topics = wanted
+            self._refusals.take()
             self.rejoin("the subscription changed")
 
     def rejoin(self, reason: str) -> None:
@@ -154,8 +156,8 @@ class ClassicMember:
     # ── in the background ─────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, *, now: Millis) -> Step:
-        if self.fatal is not None:
-            return Step()
+        if self._refusals.error is not None:
+            return Step(refused=True)
         requests: list[Request] = []
         if self.is_member and self._watch.is_stuck(now=now):
             requests += self._leave_since_stuck()
@@ -165,7 +167,8 @@ class ClassicMember:
             requests.append(self._sync())
         if self._beats and ApiKey.HEARTBEAT not in self._in_flight and now >= self._heartbeat_at:
             requests.append(self._heartbeat())
-        return Step(tuple(requests), self._wake_at(), self.watched if self.state is State.LEADING else None)
+        metadata = self.watched if self.state is State.LEADING else None
+        return Step(tuple(requests), self._wake_at(), metadata, self._refusals.error is not None)
 
     @property
     def _beats(self) -> bool:
@@ -238,7 +241,7 @@ class ClassicMember:
     def due(self) -> Duty | None:
         if self._lost and self.owned:
             return Duty(DutyKind.LOSE, in_order(self.owned))
-        if self.fatal is not None:
+        if self._refusals.error is not None:
             return None
         if self.state is State.COMPLETING:
             return self._completing()
@@ -276,6 +279,11 @@ class ClassicMember:
             if self._revoked_after_sync:
                 self._revoked_after_sync = False
                 self.rejoin("partitions were revoked that others shall get")
+
+    def refusal(self, *, now: Millis) -> KafkaError | None:
+        if (error := self._refusals.take()) is not None:
+            self._retry_at = self._refusals.next_try(now=now)
+        return error
 
     def _begin_join(self) -> None:
         if self._topics:
@@ -406,6 +414,7 @@ class ClassicMember:
         )
         self._revoked_after_sync = False
         self.state = State.COMPLETING
+        self._refusals.over()
         if self._assigned_for is not None and self._assigned_for != self._snapshot():
             self.rejoin("the partitions of a subscribed topic changed during the assignment")
 
@@ -436,8 +445,9 @@ class ClassicMember:
         self.reason = reason
 
     def _fail(self, error: KafkaError) -> None:
-        self._start_over(str(error), keep_id=False)
-        self.fatal = error
+        """Let the user know. The id is kept: by it the member leaves, or joins again without another one beside it."""
+        self._start_over(str(error), keep_id=True)
+        self._refusals.error = error
 
     def _leave_since_stuck(self) -> list[Request]:
         interval = self._settings.max_poll_interval_ms
@@ -452,6 +462,7 @@ class ClassicMember:
         """Leave at once; None if there is nothing to leave. What was owned is the caller's to revoke before."""
         member_id = self.member_id
         self._start_over(reason, keep_id=False)
+        self._refusals.take()
         self.reason = None
         self.owned = frozenset()
         self._lost = False

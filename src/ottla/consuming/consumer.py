@@ -24,6 +24,7 @@ from ottla.consuming.membership import (
     Identity,
     MemberSettings,
     PollWatch,
+    Refusals,
     Request,
     Step,
     Topics,
@@ -68,11 +69,11 @@ class ConsumerMember:
     def __init__(self, settings: MemberSettings, member_id: str) -> None:
         self._settings = settings
         self._watch = PollWatch(settings.max_poll_interval_ms)
+        self._refusals = Refusals(settings)
         self.member_id = member_id
         self.epoch = JOIN_EPOCH
         self.state = State.UNSUBSCRIBED
         self.owned: frozenset[TopicPartition] = frozenset()
-        self.fatal: KafkaError | None = None
         self._topics: frozenset[str] = frozenset()
         self._pattern: str | None = None
         self._subscribed = False
@@ -112,6 +113,7 @@ class ConsumerMember:
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
         self._topics, self._pattern = frozenset(topics), pattern
         self._subscribed = True
+        self._refusals.take()
         self._next_at = 0
 
     def rejoin(self, reason: str) -> None:
@@ -138,8 +140,8 @@ class ConsumerMember:
     # ── in the background ─────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, *, now: Millis) -> Step:
-        if self.fatal is not None or self.state in (State.UNSUBSCRIBED, State.FENCED, State.STUCK):
-            return Step()
+        if self._refusals.error is not None or self.state in (State.UNSUBSCRIBED, State.FENCED, State.STUCK):
+            return Step(refused=self._refusals.error is not None)
         if self.is_member and self._watch.is_stuck(now=now):
             return Step((self._leave_since_stuck(),))
         metadata = frozenset[str]() if self._unnamed else None
@@ -225,6 +227,11 @@ class ConsumerMember:
             self.owned = frozenset()
             self._join_again()
 
+    def refusal(self, *, now: Millis) -> KafkaError | None:
+        if (error := self._refusals.take()) is not None:
+            self._next_at = self._refusals.next_try(now=now)
+        return error
+
     def _join_again(self) -> None:
         self.state = State.JOINING
         self.epoch = JOIN_EPOCH
@@ -248,7 +255,7 @@ class ConsumerMember:
         if isinstance(error, _FENCED):
             self._fence()
         else:
-            self.fatal = _explained(error, self._settings)
+            self._refusals.error = _explained(error, self._settings)
         return None
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None:
@@ -259,11 +266,12 @@ class ConsumerMember:
         self._told = {}
         self._next_at = now + self._settings.retry_backoff_ms
         if not error.retriable:
-            self.fatal = _explained(error, self._settings)
+            self._refusals.error = _explained(error, self._settings)
 
     def _taken(self, response: Struct, *, now: Millis) -> None:
         self.epoch = response.member_epoch
         self.state = State.STABLE
+        self._refusals.over()
         self._interval = response.heartbeat_interval
         self._told = self._telling
         # A subscription or an acknowledgement that came meanwhile is told at once.
@@ -297,6 +305,7 @@ class ConsumerMember:
         """Leave at once; None if there is nothing to leave. What was owned is the caller's to revoke before."""
         joined = self.state in (State.STABLE, State.JOINING) and (self.epoch > JOIN_EPOCH or self._asking)
         self._forget()
+        self._refusals.take()
         self.state = State.UNSUBSCRIBED
         self.owned = frozenset()
         self._subscribed = False

@@ -17,7 +17,14 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from ottla.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, KafkaError, NotCoordinator, error_class
+from ottla.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    KafkaError,
+    NotCoordinator,
+    error_class,
+)
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.types import Millis, TopicPartition
@@ -64,6 +71,8 @@ class Step(NamedTuple):
     wake_at: Millis | None = None
     metadata: frozenset[str] | None = None
     """Topics whose metadata has to be fetched before the member can go on; empty: of all that are subscribed."""
+    refused: bool = False
+    """The user's poll has something to raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,7 @@ class MemberSettings:
     heartbeat_interval_ms: Millis = 3_000
     max_poll_interval_ms: Millis = 300_000
     retry_backoff_ms: Millis = 100
+    retry_backoff_max_ms: Millis = 1_000
     request_timeout_ms: Millis = 30_000
     server_assignor: str | None = None
 
@@ -104,7 +114,6 @@ class Member(Protocol):
     has_epochs: bool
     """Whether it speaks the consumer protocol, where members have epochs and not generations."""
     owned: frozenset[TopicPartition]
-    fatal: KafkaError | None
 
     @property
     def identity(self) -> Identity: ...
@@ -133,6 +142,9 @@ class Member(Protocol):
 
     def done(self, duty: Duty) -> None: ...
 
+    def refusal(self, *, now: Millis) -> KafkaError | None:
+        """What the user's poll has to raise, when there is no duty. See `Refusals`."""
+
     def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None: ...
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None: ...
@@ -157,6 +169,36 @@ def in_order(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]
 def earliest(*times: Millis | None) -> Millis | None:
     """The first of some times, of which some may not be."""
     return min((time for time in times if time is not None), default=None)
+
+
+class Refusals:
+    """What the coordinator said no to, for the user's poll to raise: nothing is sent until it has.
+
+    Each is raised once, and then the member tries again: the cause may be gone, or the user may have done something
+    about it. The pauses grow while it is refused, so that a loop of polls does no harm. Only a fenced instance id
+    stays: whoever took it over would be thrown out in turn.
+    """
+
+    __slots__ = ("_first_pause", "_last_pause", "_pause", "error")
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self.error: KafkaError | None = None
+        self._first_pause = self._pause = settings.retry_backoff_ms
+        self._last_pause = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+
+    def take(self) -> KafkaError | None:
+        error = self.error
+        if not isinstance(error, FencedInstanceId):
+            self.error = None
+        return error
+
+    def next_try(self, *, now: Millis) -> Millis:
+        """When to try again, now that the user knows."""
+        pause, self._pause = self._pause, min(2 * self._pause, self._last_pause)
+        return now + pause
+
+    def over(self) -> None:
+        self._pause = self._first_pause
 
 
 class PollWatch:

@@ -80,8 +80,8 @@ class Simulated(Member):
                 self._commit()
             self.machine.done(duty)
             self._note()
-        if self.machine.fatal is not None:
-            self._die(self.machine.fatal)
+        if (error := self.machine.refusal(now=self.world.now)) is not None:
+            self._die(error)
             return
         self._tick()
 

@@ -13,7 +13,7 @@ from ottla.assignors import Assignment, Assignor, CooperativeStickyAssignor, Ran
 from ottla.assignors.base import Subscription
 from ottla.assignors.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from ottla.consuming.classic import ClassicMember, State
-from ottla.consuming.membership import Duty, DutyKind, Identity, MemberSettings, Request, Topics
+from ottla.consuming.membership import Duty, DutyKind, Identity, MemberSettings, Request, Step, Topics
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
 
@@ -59,6 +59,16 @@ class Scene:
         self.answer(self.one(ApiKey.SYNC_GROUP), assignment=encode_assignment(Assignment(partitions)))
         while (duty := self.member.due()) is not None and self.member.state is State.COMPLETING:
             self.member.done(duty)
+
+    def lose(self) -> Duty | None:
+        duty = self.member.due()
+        if duty is not None:
+            self.member.done(duty)
+        return duty
+
+    def refusal(self) -> errors.KafkaError | None:
+        """What the user's poll raises now."""
+        return self.member.refusal(now=self.now)
 
     def wait(self, ms: int) -> None:
         self.now += ms
@@ -270,24 +280,71 @@ def test_a_rebalance_during_the_sync_joins_again() -> None:
     assert scene.member.generation == 2
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.FencedInstanceId,
-        errors.InconsistentGroupProtocol,
-        errors.InvalidSessionTimeout,
-        errors.GroupAuthorizationFailed,
-        errors.GroupMaxSizeReached,
-    ],
-)
-def test_what_nothing_can_be_done_about_is_kept_for_the_user(error: type[errors.KafkaError]) -> None:
+REFUSALS = [
+    errors.InconsistentGroupProtocol,
+    errors.InvalidSessionTimeout,
+    errors.GroupAuthorizationFailed,
+    errors.GroupMaxSizeReached,
+]
+
+
+@pytest.mark.parametrize("error", [errors.FencedInstanceId, *REFUSALS])
+def test_nothing_is_sent_until_the_user_has_heard_what_was_refused(error: type[errors.KafkaError]) -> None:
     scene = Scene()
     scene.member.due()
     scene.refuse(scene.one(ApiKey.JOIN_GROUP), error)
-    assert isinstance(scene.member.fatal, error)
     scene.wait(100_000)
-    assert scene.send() == ()
+    assert scene.member.poll(now=scene.now) == Step(refused=True)
     assert scene.member.due() is None
+    assert type(scene.refusal()) is error
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.KafkaError]) -> None:
+    scene = Scene()
+    assert scene.member.due() is None
+    scene.refuse(scene.one(ApiKey.JOIN_GROUP), errors.MemberIdRequired)
+    for pause in (100, 200, 400, 800, 1_000, 1_000):
+        join = scene.one(ApiKey.JOIN_GROUP)
+        assert join.message["member_id"] == "given", "no second member beside the first"
+        scene.refuse(join, error)
+        assert type(scene.refusal()) is error
+        assert scene.refusal() is None
+        assert scene.member.due() is None
+        assert scene.member.poll(now=scene.now) == Step(wake_at=scene.now + pause), "a loop of polls does no harm"
+        scene.wait(pause)
+    scene.stable()
+    scene.beat(error)
+    assert scene.lose() == Duty(DutyKind.LOSE, (T0, T1))
+    scene.refusal()
+    scene.member.due()
+    assert scene.member.poll(now=scene.now).wake_at == scene.now + 100, "it worked meanwhile"
+
+
+def test_leaving_or_another_subscription_drops_what_was_refused() -> None:
+    for leaves in (True, False):
+        scene = Scene()
+        scene.member.due()
+        scene.refuse(scene.one(ApiKey.JOIN_GROUP), errors.GroupMaxSizeReached)
+        if leaves:
+            scene.member.leave("unsubscribed")
+        scene.member.subscribe(["u"])
+        assert scene.refusal() is None
+        scene.stable()
+
+
+def test_a_fenced_instance_stays_fenced() -> None:
+    scene = Scene(settings=MemberSettings("g", group_instance_id="one"))
+    scene.stable()
+    scene.beat(errors.FencedInstanceId)
+    assert scene.lose() == Duty(DutyKind.LOSE, (T0, T1))
+    for _ in range(3):
+        assert isinstance(scene.refusal(), errors.FencedInstanceId)
+        scene.wait(100_000)
+        assert scene.send() == ()
+    scene.member.leave("unsubscribed")
+    scene.member.subscribe(["t"])
+    assert isinstance(scene.refusal(), errors.FencedInstanceId), "else the two would throw each other out for ever"
 
 
 def test_answers_of_an_earlier_life_mean_nothing() -> None:
@@ -299,7 +356,7 @@ def test_answers_of_an_earlier_life_mean_nothing() -> None:
     scene.member.subscribe(["t"])
     scene.refuse(heartbeat, errors.UnknownMemberId)
     scene.member.failed(heartbeat, errors.FencedInstanceId(), now=scene.now)
-    assert scene.member.fatal is None
+    assert scene.refusal() is None
     scene.stable(generation=9)
     assert scene.member.generation == 9
 
@@ -336,7 +393,7 @@ def test_an_assignor_that_raises_is_told_to_the_user() -> None:
     mine = SimpleNamespace(member_id="me", group_instance_id=None, metadata=b"rubbish")
     scene.answer(scene.one(ApiKey.JOIN_GROUP), **scene.joined(leader="me", members=[mine]))
     scene.member.learned(Topics({"t": 2}, {}, None))
-    assert "ZeroDivisionError" in str(scene.member.fatal)
+    assert "ZeroDivisionError" in str(scene.refusal())
 
 
 def test_it_hears_what_it_was_given() -> None:

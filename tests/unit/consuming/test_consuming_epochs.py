@@ -10,7 +10,7 @@ from tests.unit.consuming.consuming_values import T0, T1, T_ID, U_ID, answer
 
 from ottla import errors
 from ottla.consuming.consumer import ConsumerMember, State
-from ottla.consuming.membership import Duty, DutyKind, Identity, MemberSettings, Request, Topics
+from ottla.consuming.membership import Duty, DutyKind, Identity, MemberSettings, Request, Step, Topics
 
 SETTINGS = MemberSettings("g", max_poll_interval_ms=300_000, server_assignor="uniform")
 TOPICS = Topics({"t": 2, "u": 1}, {"t": T_ID, "u": U_ID}, None)
@@ -41,6 +41,10 @@ class Scene:
 
     def refuse(self, request: Request, error: type[errors.KafkaError]) -> Any:
         return self.member.answered(request, answer(error_code=error.code, error_message="why"), now=self.now)
+
+    def refusal(self) -> errors.KafkaError | None:
+        """What the user's poll raises now."""
+        return self.member.refusal(now=self.now)
 
     def do(self) -> Duty:
         duty = self.member.due()
@@ -228,12 +232,40 @@ def test_a_subscription_that_changes_during_a_heartbeat_is_told_with_the_next() 
         (errors.GroupMaxSizeReached, "why"),
     ],
 )
-def test_what_nothing_can_be_done_about_is_kept_for_the_user(error: type[errors.KafkaError], words: str) -> None:
+def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.KafkaError], words: str) -> None:
     scene = Scene()
-    scene.refuse(scene.one(), error)
-    assert isinstance(scene.member.fatal, error)
-    assert words in str(scene.member.fatal)
-    scene.silent()
+    for pause in (100, 200, 400, 800, 1_000, 1_000):
+        scene.refuse(scene.one(), error)
+        scene.now += 60_000
+        assert scene.member.poll(now=scene.now) == Step(refused=True), "nothing is sent until the user has heard of it"
+        told = scene.refusal()
+        assert isinstance(told, error)
+        assert words in str(told)
+        assert scene.refusal() is None
+        assert scene.member.poll(now=scene.now) == Step(wake_at=scene.now + pause), "a loop of polls does no harm"
+        scene.now += pause
+    scene.stable()
+
+
+def test_leaving_or_another_subscription_drops_what_was_refused() -> None:
+    for leaves in (True, False):
+        scene = Scene(pattern="((")
+        scene.refuse(scene.one(), errors.InvalidRegularExpression)
+        if leaves:
+            scene.member.leave("unsubscribed")
+        scene.member.subscribe(["t"])
+        scene.member.polled(now=0)
+        assert scene.refusal() is None
+        scene.stable()
+
+
+def test_a_fenced_instance_stays_fenced() -> None:
+    scene = Scene(MemberSettings("g", group_instance_id="one"))
+    scene.refuse(scene.one(), errors.FencedInstanceId)
+    for _ in range(3):
+        assert isinstance(scene.refusal(), errors.FencedInstanceId)
+        scene.now += 100_000
+        scene.silent()
 
 
 def test_answers_of_an_earlier_life_mean_nothing() -> None:
