@@ -16,7 +16,7 @@ from enum import Enum
 
 from ottla.assignors import Assignment, Assignor, Subscription
 from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, encode_subscription
-from ottla.consuming.leading import assign, by_name, is_cooperative, read_members, topics_of
+from ottla.consuming.leading import assign, assignor_failed, by_name, is_cooperative, read_members, topics_of
 from ottla.consuming.membership import (
     COORDINATOR_ERRORS,
     NO_GENERATION,
@@ -162,7 +162,7 @@ class ClassicMember:
         if self.is_member and self._watch.is_stuck(now=now):
             requests += self._leave_since_stuck()
         if self.state is State.JOINING and ApiKey.JOIN_GROUP not in self._in_flight and now >= self._retry_at:
-            requests.append(self._join())
+            requests += self._join()
         if self.state is State.SYNCING and ApiKey.SYNC_GROUP not in self._in_flight and now >= self._retry_at:
             requests.append(self._sync())
         if self._beats and ApiKey.HEARTBEAT not in self._in_flight and now >= self._heartbeat_at:
@@ -183,8 +183,14 @@ class ClassicMember:
             heartbeat, self._retry_at if waits else None, stuck + 1 if stuck is not None and self.is_member else None
         )
 
-    def _join(self) -> Request:
-        settings = self._settings
+    def _join(self) -> list[Request]:
+        settings, protocols = self._settings, []
+        for one in self._assignors:
+            try:
+                protocols.append({"name": one.name, "metadata": encode_subscription(self._subscription(one))})
+            except Exception as error:
+                self._fail(assignor_failed(one, error))
+                return []
         message = {
             "group_id": settings.group_id,
             "session_timeout": settings.session_timeout_ms,
@@ -192,14 +198,12 @@ class ClassicMember:
             "member_id": self.member_id,
             "group_instance_id": settings.group_instance_id,
             "protocol_type": PROTOCOL_TYPE,
-            "protocols": [
-                {"name": one.name, "metadata": encode_subscription(self._subscription(one))} for one in self._assignors
-            ],
+            "protocols": protocols,
             "reason": (self.reason or "")[:255] or None,
         }
         self.reason = None
         patience = max(settings.request_timeout_ms, settings.max_poll_interval_ms + JOIN_SLACK_MS)
-        return self._request(ApiKey.JOIN_GROUP, message, patience)
+        return [self._request(ApiKey.JOIN_GROUP, message, patience)]
 
     def _subscription(self, assignor: Assignor) -> Subscription:
         owned: dict[str, list[int]] = {}
@@ -378,8 +382,7 @@ class ClassicMember:
             try:
                 self._assignments = assign(assignor, self._known.partitions, self._members)
             except Exception as error:
-                # Somebody's own assignor may raise anything, and the user must hear of it.
-                self._fail(InconsistentGroupProtocol(f"the assignor {assignor.name} failed: {error!r}"))
+                self._fail(assignor_failed(assignor, error))
                 return
         self.state = State.SYNCING
 
@@ -408,7 +411,11 @@ class ClassicMember:
             return
         assignor = by_name(self._assignors, self._protocol)
         if isinstance(assignor, Assignor):
-            assignor.on_assignment(assignment, self.generation)
+            try:
+                assignor.on_assignment(assignment, self.generation)
+            except Exception as error:
+                self._fail(assignor_failed(assignor, error))
+                return
         self._given = frozenset(
             TopicPartition(topic, number) for topic, numbers in assignment.partitions.items() for number in numbers
         )

@@ -56,6 +56,13 @@ def is_cooperative(assignors: Sequence[Assignor]) -> bool:
     return all(assignor.cooperative for assignor in assignors)
 
 
+def assignor_failed(assignor: Assignor, error: Exception) -> InconsistentGroupProtocol:
+    """Somebody's own assignor may raise anything, and the user must hear of it, traceback and all."""
+    problem = InconsistentGroupProtocol(f"the assignor {assignor.name} failed: {error!r}")
+    problem.__cause__ = error
+    return problem
+
+
 def by_name(assignors: Sequence[Assignor], name: str | None) -> Assignor | KafkaError:
     for assignor in assignors:
         if assignor.name == name:

@@ -383,17 +383,56 @@ def test_a_new_subscription_makes_it_join_again() -> None:
     assert decode_subscription(join.message["protocols"][0]["metadata"]).topics == ("u",)
 
 
-def test_an_assignor_that_raises_is_told_to_the_user() -> None:
+def lead(scene: Scene) -> None:
+    mine = SimpleNamespace(member_id="me", group_instance_id=None, metadata=encode_subscription(Subscription(["t"])))
+    scene.answer(scene.one(ApiKey.JOIN_GROUP), **scene.joined(leader="me", members=[mine]))
+    scene.member.learned(Topics({"t": 2}, {}, None))
+
+
+@pytest.mark.parametrize("method", ["subscription_user_data", "assign", "on_assignment"])
+def test_an_assignor_that_raises_is_told_to_the_user_with_its_traceback(method: str) -> None:
+    class Broken(RangeAssignor):
+        broken = True
+
+        def fail(self, *given: Any) -> Any:
+            if self.broken:
+                raise ZeroDivisionError("mine")
+            return getattr(super(), method)(*given)
+
+    setattr(Broken, method, Broken.fail)
+    scene = Scene(Broken())
+    scene.member.due()
+    if method == "subscription_user_data":
+        assert scene.send() == ()
+    else:
+        lead(scene)
+        if method == "on_assignment":
+            scene.answer(scene.one(ApiKey.SYNC_GROUP), assignment=encode_assignment(Assignment(TWO)))
+    assert scene.member.poll(now=scene.now) == Step(refused=True)
+    told = scene.refusal()
+    assert isinstance(told, errors.InconsistentGroupProtocol)
+    assert "the assignor range failed: ZeroDivisionError('mine')" in str(told)
+    assert isinstance(told.__cause__, ZeroDivisionError)
+    assert told.__cause__.__traceback__ is not None
+    Broken.broken = False
+    scene.member.due()
+    scene.wait(100)
+    lead(scene)
+    scene.sync(TWO)
+    assert scene.member.owned == {T0, T1}
+
+
+def test_a_leader_whose_assignor_raised_can_still_leave() -> None:
     class Broken(RangeAssignor):
         def assign(self, *_: Any) -> Any:
             raise ZeroDivisionError
 
     scene = Scene(Broken())
     scene.member.due()
-    mine = SimpleNamespace(member_id="me", group_instance_id=None, metadata=b"rubbish")
-    scene.answer(scene.one(ApiKey.JOIN_GROUP), **scene.joined(leader="me", members=[mine]))
-    scene.member.learned(Topics({"t": 2}, {}, None))
-    assert "ZeroDivisionError" in str(scene.refusal())
+    lead(scene)
+    leave = scene.member.leave("the consumer closed")
+    assert leave is not None
+    assert leave.message["members"][0]["member_id"] == "me"
 
 
 def test_it_hears_what_it_was_given() -> None:
