@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from ottla import Admin, Assignor, Consumer, errors
+from ottla import Admin, Assignor, Consumer, RebalanceListener, aio, errors
 from ottla.assignors import Assignment
 
-from .consumer_scenes import new_group, poll_until
+from .consumer_scenes import DEADLINE, Log, new_group, numbers, partitions, poll_until, read, values, write
 
 Make = Callable[..., Consumer]
 PROTOCOLS = ("classic", "consumer")
@@ -27,6 +29,13 @@ def make(bootstrap_servers: str) -> Iterator[Make]:
     yield consumer
     for one in made:
         one.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE / 4
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.02)
 
 
 def members(servers: str, group: str) -> int:
@@ -101,3 +110,111 @@ def test_a_leader_whose_assignor_raised_leaves_when_it_is_closed(
         poll_until([consumer], lambda: False, "to fail")
     consumer.close()
     assert members(bootstrap_servers, group) == 0, "else the next one waits until the session ends"
+
+
+# ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Raises(RebalanceListener):
+    def on_partitions_revoked(self, partitions: Any) -> None:
+        raise LookupError("of the listener")
+
+
+def raise_in_callback(offsets: Any, error: Any) -> None:
+    raise ZeroDivisionError("of the callback")
+
+
+def committed(servers: str, group: str) -> list[int]:
+    with Admin(bootstrap_servers=servers) as admin:
+        return [one.offset for one in admin.list_group_offsets(group).values()]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_close_does_everything_before_it_raises_what_the_users_code_raised(
+    bootstrap_servers: str, make_topic: Any, make: Make, protocol: str
+) -> None:
+    topic, group = make_topic(), new_group()
+    write(bootstrap_servers, topic, numbers(0, 5))
+    consumer = make(group_id=group, group_protocol=protocol)
+    consumer.subscribe([topic], listener=Raises())
+    assert values(read(consumer, 5)) == numbers(0, 5)
+    with pytest.raises(LookupError, match="of the listener"):
+        consumer.close()
+    assert members(bootstrap_servers, group) == 0
+    assert committed(bootstrap_servers, group) == [5]
+    consumer.close()
+
+
+def test_the_first_error_is_raised_and_the_others_are_logged(
+    bootstrap_servers: str, make_topic: Any, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = make_topic(), new_group()
+    consumer = make(group_id=group, enable_auto_commit=False)
+    consumer.subscribe([topic], listener=Raises())
+    poll_until([consumer], consumer.assignment, "partitions")
+    consumer.commit_async({partitions(topic, 1)[0]: 0}, callback=raise_in_callback)
+    with pytest.raises(ZeroDivisionError, match="of the callback"):
+        consumer.close()
+    assert "of the listener" in caplog.text
+    assert members(bootstrap_servers, group) == 0
+
+
+def test_unsubscribe_leaves_too_when_a_listener_raises(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
+    topic, group = make_topic(), new_group()
+    consumer = make(group_id=group)
+    consumer.subscribe([topic], listener=Raises())
+    poll_until([consumer], consumer.assignment, "partitions")
+    with pytest.raises(LookupError):
+        consumer.unsubscribe()
+    assert members(bootstrap_servers, group) == 0
+    assert consumer.assignment() == set()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_close_without_any_time_leaves_the_group(
+    bootstrap_servers: str, make_topic: Any, make: Make, protocol: str
+) -> None:
+    topic, group, log = make_topic(), new_group(), Log()
+    first = make(group_id=group, group_protocol=protocol)
+    first.subscribe([topic], listener=log)
+    poll_until([first], first.assignment, "partitions")
+    start = time.monotonic()
+    first.close(0)
+    assert time.monotonic() - start < 1
+    assert log.events == [("assigned", [0]), ("revoked", [0])]
+    wait_until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
+
+
+@pytest.mark.parametrize("timeout", [0, 30, None])
+def test_the_end_of_an_asyncio_consumer_is_the_same(bootstrap_servers: str, make_topic: Any, timeout: Any) -> None:
+    topic, group = make_topic(), new_group()
+
+    async def scene() -> None:
+        consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=group)
+        await consumer.subscribe([topic], listener=Raises())
+        while not consumer.assignment():
+            await consumer.poll(0.02)
+        with pytest.raises(LookupError):
+            await consumer.close(timeout)
+        await consumer.close()
+
+    asyncio.run(scene())
+    wait_until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
+
+
+def test_a_listener_that_does_not_end_keeps_nobody_from_leaving(bootstrap_servers: str, make_topic: Any) -> None:
+    topic, group = make_topic(), new_group()
+
+    class Hangs(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: Any) -> None:
+            await asyncio.sleep(1000)
+
+    async def scene() -> None:
+        consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=group)
+        await consumer.subscribe([topic], listener=Hangs())
+        while not consumer.assignment():
+            await consumer.poll(0.02)
+        await consumer.close(0.05)
+
+    asyncio.run(scene())
+    wait_until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")

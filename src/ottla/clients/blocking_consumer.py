@@ -13,6 +13,7 @@ and says so when it is used otherwise.
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import threading
 import time
@@ -26,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.clients.blocking import IllegalUse, LoopThread
 from ottla.clients.columns import Incoming
-from ottla.clients.consumer import DEFAULT_CLOSE_SECONDS, ITERATION_SECONDS, AsyncConsumer
-from ottla.clients.consumer_calls import Calls
+from ottla.clients.consumer import DEFAULT_CLOSE_SECONDS, ITERATION_SECONDS, AsyncConsumer, deadline_in, left
+from ottla.clients.consumer_calls import Calls, raise_first
 from ottla.clients.consumer_commits import CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
@@ -144,10 +145,19 @@ class Consumer:
         with self._use:
             self._end("the consumer unsubscribed")
 
-    def _end(self, reason: str) -> None:
-        for chore in self._wait(self._calls.unsubscribing(reason)):
-            self._run(chore)
-        self._wait(self._calls.unsubscribed(reason))
+    def _end(self, reason: str, deadline: float = math.inf) -> None:
+        errors: list[Exception] = []
+        seconds = 0.0  # who is interrupted tells the coordinator, and waits no longer
+        try:
+            for chore in self._wait(self._calls.unsubscribing(left(deadline))):
+                try:
+                    self._run(chore)
+                except Exception as error:
+                    errors.append(error)
+            seconds = left(deadline)
+        finally:
+            self._wait(self._calls.unsubscribed(reason, seconds))
+        raise_first(errors)
 
     def subscription(self) -> set[str]:
         with self._use:
@@ -312,30 +322,16 @@ class Consumer:
     def wakeup(self) -> None:
         self._calls.wakeup()
 
-    def close(self, timeout: float = DEFAULT_CLOSE_SECONDS) -> None:
+    def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
         if self._thread.stopped:
             return
         with self._use:
-            deadline = time.monotonic() + timeout
             try:
-                self._close_group(deadline)
+                self._end("the consumer closed", deadline_in(timeout))
             finally:
                 self._wait(self._calls.engine.close())
                 self._thread.stop()
                 self._calls.finisher.close()
-
-    def _close_group(self, deadline: float) -> None:
-        reason = "the consumer closed"
-        try:
-            for chore in self._thread.call(self._calls.unsubscribing(reason), _left(deadline)):
-                self._run(chore)
-            self._thread.call(self._calls.unsubscribed(reason), _left(deadline))
-        except TimeoutError:
-            return
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
 
 
 for _name, _method in vars(Consumer).items():

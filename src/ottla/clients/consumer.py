@@ -11,7 +11,9 @@ What the methods do is in `consumer_calls.py`; here is who may call them, and wh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster import Cluster
 from ottla.clients.columns import Incoming
-from ottla.clients.consumer_calls import Calls
+from ottla.clients.consumer_calls import Calls, raise_first
 from ottla.clients.consumer_commits import CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
@@ -46,6 +48,14 @@ T = TypeVar("T")
 DEFAULT_CLOSE_SECONDS = 30.0
 #: How long one poll of an iteration waits; a broker that was never reached is told of after it.
 ITERATION_SECONDS = 5.0
+
+
+def deadline_in(seconds: float | None) -> float:
+    return math.inf if seconds is None else time.monotonic() + seconds
+
+
+def left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 class _OneTask:
@@ -138,10 +148,22 @@ class AsyncConsumer:
         with self._use:
             await self._end("the consumer unsubscribed")
 
-    async def _end(self, reason: str) -> None:
-        for chore in await self._calls.unsubscribing(reason):
-            await self._run(chore)
-        await self._calls.unsubscribed(reason)
+    async def _end(self, reason: str, deadline: float = math.inf) -> None:
+        errors: list[Exception] = []
+        seconds = 0.0  # who is interrupted tells the coordinator, and waits no longer
+        try:
+            chores = await self._calls.unsubscribing(left(deadline))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if deadline == math.inf else left(deadline)):
+                    for chore in chores:
+                        try:
+                            await self._run(chore)
+                        except Exception as error:
+                            errors.append(error)
+            seconds = left(deadline)
+        finally:
+            await self._calls.unsubscribed(reason, seconds)
+        raise_first(errors)
 
     def subscription(self) -> set[str]:
         """The topics that are subscribed to; those that match, with a pattern that is matched here."""
@@ -343,16 +365,17 @@ class AsyncConsumer:
         """Make the call that waits now, or the next one, raise `Wakeup`. May be called from any thread."""
         self._calls.wakeup()
 
-    async def close(self, timeout: float = DEFAULT_CLOSE_SECONDS) -> None:
-        """Commit if that is automatic, leave the group, close; within `timeout` seconds. Again does nothing."""
+    async def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
+        """Commit if that is automatic, leave the group, close; within `timeout` seconds. Again does nothing.
+
+        What a listener or callback raises comes out at the end, when everything is done. The group is left also
+        without any time: then nobody waits for the coordinator's answer.
+        """
         if self._use.closed:
             return
         with self._use:
             try:
-                async with asyncio.timeout(timeout):
-                    await self._end("the consumer closed")
-            except TimeoutError:
-                pass
+                await self._end("the consumer closed", deadline_in(timeout))
             finally:
                 self._use.closed = True
                 await self._calls.engine.close()

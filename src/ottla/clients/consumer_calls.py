@@ -14,7 +14,7 @@ from typing import Any
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
 from ottla.clients.consumer_commits import nothing
-from ottla.clients.consumer_core import Chore
+from ottla.clients.consumer_core import Chore, log
 from ottla.clients.consumer_polling import Polling, tell
 from ottla.clients.metadata import PartitionInfo
 from ottla.config.consumer import CONSUMER
@@ -27,6 +27,14 @@ from ottla.consuming.values import (
 )
 from ottla.errors import KafkaError
 from ottla.types import Millis, TopicPartition
+
+
+def raise_first(errors: list[Exception]) -> None:
+    """What the user's code raised while the consumer ended; everything else was done all the same."""
+    for error in errors[1:]:
+        log.error("a listener or callback raised at the end of a consumer, and not as the first", exc_info=error)
+    if errors:
+        raise errors[0]
 
 
 class Calls(Polling):
@@ -55,9 +63,12 @@ class Calls(Polling):
         self.engine.positions.assign(partitions)
         self._look()
 
-    async def unsubscribing(self, reason: str) -> list[Chore]:
-        """The first half of unsubscribe and close: commit what was read; what the user has to run then."""
-        await self._commit_at_end()
+    async def unsubscribing(self, seconds: float) -> list[Chore]:
+        """The first half of unsubscribe and close: commit what was read; what the user has to run then.
+
+        The second half has to follow whatever the user's code does.
+        """
+        await self._commit_at_end(seconds)
         chores = self._due_chores()
         owned = tuple(sorted(self.engine.positions.assigned)) if self.engine.subscription.by_group else ()
         if owned and self.listener is not None and self.engine.group is not None:
@@ -65,13 +76,13 @@ class Calls(Polling):
             chores.append(Chore(partial(tell, self.listener, "lost" if lost else "revoked", owned), nothing))
         return chores
 
-    async def unsubscribed(self, reason: str) -> None:
-        """The second half."""
+    async def unsubscribed(self, reason: str, seconds: float) -> None:
+        """The second half; the coordinator's answer is waited for so long."""
         self.put_back()
         self.engine.positions.assign(())
         self.engine.subscription.unsubscribe()
         self.listener, self._duty = None, None
-        await self.engine.leave(reason)
+        await self.engine.leave(reason, seconds)
 
     def subscription(self) -> set[str]:
         return set(self.engine.subscription.topics) if self.engine.subscription.mode is not Mode.PARTITIONS else set()

@@ -112,23 +112,24 @@ class Committing(Handing):
             self._auto_committed = offsets
             self._commit_soon(offsets, None, automatic=True)
 
-    async def _commit_at_end(self) -> None:
+    async def _commit_at_end(self, seconds: float) -> None:
         engine = self.engine
         if engine.group is None or engine.loop is None:
             return
+        deadline = engine.loop.time() + min(seconds, self.config.default_api_timeout_ms / 1000)
         if self._commits:
-            await asyncio.wait(self._commits)
+            await asyncio.wait(self._commits, timeout=deadline - engine.loop.time())
         if engine.auto_commit is None or (engine.subscription.by_group and not engine.group.member.is_member):
             return
-        waits = not engine.subscription.by_group or engine.group.member.can_commit
-        seconds = self.config.default_api_timeout_ms / 1000 if waits else REBALANCE_PATIENCE
+        if engine.subscription.by_group and not engine.group.member.can_commit:
+            deadline = min(deadline, engine.loop.time() + REBALANCE_PATIENCE)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(deadline):
                 await engine.group.commit(self.consumed())
         except KafkaError as error:
             log.warning("the automatic commit at the end failed: %s", error)
         except TimeoutError:
-            log.warning("the automatic commit at the end did not succeed within %g s", seconds)
+            log.warning("the automatic commit at the end was not answered in time")
 
     def _due_chores(self) -> list[Chore]:
         chores = list(self.engine.chores)

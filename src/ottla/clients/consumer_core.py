@@ -434,8 +434,8 @@ class Engine:
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def leave(self, reason: str) -> None:
-        """Leave the group at once."""
+    async def leave(self, reason: str, seconds: float) -> None:
+        """Leave the group at once, and wait so long for the answer."""
         if self.group is None or not self.group.subscribed:
             return
         request = self.group.member.leave(reason)
@@ -443,10 +443,10 @@ class Engine:
         self._version = -1
         if request is not None:
             try:
-                async with asyncio.timeout(self.config.request_timeout_ms / 1000):
-                    await self.group.leave(request, self.cluster.pool)
+                seconds = min(seconds, self.config.request_timeout_ms / 1000)
+                await self.group.leave(request, self.cluster.pool, seconds)
             except TimeoutError:
-                log.info("the coordinator did not hear that the consumer left: it will miss it in time")
+                log.info("the coordinator has not said that it heard of the end of this consumer")
 
     async def close(self) -> None:
         self.closed = True

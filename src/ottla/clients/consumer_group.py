@@ -36,6 +36,8 @@ from ottla.types import Millis, TopicPartition
 LAST_FETCH_BY_NAME = 9
 FIRST_BATCHED = 8
 NO_OFFSET = -1
+#: How long leaving the group may wait for a connection to the coordinator, if there is none and no time.
+CONNECT_TO_LEAVE_SECONDS = 0.5
 
 
 def monotonic_ms() -> Millis:
@@ -130,11 +132,16 @@ class Group:
             self.coordinator.heard(self.member.answered(request, response, now=monotonic_ms()))
         self._changed()
 
-    async def leave(self, request: Request, pool: ConnectionPool) -> None:
-        """Tell the coordinator that we go, on a connection where nothing waits; nobody minds if it does not hear."""
+    async def leave(self, request: Request, pool: ConnectionPool, seconds: float) -> None:
+        """Tell the coordinator that we go, on a connection where nothing waits; nobody minds if it does not hear.
+
+        It is told even if there is no time to wait for its answer.
+        """
         try:
-            connection = await self.coordinator.connection(pool)
-            await connection.request(request.api, request.message)
+            async with asyncio.timeout(max(seconds, CONNECT_TO_LEAVE_SECONDS)):
+                connection = await self.coordinator.connection(pool)
+            async with asyncio.timeout(seconds):
+                await connection.request(request.api, request.message)
         except KafkaError:
             return
 
