@@ -218,3 +218,40 @@ def test_a_listener_that_does_not_end_keeps_nobody_from_leaving(bootstrap_server
 
     asyncio.run(scene())
     wait_until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
+
+
+# ── what to read ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("nothing", ["subscribe", "assign"])
+def test_to_read_nothing_means_to_unsubscribe(
+    bootstrap_servers: str, make_topic: Any, make: Make, protocol: str, nothing: str
+) -> None:
+    topic, group, log = make_topic(), new_group(), Log()
+    consumer = make(group_id=group, group_protocol=protocol)
+    consumer.subscribe([topic], listener=log)
+    poll_until([consumer], consumer.assignment, "partitions")
+    getattr(consumer, nothing)([])
+    assert log.events == [("assigned", [0]), ("revoked", [0])]
+    assert members(bootstrap_servers, group) == 0, "and nobody has what nobody reads"
+    assert (consumer.assignment(), consumer.subscription()) == (set(), set())
+    consumer.assign(partitions(topic, 1))
+    consumer.assign([])
+    consumer.subscribe([topic])
+    poll_until([consumer], consumer.assignment, "partitions again")
+
+
+def test_to_read_nothing_in_asyncio_too(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic()
+
+    async def scene() -> None:
+        async with aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group()) as consumer:
+            await consumer.assign(one for one in partitions(topic, 1))
+            assert consumer.assignment() == set(partitions(topic, 1))
+            await consumer.assign([])
+            await consumer.subscribe([topic])
+            await consumer.subscribe([])
+            await consumer.assign(partitions(topic, 1))
+
+    asyncio.run(scene())

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.clients.blocking import IllegalUse, LoopThread
 from ottla.clients.columns import Incoming
 from ottla.clients.consumer import DEFAULT_CLOSE_SECONDS, ITERATION_SECONDS, AsyncConsumer, deadline_in, left
-from ottla.clients.consumer_calls import Calls, raise_first
+from ottla.clients.consumer_calls import UNSUBSCRIBED, Calls, listed, raise_first
 from ottla.clients.consumer_commits import CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
@@ -135,15 +135,22 @@ class Consumer:
         listener: RebalanceListener | None = None,
     ) -> None:
         with self._use:
-            self._do(self._calls.subscribe, topics, pattern, listener)
+            topics = listed(topics)
+            if topics == [] and pattern is None:
+                self._end(UNSUBSCRIBED)
+            else:
+                self._do(self._calls.subscribe, topics, pattern, listener)
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         with self._use:
-            self._do(self._calls.assign, partitions)
+            if wanted := listed(partitions):
+                self._do(self._calls.assign, wanted)
+            else:
+                self._end(UNSUBSCRIBED)
 
     def unsubscribe(self) -> None:
         with self._use:
-            self._end("the consumer unsubscribed")
+            self._end(UNSUBSCRIBED)
 
     def _end(self, reason: str, deadline: float = math.inf) -> None:
         errors: list[Exception] = []

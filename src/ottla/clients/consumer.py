@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster import Cluster
 from ottla.clients.columns import Incoming
-from ottla.clients.consumer_calls import Calls, raise_first
+from ottla.clients.consumer_calls import UNSUBSCRIBED, Calls, listed, raise_first
 from ottla.clients.consumer_commits import CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
 from ottla.clients.metadata import PartitionInfo
@@ -133,20 +133,30 @@ class AsyncConsumer:
         """Read topics, or all that match a pattern, as a member of the group; replaces what was subscribed to before.
 
         A pattern matches whole names. With group.protocol=consumer a pattern given as text is matched by the broker (in
-        the syntax of RE2), and a compiled one here.
+        the syntax of RE2), and a compiled one here. No topics at all mean `unsubscribe`.
         """
         with self._use:
-            self._calls.subscribe(topics, pattern, listener)
+            topics = listed(topics)
+            if topics == [] and pattern is None:
+                await self._end(UNSUBSCRIBED)
+            else:
+                self._calls.subscribe(topics, pattern, listener)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions, without a group's help; partitions that stay keep their positions."""
+        """Read exactly these partitions, without a group's help; partitions that stay keep their positions.
+
+        No partitions at all mean `unsubscribe`.
+        """
         with self._use:
-            self._calls.assign(partitions)
+            if wanted := listed(partitions):
+                self._calls.assign(wanted)
+            else:
+                await self._end(UNSUBSCRIBED)
 
     async def unsubscribe(self) -> None:
         """Read nothing, and leave the group at once. Automatic commits are made before."""
         with self._use:
-            await self._end("the consumer unsubscribed")
+            await self._end(UNSUBSCRIBED)
 
     async def _end(self, reason: str, deadline: float = math.inf) -> None:
         errors: list[Exception] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from re import Pattern
-from typing import Any
+from typing import Any, TypeVar
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
@@ -28,6 +28,9 @@ from ottla.consuming.values import (
 from ottla.errors import KafkaError
 from ottla.types import Millis, TopicPartition
 
+T = TypeVar("T")
+UNSUBSCRIBED = "the consumer unsubscribed"
+
 
 def raise_first(errors: list[Exception]) -> None:
     """What the user's code raised while the consumer ended; everything else was done all the same."""
@@ -35,6 +38,11 @@ def raise_first(errors: list[Exception]) -> None:
         log.error("a listener or callback raised at the end of a consumer, and not as the first", exc_info=error)
     if errors:
         raise errors[0]
+
+
+def listed(given: Iterable[T] | None) -> list[T] | None:
+    """What to read, as a list that may be empty; text stays for `Subscription` to refuse."""
+    return given if given is None or isinstance(given, str) else list(given)  # type: ignore[return-value]
 
 
 class Calls(Polling):

@@ -290,7 +290,8 @@ class ClassicMember:
         return error
 
     def _begin_join(self) -> None:
-        if self._topics:
+        # A member whose pattern matches nothing any more says so: the others shall get what it had.
+        if self._topics or self.is_member:
             self.state = State.JOINING
             self._members = None
         else:

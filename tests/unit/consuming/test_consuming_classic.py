@@ -383,6 +383,17 @@ def test_a_new_subscription_makes_it_join_again() -> None:
     assert decode_subscription(join.message["protocols"][0]["metadata"]).topics == ("u",)
 
 
+def test_a_member_that_wants_nothing_any_more_tells_the_group() -> None:
+    scene = Scene()
+    scene.stable()
+    scene.member.subscribe([])
+    duty = scene.member.due()
+    assert duty == Duty(DutyKind.REVOKE, (T0, T1))
+    scene.member.done(duty)
+    join = scene.one(ApiKey.JOIN_GROUP)
+    assert decode_subscription(join.message["protocols"][0]["metadata"]).topics == ()
+
+
 def lead(scene: Scene) -> None:
     mine = SimpleNamespace(member_id="me", group_instance_id=None, metadata=encode_subscription(Subscription(["t"])))
     scene.answer(scene.one(ApiKey.JOIN_GROUP), **scene.joined(leader="me", members=[mine]))
