@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla import Admin, Assignor, Consumer, RebalanceListener, aio, errors
+from ottla import Admin, Assignor, Consumer, IllegalUse, RebalanceListener, aio, errors
 from ottla.assignors import Assignment
 
 from .consumer_scenes import DEADLINE, Log, new_group, numbers, partitions, poll_until, read, values, write
@@ -255,3 +255,15 @@ def test_to_read_nothing_in_asyncio_too(bootstrap_servers: str, make_topic: Any)
             await consumer.assign(partitions(topic, 1))
 
     asyncio.run(scene())
+
+
+def test_a_name_that_no_broker_allows_is_refused_at_once(make: Make) -> None:
+    consumer = make(group_id=new_group())
+    with pytest.raises(errors.InvalidTopicException, match="'bad topic!' may only have ASCII letters and digits"):
+        consumer.subscribe(["bad topic!"])
+    with pytest.raises(errors.InvalidTopicException, match="has 300 characters, and 249 are allowed"):
+        consumer.subscribe(["x" * 300])
+    with pytest.raises(ValueError, match="no name of a topic"):
+        consumer.subscribe([b"t"])
+    with pytest.raises(IllegalUse, match="nothing to read"):
+        consumer.poll(0)

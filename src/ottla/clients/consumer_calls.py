@@ -42,7 +42,7 @@ def raise_first(errors: list[Exception]) -> None:
 
 def listed(given: Iterable[T] | None) -> list[T] | None:
     """What to read, as a list that may be empty; text stays for `Subscription` to refuse."""
-    return given if given is None or isinstance(given, str) else list(given)  # type: ignore[return-value]
+    return given if given is None or isinstance(given, str) else list(given)
 
 
 class Calls(Polling):

@@ -35,7 +35,13 @@ from ottla.consuming.fetching import Fetch, Fetcher, FetchLimits, Leader
 from ottla.consuming.membership import Member, MemberSettings, Topics, earliest
 from ottla.consuming.positions import Need, Positions
 from ottla.consuming.subscription import Mode, Subscription
-from ottla.errors import KafkaError, OttlaError, TopicAuthorizationFailed, UnknownTopicOrPartition
+from ottla.errors import (
+    InvalidTopicException,
+    KafkaError,
+    OttlaError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from ottla.protocol.apis import ApiKey
 from ottla.types import Millis, TopicPartition
 
@@ -421,8 +427,8 @@ class Engine:
     def _look_for_missing(self, answer: Metadata) -> None:
         missing = set()
         for name, topic in answer.topics.items():
-            if isinstance(topic.error, TopicAuthorizationFailed):
-                self.fail(TopicAuthorizationFailed(f"topic {name}: {topic.error}"))
+            if isinstance(topic.error, TopicAuthorizationFailed | InvalidTopicException):
+                self.fail(type(topic.error)(f"topic {name}: {topic.error}"))
             elif topic.error is not None:
                 missing.add(name)
         for name in sorted(missing - self._missing):

@@ -13,8 +13,9 @@ import re
 from collections.abc import Collection, Iterable
 from enum import Enum
 
-from ottla.errors import OttlaError
-from ottla.types import TopicPartition
+from ottla.consuming.values import whole
+from ottla.errors import InvalidTopicException, OttlaError
+from ottla.types import TopicPartition, wrong_with_topic_name
 
 
 class Mode(Enum):
@@ -49,11 +50,10 @@ class Subscription:
     def subscribe(self, topics: Collection[str]) -> None:
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics: write subscribe([{topics!r}])")
-        self._enter(Mode.TOPICS)
         wanted = frozenset(topics)
         for topic in wanted:
-            if not _is_name(topic):
-                raise ValueError(f"{topic!r} is no name of a topic")
+            _check_name(topic)
+        self._enter(Mode.TOPICS)
         if wanted != self.topics:
             self.topics = wanted
             self.version += 1
@@ -84,6 +84,9 @@ class Subscription:
         for partition in wanted:
             if not isinstance(partition, TopicPartition):
                 raise TypeError(f"assign takes TopicPartition objects, not {partition!r}")
+            _check_name(partition.topic)
+            if whole(partition.partition, f"the partition of topic {partition.topic}") < 0:
+                raise ValueError(f"{partition.partition} is no partition of topic {partition.topic}")
         self._enter(Mode.PARTITIONS)
         self.partitions = wanted
 
@@ -101,5 +104,9 @@ class Subscription:
         self.mode = mode
 
 
-def _is_name(topic: object) -> bool:
-    return isinstance(topic, str) and bool(topic.strip())
+def _check_name(topic: object) -> None:
+    """No broker has a topic that it would not allow: to wait for one would be in vain."""
+    if not isinstance(topic, str) or not topic.strip():
+        raise ValueError(f"{topic!r} is no name of a topic")
+    if (problem := wrong_with_topic_name(topic)) is not None:
+        raise InvalidTopicException(f"the topic name {topic[:300]!r} {problem}")

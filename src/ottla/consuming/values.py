@@ -7,6 +7,7 @@ serialized_key_size and serialized_value_size (-1 for null).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,6 +24,19 @@ __all__ = [
     "OffsetAndTimestamp",
     "RebalanceListener",
 ]
+
+
+def whole(number: Any, what: str) -> int:
+    """An integer as one. A float would be found out far from whoever gave it, when it is to be sent.
+
+    >>> whole(7, "the offset")
+    7
+    """
+    try:
+        return operator.index(number)
+    except TypeError:
+        advice = f": write int({number!r})" if isinstance(number, float) else ""
+        raise TypeError(f"{what} is an int, not {number!r}{advice}") from None
 
 
 class OffsetAndMetadata(NamedTuple):

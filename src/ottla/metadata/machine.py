@@ -6,7 +6,6 @@ Where an operation cannot be granted it raises the Kafka error that the client i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -14,7 +13,7 @@ from uuid import UUID
 from ottla import errors
 from ottla.machine import Outcome
 from ottla.metadata import records as r
-from ottla.types import Millis
+from ottla.types import Millis, wrong_with_topic_name
 
 PRODUCER_ID_BLOCK = 1000
 #: As Kafka: more in one request would stop the controller for too long.
@@ -22,7 +21,6 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +43,7 @@ def check_topic_name(name: str) -> None:
 
     >>> check_topic_name("orders.v1")
     """
-    problem = None
-    if not name:
-        problem = "is empty"
-    elif name in (".", ".."):
-        problem = "may not be '.' or '..'"
-    elif len(name) > 249:
-        problem = f"has {len(name)} characters, and 249 are allowed"
-    elif not _LEGAL_NAME.fullmatch(name):
-        problem = "may only have ASCII letters and digits, '.', '_' and '-'"
-    if problem:
+    if (problem := wrong_with_topic_name(name)) is not None:
         raise errors.InvalidTopicException(f"The topic name {name[:300]!r} {problem}.")
 
 

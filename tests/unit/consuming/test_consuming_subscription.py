@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from tests.unit.consuming.consuming_values import T0
 
 from ottla.consuming.subscription import Mode, Subscription, SubscriptionConflict
+from ottla.errors import InvalidTopicException
+from ottla.types import TopicPartition
 
 
 def test_the_modes_exclude_each_other_until_unsubscribe() -> None:
@@ -53,10 +56,38 @@ def test_a_pattern_for_the_broker_is_left_to_it() -> None:
     assert not subscription.match(["abc"])
 
 
-@pytest.mark.parametrize("wrong", [[""], ["  "], [7]])
+@pytest.mark.parametrize("wrong", [[""], ["  "], [7], [b"t"]])
 def test_names_are_checked(wrong: list[str]) -> None:
+    subscription = Subscription()
     with pytest.raises(ValueError, match="no name of a topic"):
-        Subscription().subscribe(wrong)
+        subscription.subscribe(wrong)
+    assert subscription.mode is Mode.NONE
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("bad topic!", "the topic name 'bad topic!' may only have ASCII letters and digits, '.', '_' and '-'"),
+        ("\ud800", "may only have ASCII"),
+        ("x" * 250, "has 250 characters, and 249 are allowed"),
+        ("..", "may not be '.' or '..'"),
+    ],
+)
+def test_a_name_that_no_broker_allows_is_not_waited_for(name: str, problem: str) -> None:
+    subscription = Subscription()
+    for choose in (lambda: subscription.subscribe(["t", name]), lambda: subscription.assign([TopicPartition(name, 0)])):
+        with pytest.raises(InvalidTopicException, match=re.escape(problem)):
+            choose()
+        assert subscription.mode is Mode.NONE
+    subscription.subscribe(["x" * 249])
+
+
+@pytest.mark.parametrize("number", [0.0, "0", None])
+def test_numbers_of_partitions_are_checked(number: Any) -> None:
+    with pytest.raises(TypeError, match="the partition of topic t is an int, not"):
+        Subscription().assign([TopicPartition("t", number)])
+    with pytest.raises(ValueError, match="-1 is no partition of topic t"):
+        Subscription().assign([TopicPartition("t", -1)])
 
 
 def test_a_string_is_no_list_of_topics() -> None:
