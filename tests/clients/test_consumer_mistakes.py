@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from ottla import Admin, Assignor, Consumer, IllegalUse, RebalanceListener, aio, errors
+from ottla import (
+    Admin,
+    Assignor,
+    Consumer,
+    IllegalUse,
+    OffsetAndMetadata,
+    RebalanceListener,
+    TopicPartition,
+    aio,
+    errors,
+)
 from ottla.assignors import Assignment
 
 from .consumer_scenes import DEADLINE, Log, new_group, numbers, partitions, poll_until, read, values, write
@@ -267,3 +277,51 @@ def test_a_name_that_no_broker_allows_is_refused_at_once(make: Make) -> None:
         consumer.subscribe([b"t"])
     with pytest.raises(IllegalUse, match="nothing to read"):
         consumer.poll(0)
+
+
+# ── numbers and lists ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_float_is_refused_where_it_is_given_and_harms_nothing(
+    bootstrap_servers: str, make_topic: Any, make: Make
+) -> None:
+    topic = make_topic()
+    write(bootstrap_servers, topic, numbers(0, 5))
+    (key,) = partitions(topic, 1)
+    consumer = make(group_id=new_group())
+    consumer.assign([key])
+    assert values(read(consumer, 5)) == numbers(0, 5)
+    wrong: list[Callable[[], object]] = [
+        lambda: consumer.seek(key, 1.0),  # type: ignore[arg-type]
+        lambda: consumer.commit({key: 1.0}),  # type: ignore[dict-item]
+        lambda: consumer.commit({key: OffsetAndMetadata(1.0)}),  # type: ignore[arg-type]
+        lambda: consumer.commit_async({key: 1.0}),  # type: ignore[dict-item]
+        lambda: consumer.fetch_until(key, 1.0),  # type: ignore[arg-type]
+        lambda: consumer.offsets_for_times({key: 1.0}),  # type: ignore[dict-item]
+    ]
+    for call in wrong:
+        with pytest.raises(TypeError, match=r"is an int, not 1\.0: write int\(1\.0\)"):
+            call()
+    for call in (lambda: consumer.seek(key, -1), lambda: consumer.commit({key: -1}), lambda: OffsetAndMetadata(-1)):
+        with pytest.raises(ValueError, match="at least 0, not -1"):
+            call()
+    assert consumer.position(key) == 5
+    consumer.seek(key, 3)
+    assert values(read(consumer, 2)) == numbers(3, 5)
+
+
+def test_partitions_are_given_one_by_one_or_as_a_list(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
+    topic = make_topic(2)
+    keys = partitions(topic, 2)
+    consumer = make()
+    consumer.assign(keys)
+    consumer.pause(keys)
+    assert consumer.paused() == set(keys)
+    consumer.resume(keys[0], [keys[1]])
+    assert consumer.paused() == set()
+    consumer.seek_to_end(iter(keys))
+    write(bootstrap_servers, topic, numbers(0, 1))
+    consumer.seek_to_beginning([])
+    assert values(read(consumer, 1)) == numbers(0, 1), "an empty list means all, as in Kafka"
+    with pytest.raises(IllegalUse, match="is not assigned"):
+        consumer.pause([TopicPartition(topic, 7)])

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from compat.waiting import until
-from ottla import Admin, Broker, Consumer, IllegalUse, OttlaError, Producer
+from ottla import Admin, Broker, Consumer, IllegalUse, OttlaError, Producer, aio
 from ottla.errors import ConfigError
 
 WRONG = [
@@ -84,3 +84,9 @@ def test_two_threads_on_one_consumer(bootstrap_servers: str) -> None:
 def test_a_misspelt_config(client: type, options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         client(**options)
+
+
+@pytest.mark.parametrize("client", [Producer, Consumer, Admin, aio.Producer, aio.Consumer, aio.Admin])
+def test_a_text_where_the_configuration_belongs(client: type) -> None:
+    with pytest.raises(TypeError, match=r"a dict or keywords, not 'orders'.*bootstrap_servers=.*subscribe\("):
+        client("orders")

@@ -253,19 +253,19 @@ class Consumer:
         with self._use:
             self._do(self._calls.seek, partition, offset)
 
-    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         with self._use:
             self._do(self._calls.seek_to_beginning, partitions)
 
-    def seek_to_end(self, *partitions: TopicPartition) -> None:
+    def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         with self._use:
             self._do(self._calls.seek_to_end, partitions)
 
-    def pause(self, *partitions: TopicPartition) -> None:
+    def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         with self._use:
             self._do(self._calls.pause, partitions)
 
-    def resume(self, *partitions: TopicPartition) -> None:
+    def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         with self._use:
             self._do(self._calls.resume, partitions)
 

@@ -295,22 +295,22 @@ class AsyncConsumer:
         with self._use:
             self._calls.seek(partition, offset)
 
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+    async def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Go on at the first record that is still there; of all assigned partitions if none is named."""
         with self._use:
             self._calls.seek_to_beginning(partitions)
 
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+    async def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Go on with what is written next; of all assigned partitions if none is named."""
         with self._use:
             self._calls.seek_to_end(partitions)
 
-    async def pause(self, *partitions: TopicPartition) -> None:
+    async def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return no records of these until `resume`; they stay assigned."""
         with self._use:
             self._calls.pause(partitions)
 
-    async def resume(self, *partitions: TopicPartition) -> None:
+    async def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return records of paused partitions again."""
         with self._use:
             self._calls.resume(partitions)

@@ -24,11 +24,13 @@ from ottla.consuming.values import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    whole,
 )
 from ottla.errors import KafkaError
 from ottla.types import Millis, TopicPartition
 
 T = TypeVar("T")
+Partitions = Iterable[TopicPartition | Iterable[TopicPartition]]
 UNSUBSCRIBED = "the consumer unsubscribed"
 
 
@@ -123,38 +125,32 @@ class Calls(Polling):
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         self._assigned(partition)
+        target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         self.put_back()
-        if isinstance(offset, OffsetAndMetadata):
-            self.engine.positions.seek(partition, offset.offset, offset.leader_epoch)
-        else:
-            self.engine.positions.seek(partition, offset)
+        self.engine.positions.seek(partition, target.offset, target.leader_epoch)
         self._look()
 
-    def seek_to(self, partitions: Collection[TopicPartition], where: str) -> None:
-        wanted = list(partitions) or sorted(self.engine.positions.assigned)
-        for partition in wanted:
-            self._assigned(partition)
+    def seek_to(self, partitions: Partitions, where: str) -> None:
+        wanted = self._all_assigned(partitions) or sorted(self.engine.positions.assigned)
         self.put_back()
         for partition in wanted:
             self.engine.positions.seek_to(partition, where)
         self._look()
 
-    def seek_to_beginning(self, partitions: Collection[TopicPartition]) -> None:
+    def seek_to_beginning(self, partitions: Partitions) -> None:
         self.seek_to(partitions, EARLIEST)
 
-    def seek_to_end(self, partitions: Collection[TopicPartition]) -> None:
+    def seek_to_end(self, partitions: Partitions) -> None:
         self.seek_to(partitions, LATEST)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Partitions) -> None:
         self._pause(partitions, True)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Partitions) -> None:
         self._pause(partitions, False)
 
-    def _pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        wanted = list(partitions)
-        for partition in wanted:
-            self._assigned(partition)
+    def _pause(self, partitions: Partitions, paused: bool) -> None:
+        wanted = self._all_assigned(partitions)
         self.put_back()
         for partition in wanted:
             if (state := self.engine.positions.get(partition)) is not None:
@@ -164,7 +160,7 @@ class Calls(Polling):
 
     def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
         self._assigned(partition)
-        if offset is not None and offset < 0:
+        if offset is not None and whole(offset, f"the offset to fetch {partition} until") < 0:
             raise ValueError(f"offset {offset} is negative: give the first one that is not wanted, or None")
         if (state := self.engine.positions.get(partition)) is not None:
             state.until = offset
@@ -176,6 +172,15 @@ class Calls(Polling):
     def current_lag(self, partition: TopicPartition) -> int | None:
         self._assigned(partition)
         return self.engine.positions.lag(partition, read_committed=self.config.read_committed)
+
+    def _all_assigned(self, partitions: Partitions) -> list[TopicPartition]:
+        """Partitions that were given one by one, or as a list, as users of Java and librdkafka do."""
+        wanted: list[TopicPartition] = []
+        for one in partitions:
+            wanted += [one] if isinstance(one, TopicPartition) else one
+        for partition in wanted:
+            self._assigned(partition)
+        return wanted
 
     def _assigned(self, partition: TopicPartition) -> None:
         if partition not in self.engine.positions:
@@ -210,7 +215,7 @@ class Calls(Polling):
         self, timestamps: Mapping[TopicPartition, Millis], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         for key, timestamp in timestamps.items():
-            if timestamp < 0:
+            if whole(timestamp, f"the time for {key}, in ms since 1970,") < 0:
                 raise ValueError(f"the time for {key} is at least 0 (ms since 1970), not {timestamp}")
         found = await self._lookup(timestamps, timeout, "offsets_for_times")
         return {

@@ -51,12 +51,9 @@ class Committing(Handing):
         checked: dict[TopicPartition, OffsetAndMetadata] = {}
         key: Any
         for key, value in offsets.items():
-            one = OffsetAndMetadata(value) if isinstance(value, int) else value
-            if not isinstance(key, TopicPartition) or not isinstance(one, OffsetAndMetadata):
+            if not isinstance(key, TopicPartition):
                 raise TypeError(f"offsets map TopicPartition to OffsetAndMetadata or int, not {key!r} to {value!r}")
-            if one.offset < 0:
-                raise ValueError(f"the offset to commit for {key} is at least 0, not {one.offset}")
-            checked[key] = one
+            checked[key] = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
         return checked
 
     async def commit(self, offsets: Committable | None, timeout: float | None) -> list[Chore]:

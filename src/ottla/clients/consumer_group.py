@@ -231,7 +231,7 @@ class Group:
             for one in topic.partitions:
                 if one.error_code:
                     raise self._heard(error_class(one.error_code)(), self._who)
-                if one.committed_offset != NO_OFFSET:
+                if one.committed_offset > NO_OFFSET:
                     epoch = one.committed_leader_epoch
                     value = OffsetAndMetadata(one.committed_offset, one.metadata or "", epoch if epoch >= 0 else None)
                     found[TopicPartition(topic.name, one.partition_index)] = value

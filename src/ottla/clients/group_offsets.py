@@ -67,7 +67,7 @@ def _read_offsets(answer: Struct) -> dict[TopicPartition, OffsetAndMetadata] | K
         for one in topic.partitions:
             if one.error_code:
                 return read_error(one.error_code)
-            if one.committed_offset != NO_OFFSET:
+            if one.committed_offset > NO_OFFSET:
                 found[TopicPartition(topic.name, one.partition_index)] = _read_committed(one)
     return dict(sorted(found.items()))
 

@@ -119,6 +119,11 @@ class ClientConfig(ConfigTable):
         >>> ClientConfig.given({"bootstrap.servers": "localhost:9092"}, {"client_id": "me"}).client_id
         'me'
         """
+        if config is not None and not isinstance(config, Mapping):
+            raise TypeError(
+                f"the {cls.what} is a dict or keywords, not {config!r}: name the brokers as "
+                'bootstrap_servers="localhost:9092"; a consumer is told its topics by subscribe(["orders"])'
+            )
         named = cls.named(config or {})
         for name, value in cls.named(options).items():
             if name in named:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ottla.records.consumed import ConsumerRecord
 from ottla.types import Millis, TopicPartition
@@ -39,17 +39,26 @@ def whole(number: Any, what: str) -> int:
         raise TypeError(f"{what} is an int, not {number!r}{advice}") from None
 
 
-class OffsetAndMetadata(NamedTuple):
+class _OffsetAndMetadata(NamedTuple):
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+    """Of the last record before the offset; with it a consumer notices that the log was truncated meanwhile."""
+
+
+class OffsetAndMetadata(_OffsetAndMetadata):
     """What is committed of a partition: the next offset to read, and a text of one's own.
 
     >>> OffsetAndMetadata(42).metadata
     ''
     """
 
-    offset: int
-    metadata: str = ""
-    leader_epoch: int | None = None
-    """Of the last record before the offset; with it a consumer notices that the log was truncated meanwhile."""
+    __slots__ = ()
+
+    def __new__(cls, offset: int, metadata: str = "", leader_epoch: int | None = None) -> Self:
+        if whole(offset, "the offset") < 0:
+            raise ValueError(f"an offset is at least 0, not {offset}")
+        return super().__new__(cls, offset, metadata, leader_epoch)
 
 
 class OffsetAndTimestamp(NamedTuple):
