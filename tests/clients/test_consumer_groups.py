@@ -18,7 +18,7 @@ from ottla.clients.blocking_consumer import Consumer
 from ottla.clients.consumer import AsyncConsumer
 from ottla.consuming.errors import CommitFailed
 from ottla.consuming.values import OffsetAndMetadata, RebalanceListener
-from ottla.errors import FencedInstanceId, KafkaError
+from ottla.errors import FencedInstanceId, InvalidSessionTimeout
 from ottla.types import TopicPartition
 
 from .consumer_scenes import (
@@ -383,7 +383,8 @@ def test_a_listener_may_use_the_consumer(servers: str, topic: str, make: Make) -
 def test_what_the_coordinator_refuses_reaches_the_user(topic: str, make: Make) -> None:
     consumer = make(new_group(), session_timeout_ms=400)
     consumer.subscribe([topic])
-    with pytest.raises(KafkaError, match="session"):
+    told = r"session\.timeout\.ms=400: .*group\.min\.session\.timeout\.ms and group\.max\.session\.timeout\.ms"
+    with pytest.raises(InvalidSessionTimeout, match=told):
         poll_until([consumer], lambda: False, "to be refused")
     assert sizes(consumer) == [0]
 

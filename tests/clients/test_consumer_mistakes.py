@@ -15,12 +15,14 @@ from ottla import (
     Consumer,
     IllegalUse,
     OffsetAndMetadata,
+    Producer,
     RebalanceListener,
     TopicPartition,
     aio,
     errors,
 )
 from ottla.assignors import Assignment
+from ottla.consuming.values import ConsumerGroupMetadata
 
 from .consumer_scenes import DEADLINE, Log, new_group, numbers, partitions, poll_until, read, values, write
 
@@ -325,3 +327,83 @@ def test_partitions_are_given_one_by_one_or_as_a_list(bootstrap_servers: str, ma
     assert values(read(consumer, 1)) == numbers(0, 1), "an empty list means all, as in Kafka"
     with pytest.raises(IllegalUse, match="is not assigned"):
         consumer.pause([TopicPartition(topic, 7)])
+
+
+# ── what takes too long ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_position_that_cannot_be_had_says_why(make_topic: Any, make: Make) -> None:
+    topic = make_topic(2)
+    consumer = make(allow_auto_create_topics=False)
+    far, nowhere = TopicPartition(topic, 9), TopicPartition(f"no-{topic}", 0)
+    consumer.assign([far, nowhere])
+    with pytest.raises(errors.RequestTimedOut, match=f"no such partition, topic {topic} has 2 of them"):
+        consumer.position(far, timeout=0.5)
+    with pytest.raises(errors.RequestTimedOut, match=f"topic no-{topic}: .*no such topic"):
+        consumer.position(nowhere, timeout=0.5)
+
+
+def test_offsets_that_an_open_transaction_holds_say_so(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
+    topic, group = make_topic(), new_group()
+    (key,) = partitions(topic, 1)
+    consumer = make(group_id=group)
+    with Producer(bootstrap_servers=bootstrap_servers, transactional_id=f"{topic}-open") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({key: 1}, ConsumerGroupMetadata(group))
+        told = "within 0.5 s: the last answer was UNSTABLE_OFFSET_COMMIT: An open transaction"
+        with pytest.raises(errors.RequestTimedOut, match=told):
+            consumer.committed([key], timeout=0.5)
+        consumer.assign([key])
+        with pytest.raises(errors.RequestTimedOut, match=told):
+            consumer.position(key, timeout=0.5)
+        producer.commit_transaction()
+    assert consumer.committed([key]) == {key: OffsetAndMetadata(1)}
+
+
+# ── what others have too ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_asyncio_consumer_may_be_started_and_stopped(bootstrap_servers: str, make_topic: Any) -> None:
+    topic = make_topic()
+    write(bootstrap_servers, topic, numbers(0, 3))
+
+    async def scene() -> list[bytes]:
+        consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            await consumer.assign(partitions(topic, 1))
+            return values(await consumer.poll(10))
+        finally:
+            await consumer.stop()
+            with pytest.raises(IllegalUse, match="closed"):
+                await consumer.start()
+
+    assert asyncio.run(scene()) == numbers(0, 3)
+
+
+def test_records_that_were_put_back_count_once(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
+    topic = make_topic()
+    write(bootstrap_servers, topic, numbers(0, 10))
+    consumer = make()
+    consumer.assign(partitions(topic, 1))
+    seen = []
+    for record in consumer:
+        seen.append(record.value)
+        if len(seen) == 3:
+            consumer.pause(partitions(topic, 1))
+            assert consumer.metrics()["records-consumed-total"] == 3
+            consumer.resume(partitions(topic, 1))
+        if len(seen) == 10:
+            break
+    assert seen == numbers(0, 10)
+    assert consumer.metrics()["records-consumed-total"] == 10
+
+
+def test_close_may_have_all_the_time_there_is(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
+    topic, group = make_topic(), new_group()
+    consumer = make(group_id=group)
+    consumer.subscribe([topic])
+    poll_until([consumer], consumer.assignment, "partitions")
+    consumer.close(None)
+    assert members(bootstrap_servers, group) == 0

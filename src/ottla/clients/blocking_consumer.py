@@ -330,7 +330,7 @@ class Consumer:
         self._calls.wakeup()
 
     def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
-        if self._thread.stopped:
+        if self._thread.stopped or self._calls.engine.is_forked:
             return
         with self._use:
             try:

@@ -75,8 +75,9 @@ class _OneTask:
             raise IllegalUse("this AsyncConsumer is closed: make a new one")
         if self._depth and self._task is not task:
             raise IllegalUse(
-                "this AsyncConsumer is in use by another task: a consumer is for one task at a time. Give each its own "
-                "consumer (of the same group), or hand the records over by a queue"
+                "this AsyncConsumer is in use by another task: a consumer is for one task at a time. To end the call "
+                "that waits there, cancel that task or call wakeup(), which makes it raise Wakeup; to share the work, "
+                "give each task its own consumer (of the same group), or hand the records over by a queue"
             )
         self._task = task
         self._depth += 1
@@ -103,6 +104,11 @@ class AsyncConsumer:
     def cluster(self) -> Cluster:
         """The way to the brokers, for what a consumer has no method for."""
         return self._calls.engine.cluster
+
+    async def start(self) -> None:
+        """Nothing has to be started; it is here for those who are used to it."""
+        with self._use:
+            return
 
     async def __aenter__(self) -> Self:
         return self
@@ -381,7 +387,7 @@ class AsyncConsumer:
         What a listener or callback raises comes out at the end, when everything is done. The group is left also
         without any time: then nobody waits for the coordinator's answer.
         """
-        if self._use.closed:
+        if self._use.closed or self._calls.engine.is_forked:
             return
         with self._use:
             try:
@@ -390,3 +396,5 @@ class AsyncConsumer:
                 self._use.closed = True
                 await self._calls.engine.close()
                 self._calls.finisher.close()
+
+    stop = close

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
-from ottla.clients.consumer_commits import nothing
+from ottla.clients.consumer_commits import last_answer, nothing
 from ottla.clients.consumer_core import Chore, log
 from ottla.clients.consumer_polling import Polling, tell
 from ottla.clients.metadata import PartitionInfo
@@ -104,7 +104,17 @@ class Calls(Polling):
 
     async def position(self, partition: TopicPartition, timeout: float | None) -> int:
         self._assigned(partition)
-        return await self.within(self._position(partition), timeout, f"position of {partition}")
+        self.engine.trouble = None
+        why = partial(self._why_no_position, partition)
+        return await self.within(self._position(partition), timeout, f"position of {partition}", why)
+
+    def _why_no_position(self, partition: TopicPartition) -> str | None:
+        topic = self.engine.cluster.metadata.topics.get(partition.topic)
+        if topic is not None and topic.error is not None:
+            return f"topic {topic.name}: {topic.error}"
+        if topic is not None and partition.partition not in topic.partitions:
+            return f"there is no such partition, topic {topic.name} has {len(topic.partitions)} of them"
+        return last_answer(self.engine.trouble)
 
     async def _position(self, partition: TopicPartition) -> int:
         held = self._held_back()

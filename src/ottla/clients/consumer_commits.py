@@ -29,6 +29,10 @@ Committable = Mapping[TopicPartition, OffsetAndMetadata | int]
 REBALANCE_PATIENCE = 3.0
 
 
+def nothing() -> None:
+    return
+
+
 class Committing(Handing):
     """Commits what was handed out, or what the user says."""
 
@@ -136,7 +140,9 @@ class Committing(Handing):
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.within(self._committed(self._group(), list(partitions)), timeout, "committed")
+        self.engine.trouble = None
+        work = self._committed(self._group(), list(partitions))
+        return await self.within(work, timeout, "committed", lambda: last_answer(self.engine.trouble))
 
     async def _committed(
         self, group: Group, partitions: list[TopicPartition]
@@ -146,6 +152,7 @@ class Committing(Handing):
             try:
                 return await group.committed(partitions)
             except KafkaError as error:
+                self.engine.trouble = error
                 if not error.retriable or not await attempts.pause():
                     raise
 
@@ -168,8 +175,13 @@ class Committing(Handing):
             self._woken = False
             raise Wakeup("wakeup() was called")
 
-    async def within(self, work: Awaitable[T], timeout: float | None, what: str) -> T:
-        """The result of `work`, unless it takes too long or somebody calls `wakeup`."""
+    async def within(
+        self, work: Awaitable[T], timeout: float | None, what: str, why: Callable[[], str | None] = nothing
+    ) -> T:
+        """The result of `work`, unless it takes too long or somebody calls `wakeup`.
+
+        `why` may know better than that no broker answers why it took too long.
+        """
         self.engine.start()
         seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
         task: asyncio.Future[T] = asyncio.ensure_future(work)
@@ -181,7 +193,8 @@ class Committing(Handing):
             if task.done():
                 return task.result()
             self._raise_wakeup()
-            raise RequestTimedOut(f"{what} did not end within {seconds:g} s: is the broker running and reachable?")
+            reason = why() or "is the broker running and reachable?"
+            raise RequestTimedOut(f"{what} did not end within {seconds:g} s: {reason}")
         finally:
             self._waiting = None
             if not task.done():
@@ -189,5 +202,5 @@ class Committing(Handing):
                 await asyncio.gather(task, return_exceptions=True)
 
 
-def nothing() -> None:
-    return
+def last_answer(error: KafkaError | None) -> str | None:
+    return None if error is None else f"the last answer was {error.name}: {error}"

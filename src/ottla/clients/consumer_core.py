@@ -89,6 +89,8 @@ class Engine:
         self.chores: deque[Chore] = deque()
         self.unreachable: OttlaError | None = None
         """Why no broker was ever reached; None as soon as one was."""
+        self.trouble: KafkaError | None = None
+        """Why a question was not answered last."""
         self.fetches = self.fetched_bytes = self.rebalances = 0
         self._unpacks_aside = unpacks_aside
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,11 +144,16 @@ class Engine:
             self.loop = running
         elif self.loop is not running:
             raise IllegalUse("this consumer belongs to another event loop: make a new one in this one")
-        if os.getpid() != self._process:
+        if self.is_forked:
             raise IllegalUse(
                 "this consumer was made before the process forked, and its connections belong to the parent: make a "
                 "new one in the child"
             )
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child's copy, which has no connections to close."""
+        return os.getpid() != self._process
 
     def tick(self) -> None:
         if self.closed or self.loop is None:
@@ -355,6 +362,7 @@ class Engine:
         self.attend()
 
     def _not_answered(self, tokens: dict[TopicPartition, int], error: KafkaError) -> None:
+        self.trouble = error
         now = monotonic_ms()
         self.positions.try_again(tokens, now + self.config.retry_backoff_ms)
         if not error.retriable:

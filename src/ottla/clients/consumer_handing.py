@@ -98,6 +98,7 @@ class Handing:
         for key, offset in self._held_back().items():
             if key in self.engine.positions:
                 self.engine.positions.seek(key, offset)
+        self.records -= len(self.not_iterated())
         self.iterate([])
         self.leftover = []
 

@@ -16,6 +16,7 @@ from enum import Enum
 
 from ottla.assignors import Assignment, Assignor, Subscription
 from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, encode_subscription
+from ottla.consuming.errors import session_timeout_refused
 from ottla.consuming.leading import assign, assignor_failed, by_name, is_cooperative, read_members, topics_of
 from ottla.consuming.membership import (
     COORDINATOR_ERRORS,
@@ -39,6 +40,7 @@ from ottla.errors import (
     FencedInstanceId,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidSessionTimeout,
     KafkaError,
     MemberIdRequired,
     RebalanceInProgress,
@@ -347,6 +349,8 @@ class ClassicMember:
             self._start_over("the coordinator does not know this member", keep_id=False)
         elif isinstance(error, RebalanceInProgress):
             self._retry_at = now + self._settings.retry_backoff_ms
+        elif isinstance(error, InvalidSessionTimeout):
+            self._fail(session_timeout_refused(self._settings.session_timeout_ms))
         elif error is not None:
             self._fail(error)
         else:

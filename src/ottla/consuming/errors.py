@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ottla.errors import KafkaError, OffsetOutOfRange, OttlaError
+from ottla.errors import InvalidSessionTimeout, KafkaError, OffsetOutOfRange, OttlaError
 from ottla.types import Millis, TopicPartition
 
 
@@ -57,6 +57,13 @@ def truncated(partition: TopicPartition, offset: int, end: int) -> LogTruncation
     return LogTruncation(
         f"the log of partition {partition} was truncated to offset {end}, and {offset} was to be read next: what was "
         "read after it was lost. Seek to where reading shall go on, or set auto.offset.reset"
+    )
+
+
+def session_timeout_refused(session_timeout_ms: Millis) -> InvalidSessionTimeout:
+    return InvalidSessionTimeout(
+        f"the broker does not allow session.timeout.ms={session_timeout_ms}: choose one between its "
+        "group.min.session.timeout.ms and group.max.session.timeout.ms (6000 and 1800000 unless they were changed)"
     )
 
 
