@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -12,6 +14,7 @@ import pytest
 
 from clients.conftest import MakeTopic
 from compat.waiting import until
+from ottla.clients.blocking import IllegalUse
 from ottla.clients.blocking_admin import Admin
 from ottla.clients.blocking_consumer import Consumer
 from ottla.clients.blocking_producer import Producer
@@ -149,6 +152,84 @@ def test_clients_that_do_not_fit_are_refused(bootstrap_servers: str) -> None:
         pytest.raises(ConfigError, match=r"enable\.auto\.commit must be false"),
     ):
         DeadLetters(consumer, producer)
+
+
+def set_aside(address: str, topic: str, dead: str, **options: object) -> DeadLetter:
+    """The dead letter of the first record of a topic; all others are handled, and `last` is the last."""
+    group = f"g-{uuid4().hex}"
+    with reader(address, topic, group) as consumer, Producer(bootstrap_servers=address, **options) as producer:
+        helper = DeadLetters(consumer, producer, topic=dead, attempts=1)
+
+        def handle(record: ConsumerRecord) -> None:
+            if record.offset == 0:
+                raise ValueError("cannot be billed")
+            helper.stop()
+
+        done = helper.run(handle)
+        assert (done.handled, done.dead) == (1, 1)
+        assert consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].offset == 2
+    return DeadLetter.of(read_all(address, dead, 1)[0])
+
+
+def test_a_record_near_the_limit_of_its_size_leaves_out_what_does_not_fit(
+    bootstrap_servers: str, make_topic: MakeTopic
+) -> None:
+    topic, dead = make_topic(), make_topic()
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        producer.send(topic, b"x" * 1_048_300)
+        producer.send(topic, b"after")
+    letter = set_aside(bootstrap_servers, topic, dead)
+    assert (letter.value, letter.omitted) == (b"x" * 1_048_300, ())
+    assert (letter.topic, letter.partition, letter.offset, letter.traceback) == (topic, 0, 0, "")
+
+
+def test_a_record_that_no_letter_can_hold_is_told_of_and_never_replayed(
+    bootstrap_servers: str, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = make_topic(), f"g-{uuid4().hex}"
+    dead = make_topic(**{"max.message.bytes": "20000"})
+    fill(bootstrap_servers, topic, [b"y" * 30_000, b"last"])
+    with caplog.at_level(logging.WARNING):
+        letter = set_aside(bootstrap_servers, topic, dead)
+    assert (letter.topic, letter.partition, letter.offset, letter.size) == (topic, 0, 0, 30_000)
+    assert letter.omitted == ("value", "key", "headers"), "its header has the same 30,000 bytes"
+    assert f"{topic}-0 at offset 0" in caplog.text
+    with reader(bootstrap_servers, dead, group) as letters, Producer(bootstrap_servers=bootstrap_servers) as producer:
+        assert DeadLetters.replay(letters, producer, timeout=1) == 0
+    assert "passing over a dead letter" in caplog.text
+
+
+def test_a_record_that_compresses_well_needs_a_producer_that_takes_its_size(
+    bootstrap_servers: str, make_topic: MakeTopic
+) -> None:
+    topic, dead, other = make_topic(), make_topic(), make_topic()
+    like_the_writer = {"compression_type": "zstd", "max_request_size": 8_000_000}
+    with Producer(bootstrap_servers=bootstrap_servers, **like_the_writer) as producer:
+        producer.send(topic, b"z" * 4_000_000)
+        producer.send(topic, b"last")
+    assert set_aside(bootstrap_servers, topic, dead, **like_the_writer).value == b"z" * 4_000_000
+    assert set_aside(bootstrap_servers, topic, other, compression_type="zstd").size == 4_000_000
+
+
+def test_a_coroutine_is_refused_by_the_blocking_helper(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic, group = make_topic(), f"g-{uuid4().hex}"
+    fill(bootstrap_servers, topic, [b"1"])
+
+    async def handle(record: ConsumerRecord) -> None:
+        raise AssertionError("nobody awaits it")
+
+    class Handler:
+        async def __call__(self, record: ConsumerRecord) -> None: ...
+
+    def hidden(record: ConsumerRecord) -> object:
+        return handle(record)
+
+    with reader(bootstrap_servers, topic, group) as consumer, Producer(bootstrap_servers=bootstrap_servers) as producer:
+        helper = DeadLetters(consumer, producer)
+        for handler in (handle, functools.partial(handle), Handler(), hidden):
+            with pytest.raises(IllegalUse, match=r"ottla\.aio\.DeadLetters"):
+                helper.run(handler)
+        assert consumer.committed([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): None}
 
 
 def test_a_rebalance_during_a_wait_hands_the_record_over(bootstrap_servers: str, make_topic: MakeTopic) -> None:

@@ -7,25 +7,32 @@ The two faces in `dead_letters.py` do it, one blocking and one with asyncio; tes
        │ raises                ┌──────────────────────────┐
        └──> wait, again ... ──>│ dead letter, acknowledged │──> next record ──> commit at the end of the batch
                                └──────────────────────────┘
+
+A letter has the record as it was and tells of the error in its headers, which may make it larger than the producer or
+the dead-letter topic takes. Then the headers say less and less, and at last the letter has no value: it tells where
+the record lies. Whatever a record is, the group goes on.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.clients.connections import Backoff
 from ottla.clients.serializers import SerializationError
 from ottla.consuming.values import ConsumerRecord
-from ottla.errors import ConfigError
+from ottla.errors import ConfigError, MessageTooLarge, RecordListTooLarge
 from ottla.types import Millis, TopicPartition
 
 PREFIX = "dead-letter-"
 MAX_MESSAGE_CHARACTERS = 1_000
 MAX_TRACEBACK_CHARACTERS = 8_000
+SHORT_MESSAGE_CHARACTERS = 100
+PLACE = ("topic", "partition", "offset")
+TOO_LARGE = (MessageTooLarge, RecordListTooLarge)
 
 Headers = list[tuple[str, bytes | None]]
 Serialize = Callable[[str, Any], bytes | None]
@@ -89,6 +96,22 @@ class Letter:
     key: bytes | None
     value: bytes | None
     headers: Headers
+    omitted: tuple[str, ...] = ()
+    """What of the record was too large for it."""
+
+    def __str__(self) -> str:
+        """For the log: where the record goes, and why."""
+        told = {name: (value or b"").decode("utf-8", "replace") for name, value in self.headers}
+        place = "{}-{} at offset {}".format(*(told[PREFIX + name] for name in PLACE))
+        why = ": ".join(told[PREFIX + name] for name in ("error-class", "error-message") if PREFIX + name in told)
+        said = f"{place} goes to {self.topic}" + (f" ({why})" if why else "")
+        if not self.omitted:
+            return said
+        return (
+            f"{said} without its {' and '.join(self.omitted)}, which is too large: copy the record while it is there, "
+            f"and raise max.request.size of the producer (it counts bytes before they are compressed) or "
+            f"max.message.bytes of topic {self.topic}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +187,45 @@ class Policy:
             if waited.stopped or _key(record) in lost:
                 return Waited(waited.stopped, lost)
             attempt += 1
-        yield Send(self.letter(record, error, attempt))
+        yield from self._give_up(record, error, attempt)
         done.dead += 1
         return Waited(lost=lost)
 
     def undecodable(self, record: ConsumerRecord, error: Exception) -> Steps:
         """A record that the consumer's deserializers cannot read: nobody can handle it."""
-        yield Send(self.letter(record, error, 0))
+        yield from self._give_up(record, error, 0)
         yield Commit({_key(record): record.offset + 1})
         return Processed(dead=1)
 
-    def letter(self, record: ConsumerRecord, error: Exception, attempts: int) -> Letter:
-        """The record as it was, with what went wrong in its headers."""
+    def _give_up(self, record: ConsumerRecord, error: Exception, attempts: int) -> Generator[Step, Any, None]:
+        """Send the first letter that is not too large."""
+        *larger, smallest = self.letters(record, error, attempts)
+        for letter in larger:
+            try:
+                yield Send(letter)
+            except TOO_LARGE:
+                continue
+            return
+        yield Send(smallest)
+
+    def letters(self, record: ConsumerRecord, error: Exception, attempts: int) -> Iterator[Letter]:
+        """The record as it was, with what went wrong in its headers; then smaller and smaller ones."""
         topic = self.topic.replace("{topic}", record.topic)
         if topic == record.topic:
             raise ConfigError(f"topic {topic} has dead letters of its own: give them another topic, or do not read it.")
-        told = {
+        own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+        key, value = _bytes(record.topic, record.key, self.key), _bytes(record.topic, record.value, self.value)
+        told = self._told(record, error, attempts)
+        for some in _ever_less(told):
+            yield Letter(topic, key, value, own + _headers(some))
+        for omitted in (("value",), ("value", "key", "headers")):
+            rest = (None, []) if "key" in omitted else (key, own)
+            left_out = {"omitted": ",".join(omitted), "size": 0 if value is None else len(value)}
+            for some in _ever_less(told):
+                yield Letter(topic, rest[0], None, rest[1] + _headers(some | left_out), omitted)
+
+    def _told(self, record: ConsumerRecord, error: Exception, attempts: int) -> dict[str, object]:
+        return {
             "topic": record.topic,
             "partition": record.partition,
             "offset": record.offset,
@@ -190,10 +236,19 @@ class Policy:
             "error-message": _cut(str(error), MAX_MESSAGE_CHARACTERS),
             "error-traceback": _cut_front("".join(traceback.format_exception(error)), MAX_TRACEBACK_CHARACTERS),
         }
-        headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-        headers += [(PREFIX + name, str(value).encode("utf-8", "replace")) for name, value in told.items()]
-        key, value = _bytes(record.topic, record.key, self.key), _bytes(record.topic, record.value, self.value)
-        return Letter(topic, key, value, headers)
+
+
+def _ever_less(told: dict[str, object]) -> Iterator[dict[str, object]]:
+    """What a letter tells: all of it, without the traceback, with a short message, only where the record lies."""
+    yield told
+    brief = {name: value for name, value in told.items() if name != "error-traceback"}
+    yield brief
+    yield brief | {"error-message": _cut(str(told["error-message"]), SHORT_MESSAGE_CHARACTERS)}
+    yield {name: told[name] for name in PLACE}
+
+
+def _headers(told: dict[str, object]) -> Headers:
+    return [(PREFIX + name, str(value).encode("utf-8", "replace")) for name, value in told.items()]
 
 
 def _key(record: ConsumerRecord) -> TopicPartition:
@@ -244,6 +299,10 @@ class DeadLetter:
     value: Any
     headers: Headers
     """That the record had before."""
+    omitted: tuple[str, ...] = ()
+    """What of the record was too large for a letter: its value, or its key and headers too. It lies in its topic."""
+    size: int | None = None
+    """The bytes of a value that was omitted."""
 
     @classmethod
     def of(cls, record: ConsumerRecord) -> DeadLetter:
@@ -270,4 +329,6 @@ class DeadLetter:
             key=record.key,
             value=record.value,
             headers=[(name, value) for name, value in record.headers if not name.startswith(PREFIX)],
+            omitted=tuple(filter(None, told.get(PREFIX + "omitted", "").split(","))),
+            size=number("size") if PREFIX + "size" in told else None,
         )

@@ -6,7 +6,9 @@
 
 Records of a partition are handled in order, each at least once. A failed one is tried again with back-off; then it is
 written to the dead-letter topic, with the error in its headers, and the offset is committed only after that is
-acknowledged. What is decided is in `dead_letter_steps.py`; here it is done, for threads and for asyncio.
+acknowledged. A letter that is too large is made smaller, in the end without the record's value, so that the group goes
+on; the producer's `max.request.size` counts bytes before they are compressed: let it have that of the largest record.
+What is decided is in `dead_letter_steps.py`; here it is done, for threads and for asyncio.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from ottla.clients.blocking import IllegalUse
 from ottla.clients.blocking_consumer import Consumer
 from ottla.clients.blocking_producer import Producer
 from ottla.clients.connections import Backoff
@@ -127,6 +130,7 @@ class DeadLetters(_Helper):
 
     def run(self, handler: Handler) -> Processed:
         """Poll and handle until `stop`, which another thread or the handler may call."""
+        _check_handler(handler)
         total = Processed()
         while not self._stopping.is_set():
             try:
@@ -145,6 +149,7 @@ class DeadLetters(_Helper):
 
     def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
         """Handle the records of one poll, for those who have a loop of their own."""
+        _check_handler(handler)
         return self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
 
     def stop(self) -> None:
@@ -169,14 +174,15 @@ class DeadLetters(_Helper):
     def _do(self, step: Step, handler: Handler) -> Any:
         match step:
             case Handle(record):
-                return _outcome(handler, record)
+                outcome = _outcome(handler, record)
+                if inspect.isawaitable(outcome):
+                    raise _nobody_awaits(outcome)
+                return outcome
             case Wait(ms, pending):
                 return self._wait(ms, pending)
             case Send(letter):
-                log.warning("giving up a record: it goes to %s (%s)", letter.topic, _why(letter.headers))
-                return self.producer.send(
-                    letter.topic, value=letter.value, key=letter.key, headers=letter.headers
-                ).result()
+                self.producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers).result()
+                return log.warning("giving up a record: %s", letter)
             case Commit(offsets):
                 return self._commit(offsets)
 
@@ -222,7 +228,8 @@ class DeadLetters(_Helper):
         """Send dead letters back to the topics that they came from; how many were sent.
 
         The consumer reads dead-letter topics, as a group of its own; those that `select` does not choose are passed
-        over. It ends when no more have come for `timeout` seconds, and commits what it has sent.
+        over, and so are those whose record was too large for a letter, with a warning that says where it lies. It ends
+        when no more have come for `timeout` seconds, and commits what it has sent.
         """
         count, patience = 0, _Patience()
         while True:
@@ -230,7 +237,7 @@ class DeadLetters(_Helper):
             records = consumer.poll(timeout)
             if not records and patience.ends:
                 return count
-            chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
+            chosen = _chosen(records, select)
             futures = [
                 producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
                 for letter in chosen
@@ -297,10 +304,10 @@ class AsyncDeadLetters(_Helper):
             case Wait(ms, pending):
                 return await self._wait(ms, pending)
             case Send(letter):
-                log.warning("giving up a record: it goes to %s (%s)", letter.topic, _why(letter.headers))
-                return await self.producer.send_and_wait(
+                await self.producer.send_and_wait(
                     letter.topic, value=letter.value, key=letter.key, headers=letter.headers
                 )
+                return log.warning("giving up a record: %s", letter)
             case Commit(offsets):
                 return await self._commit(offsets)
 
@@ -349,7 +356,7 @@ class AsyncDeadLetters(_Helper):
             records = await consumer.poll(timeout)
             if not records and patience.ends:
                 return count
-            chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
+            chosen = _chosen(records, select)
             futures = [
                 await producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
                 for letter in chosen
@@ -392,7 +399,25 @@ async def _awaited(result: Awaitable[object]) -> Exception | None:
     return None
 
 
-def _why(headers: Iterable[tuple[str, bytes | None]]) -> str:
-    told = dict(headers)
-    name, message = told.get("dead-letter-error-class"), told.get("dead-letter-error-message")
-    return f"{(name or b'').decode()}: {(message or b'').decode()}"
+def _check_handler(handler: Handler) -> None:
+    # A partial or an object may be a coroutine function too.
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+        raise _nobody_awaits(None)
+
+
+def _nobody_awaits(result: object) -> IllegalUse:
+    if inspect.iscoroutine(result):
+        result.close()
+    return IllegalUse(
+        "the handler of the blocking DeadLetters is a coroutine, which nobody would await: write a function, or use "
+        "ottla.aio.DeadLetters with the clients of ottla.aio"
+    )
+
+
+def _chosen(records: Iterable[ConsumerRecord], select: Callable[[DeadLetter], bool] | None) -> list[DeadLetter]:
+    chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
+    for letter in chosen:
+        if letter.omitted:
+            place = f"{letter.topic}-{letter.partition} at offset {letter.offset}"
+            log.warning("passing over a dead letter without its %s: it is of %s", " and ".join(letter.omitted), place)
+    return [letter for letter in chosen if not letter.omitted]

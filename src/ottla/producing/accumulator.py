@@ -114,7 +114,7 @@ class Accumulator:
         """What a batch of this record alone may need at the most."""
         size = BATCH_OVERHEAD + _VARINTS + len(key or b"") + len(value or b"")
         for name, content in headers:
-            size += 10 + 4 * len(name) + len(content or b"")
+            size += 10 + (1 if name.isascii() else 4) * len(name) + len(content or b"")
         return size
 
     def append(

@@ -177,3 +177,11 @@ def test_letters_of_a_dead_letter_topic_itself_are_refused(letters: Letters) -> 
     assert Choice().against(one) is None
     looped = Waiting(public.TopicPartition(letters.topic, 0), one.offset, one.timestamp, one.letter, one.replays)
     assert Choice().against(looped) == "came from the dead letters themselves"
+
+
+def test_a_letter_without_its_value_is_never_sent_back(letters: Letters) -> None:
+    letters.give_up("v1")
+    (record,) = letters.records(letters.dead, 1)
+    headers = [*record.headers, ("dead-letter-omitted", b"value"), ("dead-letter-size", b"2000000")]
+    one = Waiting.of(ConsumerRecord(record.topic, 0, record.offset, record.timestamp, 0, record.key, None, headers))
+    assert Choice().against(one) == "without the value, which was too large for a letter"

@@ -22,7 +22,7 @@ from ottla.clients.dead_letter_steps import (
 )
 from ottla.clients.serializers import SerializationError
 from ottla.consuming.values import ConsumerRecord
-from ottla.errors import ConfigError, NotEnoughReplicas
+from ottla.errors import ConfigError, MessageTooLarge, NotEnoughReplicas
 from ottla.types import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -30,6 +30,11 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 def record(offset: int, partition: int = 0, value: Any = b"v", headers: Any = ()) -> ConsumerRecord:
     return ConsumerRecord("orders", partition, offset, 1_700_000_000_000, 0, b"k", value, list(headers))
+
+
+def size(letter: Letter) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in letter.headers)
+    return len(letter.key or b"") + len(letter.value or b"") + headers
 
 
 class World:
@@ -43,6 +48,7 @@ class World:
         self.commits: list[dict[TopicPartition, int]] = []
         self.waits: list[int] = []
         self.refuse: Exception | None = None
+        self.largest: int | None = None
         self.waited: Callable[[Wait], Waited] = lambda _: Waited()
         self.stopping = False
 
@@ -76,6 +82,8 @@ class World:
             case Send(letter):
                 if self.refuse is not None:
                     raise self.refuse
+                if self.largest is not None and size(letter) > self.largest:
+                    raise MessageTooLarge
                 self.letters.append(letter)
             case Commit(offsets):
                 self.commits.append(dict(offsets))
@@ -212,6 +220,54 @@ def test_long_messages_are_cut() -> None:
     told = dict(world.letters[0].headers)
     assert len(told["dead-letter-error-message"] or b"") < 2_000
     assert len(told["dead-letter-error-traceback"] or b"") < 10_000
+
+
+def letter_within(room: int, value: bytes = b"v" * 1_000, headers: Any = ()) -> DeadLetter:
+    """What is told of a record with a long error if a letter may have so many bytes more than its value has."""
+    world = World({0: [ValueError("x" * 500)]})
+    world.largest = len(value) + room
+    done = world.run(Policy("dead", "billing", attempts=1), [record(0, value=value, headers=headers), record(1)])
+    assert (done.handled, done.dead, world.commits) == (1, 1, [{P0: 2}]), "the group goes on"
+    (letter,) = world.letters
+    return DeadLetter.of(ConsumerRecord("dead", 0, 0, 0, 0, letter.key, letter.value, letter.headers))
+
+
+def test_a_letter_that_is_too_large_tells_less_of_the_error() -> None:
+    whole = letter_within(5_000)
+    assert (len(whole.error_message), whole.traceback != "", whole.omitted) == (500, True, ())
+    without_traceback = letter_within(1_000)
+    assert (len(without_traceback.error_message), without_traceback.traceback) == (500, "")
+    short = letter_within(400)
+    assert (len(short.error_message), short.error_class, short.group) == (100, "builtins.ValueError", "billing")
+    place = letter_within(80)
+    assert (place.topic, place.partition, place.offset, place.error_message) == ("orders", 0, 0, "")
+    for letter in (whole, without_traceback, short, place):
+        assert (letter.value, letter.key, letter.size) == (b"v" * 1_000, b"k", None)
+
+
+def test_a_record_that_is_too_large_is_told_of_without_its_value() -> None:
+    letter = letter_within(-50_000, value=b"v" * 60_000, headers=[("own", b"1")])
+    assert (letter.value, letter.omitted, letter.size) == (None, ("value",), 60_000)
+    assert (letter.key, letter.headers, letter.topic, letter.offset) == (b"k", [("own", b"1")], "orders", 0)
+    assert (letter.traceback != "", len(letter.error_message)) == (True, 500), "now there is room for it"
+    letter = letter_within(-50_000, value=b"v" * 60_000, headers=[("own", b"1" * 20_000)])
+    assert (letter.key, letter.headers, letter.omitted) == (None, [], ("value", "key", "headers"))
+
+
+def test_the_log_says_where_a_record_lies_that_was_too_large() -> None:
+    *_, smallest = POLICY.letters(record(7, value=b"v" * 10), ValueError("no"), 3)
+    assert str(smallest).startswith("orders-0 at offset 7 goes to orders.dead without its value and key and headers")
+    assert "max.request.size" in str(smallest)
+    first = next(POLICY.letters(record(7), ValueError("no"), 3))
+    assert str(first) == "orders-0 at offset 7 goes to orders.dead (builtins.ValueError: no)"
+
+
+def test_a_topic_that_takes_no_letter_at_all_stops_the_group() -> None:
+    world = failing(1)
+    world.largest = 10
+    with pytest.raises(MessageTooLarge):
+        world.run(POLICY, [record(0), record(1)])
+    assert world.commits[-1] == {P0: 1}
 
 
 def test_objects_need_a_serializer() -> None:

@@ -43,6 +43,12 @@ def test_a_record_larger_than_a_batch_gets_one_of_its_own() -> None:
     assert context.accumulator.ready(context.view, now=0).nodes == [0]
 
 
+def test_the_size_of_a_record_counts_the_bytes_of_its_header_names() -> None:
+    size = Context().accumulator.size_for
+    assert size(None, b"v", [("trace-of-it", b"1")]) - size(None, b"v", []) < 25
+    assert size(None, b"v", [("ß" * 100, b"1")]) - size(None, b"v", []) >= 200
+
+
 def test_everything_is_ready_while_somebody_waits_for_memory_flushes_or_closes() -> None:
     context = Context(buffer_memory=200)
     context.append()

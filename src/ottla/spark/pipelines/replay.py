@@ -115,6 +115,8 @@ class Choice:
             return "another time"
         if one.letter.topic == one.place.topic:
             return "came from the dead letters themselves"
+        if one.letter.omitted:
+            return "without the value, which was too large for a letter"
         if one.replays >= self.max_replays:
             return f"sent back {self.max_replays} times already"
         return None
