@@ -281,6 +281,28 @@ def test_the_offsets_of_a_group_are_read_written_and_deleted(admin: Admin, make_
 # Use.
 
 
+def test_nothing_is_done_for_nothing(admin: Admin) -> None:
+    for results in (
+        admin.create_topics([]),
+        admin.delete_topics([]),
+        admin.describe_topics(()),
+        admin.create_partitions({}),
+        admin.delete_records({}),
+        admin.describe_configs([]),
+        admin.alter_configs({}),
+        admin.list_offsets({}),
+        admin.describe_log_dirs([]),
+        admin.describe_producers([]),
+        admin.describe_groups([]),
+        admin.delete_groups([]),
+        admin.remove_members("no-such-group", []),
+        admin.list_group_offsets("no-such-group", []),
+        admin.alter_group_offsets("no-such-group", {}),
+    ):
+        assert results == {}
+    assert "no-such-group" not in {group.group_id for group in admin.list_groups()}
+
+
 def test_it_works_from_asyncio(bootstrap_servers: str) -> None:
     async def main() -> None:
         name = fresh()

@@ -4,17 +4,19 @@
         await admin.create_topics([NewTopic("orders", num_partitions=3)])
 
 An operation on several things returns `Results`: a dict of what worked, with `errors` for what did not. If anything
-failed the first error is raised, unless ``raise_errors=False``. What the requests say is written in the modules
-beside this one; here are only names, defaults and timeouts. `blocking_admin.py` has the same for threads.
+failed the first error is raised, unless ``raise_errors=False``. What makes no sense is a `TypeError` or `ValueError`
+before anything is sent. What the requests say is written in the modules beside this one; here are only names, defaults,
+checks and timeouts. `blocking_admin.py` has the same for threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from ottla.clients import admin_checks as checks
 from ottla.clients import admin_cluster, calls, group_offsets, groups, topics
 from ottla.clients.admin_values import (
     ClusterDescription,
@@ -32,7 +34,7 @@ from ottla.clients.admin_values import (
     Results,
     TopicDescription,
     TopicListing,
-    listed,
+    checked_change,
 )
 from ottla.clients.cluster import Cluster, Send
 from ottla.clients.groups import GroupDescription, ListedGroup, MemberToRemove
@@ -73,8 +75,7 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[str, CreatedTopic]:
         """Create topics; a plain name takes the broker's defaults."""
-        given = [new_topics] if isinstance(new_topics, NewTopic | str) else list(new_topics)
-        wanted = [NewTopic(one) if isinstance(one, str) else one for one in given]
+        wanted = checks.several(new_topics, NewTopic.given, "topics to create", NewTopic, str)
         work = topics.create_topics(self.cluster, wanted, validate_only=validate_only)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
@@ -82,7 +83,7 @@ class AsyncAdmin:
         self, names: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[str, None]:
         """Delete topics with all their records."""
-        work = topics.delete_topics(self.cluster, listed(names, str))
+        work = topics.delete_topics(self.cluster, checks.names(names, "topics"))
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def list_topics(
@@ -101,7 +102,7 @@ class AsyncAdmin:
         self, names: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[str, TopicDescription]:
         """Partitions, leaders and replicas of topics."""
-        wanted = listed(names, str)
+        wanted = checks.names(names, "topics")
         answer = await self._within(timeout_ms, self.cluster.refresh(wanted))
         described: dict[str, TopicDescription | KafkaError] = {}
         for name in wanted:
@@ -121,10 +122,7 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[str, None]:
         """Let topics have this many partitions, which can only be more than they have."""
-        wanted = {
-            topic: new if isinstance(new, NewPartitions) else NewPartitions(new)
-            for topic, new in new_partitions.items()
-        }
+        wanted = checks.keyed(new_partitions, checks.topic, NewPartitions.given, '{"orders": 5}')
         work = topics.create_partitions(self.cluster, wanted, validate_only=validate_only)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
@@ -136,7 +134,13 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[TopicPartition, int]:
         """Delete what lies before each offset (-1: everything); returns where each partition starts now."""
-        work = self._by_leader(records_to_delete, partial(calls.delete_records, self.cluster), timeout_ms)
+        wanted = checks.keyed(
+            records_to_delete,
+            checks.partition,
+            lambda given, key: checks.whole(given, f"the offset of {key}", least=-1, bits=64),
+            '{TopicPartition("orders", 0): 100}',
+        )
+        work = self._by_leader(wanted, partial(calls.delete_records, self.cluster), timeout_ms)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     # Configs.
@@ -151,10 +155,10 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[ConfigResource, dict[str, ConfigValue]]:
         """All configs of topics (plain names), brokers and groups, and where each value comes from."""
-        given = [resources] if isinstance(resources, ConfigResource | str) else list(resources)
+        wanted = checks.several(resources, ConfigResource.given, "resources", ConfigResource, str)
         work = topics.describe_configs(
             self.cluster,
-            dict.fromkeys(map(ConfigResource.given, given)),
+            dict.fromkeys(wanted),
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
         )
@@ -169,7 +173,12 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[ConfigResource, None]:
         """Set configs, unset them (None), or change lists (`Append`, `Subtract`); all others stay as they are."""
-        changes = {ConfigResource.given(resource): values for resource, values in configs.items()}
+        changes = checks.keyed(
+            configs,
+            ConfigResource.given,
+            lambda given, resource: checks.configs(given, str(resource), checked_change),
+            '{"orders": {"retention.ms": 60000}}',
+        )
         work = topics.alter_configs(self.cluster, changes, validate_only=validate_only)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
@@ -186,8 +195,13 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[TopicPartition, ListedOffset]:
         """The offsets of ``"earliest"``, ``"latest"``, ``"max_timestamp"``, or the first at or after a timestamp."""
-        wanted = {key: OffsetSpec.given(spec) for key, spec in topic_partition_offsets.items()}
-        level = calls.ISOLATION_LEVELS[isolation_level]
+        wanted = checks.keyed(
+            topic_partition_offsets,
+            checks.partition,
+            lambda given, _: OffsetSpec.given(given),
+            '{TopicPartition("orders", 0): "latest"}',
+        )
+        level = checks.chosen(isolation_level, calls.ISOLATION_LEVELS, "isolation_level")
         send = partial(calls.list_offsets, self.cluster, isolation_level=level)
         found = await self._within(timeout_ms, self._by_leader(wanted, send, timeout_ms))
         return _settled({key: _listed_offset(one) for key, one in found.items()}, raise_errors)
@@ -199,13 +213,13 @@ class AsyncAdmin:
 
     async def describe_log_dirs(
         self,
-        brokers: Iterable[BrokerId] | None = None,
+        brokers: Iterable[BrokerId] | BrokerId | None = None,
         *,
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[BrokerId, dict[str, LogDir]]:
         """The directories of all brokers, or of some, with the sizes of the partitions in them."""
-        wanted = None if brokers is None else list(brokers)
+        wanted = None if brokers is None else checks.brokers(brokers, "brokers", int)
         work = admin_cluster.describe_log_dirs(self.cluster, wanted)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
@@ -213,7 +227,8 @@ class AsyncAdmin:
         self, partitions: Iterable[TopicPartition], *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[TopicPartition, list[ProducerState]]:
         """The producers that the leaders of partitions remember, and their open transactions."""
-        work = self._by_leader(dict.fromkeys(partitions), admin_cluster.describe_producers, timeout_ms)
+        wanted = checks.partitions(partitions)
+        work = self._by_leader(dict.fromkeys(wanted), admin_cluster.describe_producers, timeout_ms)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def elect_leaders(
@@ -225,8 +240,9 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
         """Elect ``"preferred"`` or, losing data, ``"unclean"`` leaders. Ottla's broker does not serve it."""
-        wanted = None if partitions is None else list(partitions)
-        work = admin_cluster.elect_leaders(self.cluster, election_type, wanted)
+        kind = checks.chosen(election_type, admin_cluster.ELECTION_TYPES, "election_type")
+        wanted = None if partitions is None else checks.partitions(partitions)
+        work = admin_cluster.elect_leaders(self.cluster, kind, wanted)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def alter_partition_reassignments(
@@ -237,58 +253,67 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
         """Move partitions to other brokers (None: stop moving). Ottla's broker does not serve it."""
-        work = admin_cluster.alter_reassignments(self.cluster, reassignments)
+        wanted = checks.keyed(
+            reassignments,
+            checks.partition,
+            lambda given, key: None if given is None else checks.brokers(given, f"the brokers of {key}"),
+            '{TopicPartition("orders", 0): [1, 2]}',
+        )
+        work = admin_cluster.alter_reassignments(self.cluster, wanted)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: Millis | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are moving now."""
-        wanted = None if partitions is None else list(partitions)
+        wanted = None if partitions is None else checks.partitions(partitions)
         return await self._within(timeout_ms, admin_cluster.list_reassignments(self.cluster, wanted))
 
     # Groups.
 
     async def list_groups(
-        self, *, states: Iterable[str] = (), types: Iterable[str] = (), timeout_ms: Millis | None = None
+        self, *, states: Iterable[str] | str = (), types: Iterable[str] | str = (), timeout_ms: Millis | None = None
     ) -> list[ListedGroup]:
         """All groups by name; only those in one of the states and of one of the types, where some are given."""
-        work = groups.list_groups(self.cluster, states=list(states), types=list(types))
+        work = groups.list_groups(
+            self.cluster, states=checks.names(states, "states"), types=checks.names(types, "types of groups")
+        )
         return await self._within(timeout_ms, work)
 
     async def describe_groups(
         self, group_ids: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[str, GroupDescription]:
         """State, members and assignments of groups of either protocol."""
-        work = groups.describe_groups(self.cluster, listed(group_ids, str))
+        work = groups.describe_groups(self.cluster, checks.names(group_ids, "groups"))
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def delete_groups(
         self, group_ids: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[str, None]:
         """Delete groups that have no members, with their offsets."""
-        work = groups.delete_groups(self.cluster, listed(group_ids, str))
+        work = groups.delete_groups(self.cluster, checks.names(group_ids, "groups"))
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def remove_members(
         self,
         group_id: str,
-        members: Iterable[MemberToRemove | str] | None = None,
+        members: Iterable[MemberToRemove | str] | MemberToRemove | str | None = None,
         *,
         reason: str = REMOVED_BY_ADMIN,
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[str, None]:
         """Remove members of a classic group (all of them if none are named); a plain text is a `group.instance.id`."""
+        checks.name(reason, "the reason")
         if members is None:
-            (described,) = (await self.describe_groups(group_id, timeout_ms=timeout_ms)).values()
+            (described,) = (await self.describe_groups([group_id], timeout_ms=timeout_ms)).values()
             found = described.members
             wanted = [MemberToRemove(one.instance_id, "" if one.instance_id else one.member_id) for one in found]
         else:
-            wanted = [MemberToRemove(one) if isinstance(one, str) else one for one in members]
+            wanted = checks.several(members, MemberToRemove.given, "members", MemberToRemove, str)
         if not wanted:
             return Results.of({})
-        work = groups.remove_members(self.cluster, group_id, wanted, reason=reason)
+        work = groups.remove_members(self.cluster, checks.group(group_id), wanted, reason=reason)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     # Offsets of groups.
@@ -301,11 +326,11 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed; nothing for a group that does not exist."""
-        work = group_offsets.committed_offsets(self.cluster, [group_id])
+        wanted = None if partitions is None else set(checks.partitions(partitions))
+        work = group_offsets.committed_offsets(self.cluster, [checks.group(group_id)])
         found = (await self._within(timeout_ms, work))[group_id]
         if isinstance(found, KafkaError):
             raise found
-        wanted = None if partitions is None else set(partitions)
         return {
             key: OffsetAndMetadata(one.offset, one.metadata, one.leader_epoch)
             for key, one in found.items()
@@ -321,8 +346,8 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
         """Write the offsets of a group that has no members; one that does not exist is made."""
-        wanted = {key: OffsetAndMetadata(given) if isinstance(given, int) else given for key, given in offsets.items()}
-        work = group_offsets.commit_offsets(self.cluster, group_id, wanted)
+        wanted = checks.keyed(offsets, checks.partition, checks.offset, '{TopicPartition("orders", 0): 100}')
+        work = group_offsets.commit_offsets(self.cluster, checks.group(group_id), wanted)
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def delete_group_offsets(
@@ -334,7 +359,7 @@ class AsyncAdmin:
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
         """Forget what a group committed for partitions of topics that it does not subscribe to."""
-        work = group_offsets.delete_offsets(self.cluster, group_id, partitions)
+        work = group_offsets.delete_offsets(self.cluster, checks.group(group_id), checks.partitions(partitions))
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
     # How it is done.
@@ -350,8 +375,12 @@ class AsyncAdmin:
             key: calls.with_partition(one, key) if isinstance(one, KafkaError) else one for key, one in found.items()
         }
 
-    async def _within(self, timeout_ms: Millis | None, work: Awaitable[T]) -> T:
-        timeout = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+    async def _within(self, timeout_ms: Millis | None, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            timeout = checks.timeout(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        except (TypeError, ValueError):
+            work.close()
+            raise
         try:
             async with asyncio.timeout(timeout / 1000):
                 return await work

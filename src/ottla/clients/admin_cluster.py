@@ -142,7 +142,7 @@ def _read_producer(producer: Struct) -> ProducerState:
 
 
 async def elect_leaders(
-    cluster: Cluster, election_type: str, partitions: Sequence[TopicPartition] | None
+    cluster: Cluster, election_type: int, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
     """Have leaders elected (None: for all partitions that need it); where it was not needed, all is well."""
     wanted = None
@@ -152,7 +152,7 @@ async def elect_leaders(
             for topic, keys in by_topic(partitions).items()
         ]
     message = {
-        "election_type": ELECTION_TYPES[election_type],
+        "election_type": election_type,
         "topic_partitions": wanted,
         "timeout": cluster.request_timeout_ms,
     }

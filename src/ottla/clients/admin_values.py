@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
 
+from ottla.clients import admin_checks as checks
 from ottla.clients.metadata import Node
 from ottla.config.describe import ConfigSource
 from ottla.errors import KafkaError
@@ -75,6 +76,27 @@ class NewTopic:
     replica_assignments: Mapping[int, Sequence[BrokerId]] | None = None
     """The brokers of each partition, the preferred leader first; instead of the two numbers."""
 
+    def __post_init__(self) -> None:
+        checks.name(self.name, "the name of a topic")
+        checks.whole(self.num_partitions, f"num_partitions of topic {self.name}")
+        checks.whole(self.replication_factor, f"replication_factor of topic {self.name}", bits=16)
+        if self.configs is not None:
+            checks.configs(self.configs, f"topic {self.name}", checks.config_value)
+        if self.replica_assignments is not None:
+            partition = f"a partition in replica_assignments of topic {self.name}"
+            replicas = f"the replicas of topic {self.name}"
+            checks.keyed(
+                self.replica_assignments,
+                lambda one: checks.whole(one, partition),
+                lambda given, _: checks.brokers(given, replicas),
+                "{0: [1, 2]}",
+            )
+
+    @classmethod
+    def given(cls, topic: object) -> NewTopic:
+        """A topic, or its name alone."""
+        return topic if isinstance(topic, NewTopic) else cls(checks.name(topic, "a topic to create (or a NewTopic)"))
+
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
@@ -119,6 +141,19 @@ class NewPartitions:
     total_count: int
     new_assignments: Sequence[Sequence[BrokerId]] | None = None
 
+    def __post_init__(self) -> None:
+        checks.whole(self.total_count, "the number of partitions that a topic shall have")
+        if self.new_assignments is not None:
+            what = "the brokers of new partitions"
+            checks.several(self.new_assignments, lambda one: checks.brokers(one, what), what)
+
+    @classmethod
+    def given(cls, new: object, topic: str) -> NewPartitions:
+        """That, or the number alone."""
+        if isinstance(new, NewPartitions):
+            return new
+        return cls(checks.whole(new, f"the number of partitions that topic {topic} shall have"))
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
@@ -142,15 +177,31 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class ConfigResource(NamedTuple):
+_RESOURCE_TYPES = {one.name.lower(): one for one in ResourceType}
+
+
+class _ConfigResource(NamedTuple):
+    type: ResourceType
+    name: str
+
+
+class ConfigResource(_ConfigResource):
     """Something that has a configuration. Where one is asked for, a plain text is a topic's name.
 
     >>> ConfigResource.topic("orders")
     ConfigResource(type=<ResourceType.TOPIC: 2>, name='orders')
+    >>> ConfigResource("broker", "1") == ConfigResource.broker(1)
+    True
     """
 
-    type: ResourceType
-    name: str
+    __slots__ = ()
+
+    def __new__(cls, type: ResourceType | str, name: str) -> Self:  # noqa: A002 - as the attribute is called
+        """`type` may be its name, in any case."""
+        what = "the type of a ConfigResource"
+        named = isinstance(type, str)
+        kind = checks.chosen(type, _RESOURCE_TYPES, what) if named else ResourceType(checks.whole(type, what))
+        return super().__new__(cls, kind, checks.name(name, f"the name of a {kind.name.lower()}"))
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
@@ -166,8 +217,11 @@ class ConfigResource(NamedTuple):
         return cls(ResourceType.GROUP, name)
 
     @classmethod
-    def given(cls, resource: ConfigResource | str) -> ConfigResource:
-        return cls.topic(resource) if isinstance(resource, str) else resource
+    def given(cls, resource: object) -> ConfigResource:
+        """A resource, or the name of a topic."""
+        if isinstance(resource, ConfigResource):
+            return resource
+        return cls.topic(checks.name(resource, "what has a configuration (a topic's name, or a ConfigResource)"))
 
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name or '(all)'}"
@@ -213,6 +267,13 @@ ConfigChange = str | int | float | bool | Append | Subtract | None
 """What to do with a config: set it, add to it, take from it, or (None) go back to what it is by itself."""
 
 
+def checked_change(given: object, what: str) -> ConfigChange:
+    if isinstance(given, Append | Subtract):
+        checks.config_value(given.value, what)
+        return given
+    return None if given is None else checks.config_value(given, what)
+
+
 # ── offsets, cluster, logs ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -235,14 +296,14 @@ class OffsetSpec(IntEnum):
     LATEST_TIERED = -5
 
     @classmethod
-    def given(cls, spec: int | str) -> int:
+    def given(cls, spec: object) -> int:
         """A timestamp, or one of these by its name.
 
         >>> OffsetSpec.given("earliest"), OffsetSpec.given(1700000000000)
         (-2, 1700000000000)
         """
-        if isinstance(spec, int):
-            return int(spec)
+        if not isinstance(spec, str):
+            return checks.whole(spec, "a timestamp in ms (or one of the OffsetSpecs)", least=min(cls), bits=64)
         try:
             return int(cls[spec.upper().replace("-", "_")])
         except KeyError:
@@ -285,10 +346,3 @@ class ProducerState:
     last_timestamp: Millis
     coordinator_epoch: int | None
     transaction_start_offset: int | None
-
-
-def listed(values: Iterable[V] | V, kind: type[V]) -> list[V]:
-    """Several values, or one alone: ``"orders"`` means ``["orders"]``."""
-    if isinstance(values, kind):
-        return [values]
-    return list(dict.fromkeys(values))  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, decode_subscription
+from ottla.clients import admin_checks as checks
 from ottla.clients.calls import read_error
 from ottla.clients.cluster import Cluster
 from ottla.clients.coordinators import Coordinator, by_broker, by_coordinator
@@ -254,6 +255,18 @@ class MemberToRemove:
 
     instance_id: str | None = None
     member_id: str = ""
+
+    def __post_init__(self) -> None:
+        if self.instance_id is not None:
+            checks.name(self.instance_id, "the group.instance.id of a member")
+        checks.name(self.member_id, "the id of a member")
+
+    @classmethod
+    def given(cls, member: object) -> MemberToRemove:
+        """That, or a `group.instance.id` alone."""
+        if isinstance(member, MemberToRemove):
+            return member
+        return cls(checks.name(member, "a member (its group.instance.id, or a MemberToRemove)"))
 
     def __str__(self) -> str:
         return self.instance_id or self.member_id

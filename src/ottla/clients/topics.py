@@ -216,9 +216,9 @@ def _change(name: str, change: ConfigChange) -> tuple[str, int, str | None]:
     if change is None:
         return name, AlterOp.DELETE, None
     if isinstance(change, Append):
-        return name, AlterOp.APPEND, change.value
+        return name, AlterOp.APPEND, _text(change.value)
     if isinstance(change, Subtract):
-        return name, AlterOp.SUBTRACT, change.value
+        return name, AlterOp.SUBTRACT, _text(change.value)
     return name, AlterOp.SET, _text(change)
 
 
