@@ -53,7 +53,9 @@ class AsyncAdmin:
 
     def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
         self.config = AdminConfig.given(config, options)
-        self.cluster = Cluster.of(self.config, api_timeout_ms=self.config.default_api_timeout_ms)
+        self.cluster = Cluster.of(
+            self.config, api_timeout_ms=self.config.default_api_timeout_ms, retries=self.config.retries
+        )
 
     async def __aenter__(self) -> AsyncAdmin:
         return self

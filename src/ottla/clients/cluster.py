@@ -58,11 +58,13 @@ class Cluster:
         settings: ConnectionSettings | None = None,
         rebootstrap: bool = True,
         rebootstrap_trigger_ms: Millis = 300_000,
+        retries: int | None = None,
     ) -> None:
         self.bootstrap_servers = tuple(bootstrap_servers)
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.api_timeout_ms = api_timeout_ms
+        self.retries = retries
         self.retry_backoff_ms = retry_backoff_ms
         self.retry_backoff_max_ms = retry_backoff_max_ms
         self.rebootstrap = rebootstrap
@@ -74,7 +76,9 @@ class Cluster:
         )
 
     @classmethod
-    def of(cls, config: ClientConfig, *, api_timeout_ms: Millis = DEFAULT_API_TIMEOUT_MS) -> Cluster:
+    def of(
+        cls, config: ClientConfig, *, api_timeout_ms: Millis = DEFAULT_API_TIMEOUT_MS, retries: int | None = None
+    ) -> Cluster:
         """The cluster that a client's configuration names; nothing is sent before the first call."""
         settings = ConnectionSettings.of(config)
         return cls(
@@ -87,6 +91,7 @@ class Cluster:
             settings=settings,
             rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
             rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+            retries=retries,
         )
 
     async def __aenter__(self) -> Cluster:
@@ -105,7 +110,9 @@ class Cluster:
 
     def attempts(self, timeout_ms: Millis | None = None) -> Attempts:
         timeout = self.api_timeout_ms if timeout_ms is None else timeout_ms
-        return Attempts(timeout, self.retry_backoff_ms, self.retry_backoff_max_ms, jitter=random.uniform)
+        return Attempts(
+            timeout, self.retry_backoff_ms, self.retry_backoff_max_ms, jitter=random.uniform, retries=self.retries
+        )
 
     # Connections.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from ottla.types import Millis
@@ -20,6 +21,7 @@ class Attempts:
         backoff_max_ms: Millis,
         *,
         jitter: Callable[[float, float], float],
+        retries: int | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._start = self._loop.time()
@@ -27,13 +29,17 @@ class Attempts:
         self._backoff_ms: float = backoff_ms
         self._backoff_max_ms = backoff_max_ms
         self._jitter = jitter
+        self._left: float = math.inf if retries is None else retries
 
     @property
     def elapsed_ms(self) -> Millis:
         return int((self._loop.time() - self._start) * 1000)
 
     async def pause(self) -> bool:
-        """Wait for the next attempt; False when there is no time left for one."""
+        """Wait for the next attempt; False when there is no time, or no retry, left for one."""
+        if self._left <= 0:
+            return False
+        self._left -= 1
         wait = self._backoff_ms * self._jitter(1 - JITTER, 1 + JITTER)
         self._backoff_ms = min(self._backoff_ms * 2, self._backoff_max_ms)
         if self.elapsed_ms + wait > self._timeout_ms:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ottla.config.client import ClientConfig
-from ottla.config.fields import at_least, int32, int64
+from ottla.config.fields import INT_MAX, at_least, int32, int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,4 +22,8 @@ class AdminConfig(ClientConfig):
     default_api_timeout_ms: int = int32(
         60_000, "How long a call that names no timeout may take, with all its retries.", at_least(0)
     )
+    retries: int = int32(
+        INT_MAX, "How often a request is sent again after a passing error; the timeout of the call ends it too.",
+        at_least(0),
+    )  # fmt: skip
     connections_max_idle_ms: int = int64(300_000, "A connection that is idle for this long is closed.", at_least(0))

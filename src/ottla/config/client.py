@@ -46,6 +46,7 @@ class ClientConfig(ConfigTable):
         "rebootstrap",
         "What to do when no known broker can be reached: ask the bootstrap servers again, or nothing.",
         one_of("none", "rebootstrap"),
+        item=str.lower,
     )
     metadata_recovery_rebootstrap_trigger_ms: int = int64(
         5 * _MINUTE, "After this time without metadata the bootstrap servers are asked again.", at_least(0)
@@ -75,8 +76,9 @@ class ClientConfig(ConfigTable):
     )
     security_protocol: str = string(
         "PLAINTEXT",
-        "How to speak to brokers.",
+        "How to speak to brokers; in upper or lower case.",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        item=str.upper,
     )
     ssl_cafile: str | None = string(None, "A PEM file with the certificates of those who may sign the broker's.")
     ssl_certfile: str | None = string(None, "A PEM file with the client's own certificate, where brokers ask for one.")

@@ -7,7 +7,7 @@ Python objects or the places where they are (``package.module.Class``); who uses
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -65,6 +65,7 @@ class ConsumerConfig(ClientConfig):
         CLASSIC,
         "`classic`: members assign among themselves; `consumer`: the broker assigns (KIP-848).",
         one_of(CLASSIC, CONSUMER),
+        item=str.lower,
     )
     group_remote_assignor: str | None = string(
         None,
@@ -121,6 +122,17 @@ class ConsumerConfig(ClientConfig):
         True, "Asking for a topic that does not exist may create it, if the broker is set to do so."
     )
     default_api_timeout_ms: int = int32(60_000, "How long a call that names no timeout may take.", at_least(0))
+
+    @classmethod
+    def parse(cls, values: Mapping[str, object]) -> Self:
+        named = cls.named(values)
+        config = super(ConsumerConfig, cls).parse(named)
+        if "enable.auto.commit" in named and config.enable_auto_commit and config.group_id is None:
+            raise ConfigError(
+                "enable.auto.commit=true needs group.id, under which offsets are committed: give one, or leave "
+                "enable.auto.commit out to consume without a group."
+            )
+        return config
 
     @property
     def auto_commits(self) -> bool:

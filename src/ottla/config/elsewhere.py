@@ -47,20 +47,39 @@ NAMES = {
 
 _KEY_STORES = "Java's key stores are not read here: give PEM files (ssl.cafile, ssl.certfile, ssl.keyfile)."
 _METRICS = "Leave it out: `metrics()` of a client gives what there is."
+_KERBEROS = "Kerberos is not there: PLAIN, SCRAM and OAUTHBEARER are."
+_CONTEXT = "Leave it out: Python's ssl module is what there is; ssl.context takes a context of your own."
+_TOKENS = "Leave it out: sasl.oauth.token.provider is the function that fetches a token, and knows from where and how."
+_JAVA = "Leave it out: it names code for Java's clients."
+_SHARE = "Share groups are not there: consumer groups are."
 _VERSIONS = "Leave it out: versions are agreed on with each broker."
 
+# Whole names, and beginnings of names that end in a dot.
 REASONS = {
     "ssl.truststore.password": _KEY_STORES,
-    "ssl.provider": "Leave it out: Python's ssl module is what there is; ssl.context takes a context of your own.",
+    "ssl.provider": _CONTEXT,
+    "ssl.protocol": "Give ssl.enabled.protocols, the versions of TLS to speak.",
+    "ssl.keymanager.algorithm": _CONTEXT,
+    "ssl.trustmanager.algorithm": _CONTEXT,
+    "ssl.secure.random.implementation": _CONTEXT,
+    "ssl.engine.factory.class": _CONTEXT,
     "ssl.cipher.suites": "Give an ssl.context with the ciphers that you want.",
     "ssl.ciphers": "Give an ssl.context with the ciphers that you want.",
     "ssl.crlfile": "Give an ssl.context that checks revocations.",
-    "sasl.kerberos.service.name": "Kerberos is not there: PLAIN, SCRAM and OAUTHBEARER are.",
-    "sasl.kerberos.domain.name": "Kerberos is not there: PLAIN, SCRAM and OAUTHBEARER are.",
+    "sasl.kerberos.": _KERBEROS,
+    "sasl.login.": _TOKENS,
+    "sasl.oauthbearer.": _TOKENS,
+    "sasl.client.callback.handler.class": _TOKENS,
+    "security.providers": _JAVA,
+    "config.providers": "Leave it out: read secrets in your program, and give them as values.",
+    "bootstrap.controllers": "Give bootstrap.servers: controllers are reached through brokers.",
+    "share.": _SHARE,
+    "transaction.two.phase.commit.enable": "Leave it out: a transaction ends after transaction.timeout.ms.",
+    "internal.leave.group.on.close": "Leave it out: a static member (group.instance.id) stays in its group on close.",
+    "internal.throw.on.fetch.stable.offset.unsupported": "Leave it out: it is for Kafka Streams.",
+    "auto.include.jmx.reporter": _METRICS,
     "metric.reporters": _METRICS,
-    "metrics.num.samples": _METRICS,
-    "metrics.sample.window.ms": _METRICS,
-    "metrics.recording.level": _METRICS,
+    "metrics.": _METRICS,
     "enable.metrics.push": _METRICS,
     "statistics.interval.ms": _METRICS,
     "stats.cb": _METRICS,
@@ -84,4 +103,7 @@ def hint(name: str, known: frozenset[str]) -> str:
     here = NAMES.get(name)
     if here is not None and here in known:
         return f" It is called {here} here, as in Kafka."
-    return f" {REASONS[name]}" if name in REASONS else ""
+    reason = next(
+        (why for each, why in REASONS.items() if name == each or (each[-1] == "." and name.startswith(each))), ""
+    )
+    return f" {reason}" if reason else ""

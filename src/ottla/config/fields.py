@@ -79,7 +79,7 @@ class Key:
     internal: bool = False
     """Meant for tests: it works, but is neither described nor documented."""
     item: Callable[[str], Any] = str
-    """Reads one item of a list."""
+    """Reads a text, or one item of a list: `str.upper` where the case does not matter."""
     collect: Callable[[list[Any]], Any] = tuple
     """Makes the attribute of the items of a list."""
     objects: bool = False
@@ -141,7 +141,7 @@ class Key:
         if self.type is ConfigType.LIST:
             return self.collect(self._items(value))
         if isinstance(value, str):
-            return value.strip()
+            return self.item(value.strip())
         raise self.refused(value, "expected text")
 
     def _boolean(self, value: object) -> bool:

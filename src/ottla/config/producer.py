@@ -6,6 +6,7 @@ What all clients share is in client.py. A new name is a new row; what it does is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -25,6 +26,8 @@ from ottla.config.fields import (
     string,
 )
 from ottla.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 ALL_REPLICAS = -1
 IN_FLIGHT_OF_IDEMPOTENCE = 5
@@ -56,7 +59,10 @@ class ProducerConfig(ClientConfig):
         INT_MAX, "How often a batch is sent again after a passing error; delivery.timeout.ms ends it too.", at_least(0)
     )
     delivery_timeout_ms: int = int32(
-        120_000, "From `send` to success or failure it takes at most this long, retries included.", at_least(0)
+        120_000,
+        "From `send` to success or failure it takes at most this long, retries included; not set, it is raised to "
+        "linger.ms + request.timeout.ms where these are longer.",
+        at_least(0),
     )
     max_in_flight_requests_per_connection: int = int32(
         5, "How many requests a broker may have that it has not answered yet.", at_least(1)
@@ -120,11 +126,21 @@ class ProducerConfig(ClientConfig):
             named["acks"] = str(named["acks"])
         # Transactions ask for idempotence, too.
         asked = named.get("transactional.id") is not None
-        given = super(ProducerConfig, cls).parse({"enable.idempotence": asked, **named})
+        given = super(ProducerConfig, cls).parse({"enable.idempotence": asked, **cls._patient(named), **named})
         wished = named.get("enable.idempotence") is not None
         if wished or any(_idempotence(given)):
             return given
         return replace(given, enable_idempotence=True)
+
+    @classmethod
+    def _patient(cls, named: Mapping[str, object]) -> Mapping[str, object]:
+        """As in Kafka a delivery.timeout.ms that nobody set is raised to what a batch may need."""
+        timeout, *parts = (cls.key(name) for name in ("delivery.timeout.ms", "linger.ms", "request.timeout.ms"))
+        least = min(sum(key.parse(named.get(key.name, key.default)) for key in parts), INT_MAX)
+        if timeout.name in named or least <= timeout.default:
+            return {}
+        log.warning("delivery.timeout.ms is raised to linger.ms + request.timeout.ms, %d: set it yourself", least)
+        return {timeout.name: least}
 
     @property
     def required_acks(self) -> int:
@@ -151,7 +167,7 @@ def _problems(config: ProducerConfig) -> Iterator[str]:
         yield "transactional.id needs idempotence: leave enable.idempotence out, or set it to true."
     if config.enable_idempotence:
         yield from _idempotence(config)
-    least = config.linger_ms + config.request_timeout_ms
+    least = min(config.linger_ms + config.request_timeout_ms, INT_MAX)
     if config.delivery_timeout_ms < least:
         yield (
             f"delivery.timeout.ms ({config.delivery_timeout_ms}) must be at least linger.ms + request.timeout.ms "

@@ -25,11 +25,11 @@ from ottla.types import TopicPartition
 Test = Callable[[FakeCluster, AsyncAdmin], Awaitable[None]]
 
 
-def run(test: Test, **options: Any) -> None:
+def run(test: Test, *, retries: int = 1_000, **options: Any) -> None:
     async def main() -> None:
         async with FakeCluster(**options).running() as cluster:
             address = ":".join(map(str, cluster.bootstrap[0]))
-            quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 5}
+            quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 5, "retries": retries}
             async with AsyncAdmin(bootstrap_servers=address, default_api_timeout_ms=3_000, **quick) as admin:
                 await test(cluster, admin)
 
@@ -126,6 +126,18 @@ def test_a_topic_that_the_broker_creates_by_itself_is_waited_for() -> None:
         assert len((await admin.cluster.topic("new", auto_create=True)).partitions) == 1
 
     run(test)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_an_error_is_raised_after_the_last_retry(retries: int) -> None:
+    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+        (key,) = cluster.add_topic("t", [0])
+        cluster.fail(ApiKey.LIST_OFFSETS, key, *[LeaderNotAvailable.code] * 5)
+        with pytest.raises(LeaderNotAvailable):
+            await ends(admin, key)
+        assert cluster.count(ApiKey.LIST_OFFSETS, 0) == 1 + retries
+
+    run(test, retries=retries)
 
 
 def test_the_controller_is_asked_and_found_again_when_it_moves() -> None:

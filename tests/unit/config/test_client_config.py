@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ottla.config.admin import AdminConfig
 from ottla.config.client import ClientConfig
 from ottla.config.consumer import ConsumerConfig
-from ottla.config.elsewhere import NAMES, REASONS
+from ottla.config.elsewhere import NAMES, REASONS, hint
 from ottla.config.producer import ProducerConfig
 from ottla.errors import ConfigError
 
 SERVERS = {"bootstrap.servers": "a:1, [::1]:2"}
 TABLES = (ProducerConfig, ConsumerConfig, AdminConfig)
+OF_KAFKA = [line.split() for line in (Path(__file__).parent / "kafka_client_names.txt").read_text().splitlines()]
+"""Every name of the client configurations of Apache Kafka 4.2, and which of the clients have it."""
 
 
 def test_names_may_have_dots_or_underscores_and_be_in_both_places() -> None:
@@ -31,6 +35,9 @@ def test_names_may_have_dots_or_underscores_and_be_in_both_places() -> None:
         ({"ssl.ca.location": "x"}, r"It is called ssl\.cafile here"),
         ({"ssl.truststore.password": "x"}, "PEM files"),
         ({"sasl_kerberos_service_name": "x"}, "Kerberos is not there"),
+        ({"sasl.oauthbearer.token.endpoint.url": "x"}, r"url\. Leave it out: sasl\.oauth\.token\.provider"),
+        ({"config.providers": "x"}, "give them as values"),
+        ({"auto.include.jmx.reporter": "x"}, r"`metrics\(\)`"),
         ({"request_timeout_ms": -1}, "at least 0"),
         ({"security_protocol": "TLS"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
@@ -52,6 +59,30 @@ def test_every_right_name_exists_and_no_wrong_one_does() -> None:
     known = {name for table in TABLES for name in table.rows()}
     assert set(NAMES.values()) <= known
     assert not (NAMES.keys() | REASONS.keys()) & known
+    beginnings = tuple(name for name in REASONS if name.endswith("."))
+    assert not [name for name in known if name.startswith(beginnings)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_name_of_kafkas_client_is_taken_or_refused_for_a_reason(table: type[ClientConfig]) -> None:
+    kind = table.what.split()[0]
+    names = [name for name, *kinds in OF_KAFKA if kind in kinds]
+    assert len(names) > 70
+    assert [name for name in names if name not in table.rows() and not hint(name, frozenset(table.rows()))] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"security.protocol": "sasl_ssl", "sasl.jaas.config": "x"}, "SASL_SSL"),
+        ({"security.protocol": "Plaintext"}, "PLAINTEXT"),
+        ({"metadata.recovery.strategy": "NONE"}, "none"),
+        ({"metadata.recovery.strategy": "ReBootstrap"}, "rebootstrap"),
+    ],
+)
+def test_the_case_does_not_matter_where_it_does_not_in_kafka(given: dict[str, object], meant: str) -> None:
+    config = ClientConfig.given(SERVERS, given)
+    assert meant in (config.security_protocol, config.metadata_recovery_strategy)
 
 
 def test_a_password_is_in_no_error() -> None:

@@ -48,11 +48,26 @@ def test_the_defaults_are_kafkas() -> None:
         ({"max_poll_records": 0}, "at least 1"),
         ({"grup_id": "g"}, r"Did you mean group\.id\?"),
         ({"isolation_level": "serializable"}, "read_committed"),
+        ({"isolation_level": "READ_COMMITTED"}, "read_committed"),
+        ({"auto_offset_reset": "EARLIEST"}, "earliest, latest"),
+        ({"enable_auto_commit": True}, r"enable\.auto\.commit=true needs group\.id"),
+        ({"enable.auto.commit": "true"}, "leave enable.auto.commit out"),
     ],
 )
 def test_what_is_wrong_is_said(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         given(**options)
+
+
+def test_committing_by_itself_is_asked_for_or_left_out() -> None:
+    assert given(enable_auto_commit=True, group_id="g").auto_commits
+    assert not given(enable_auto_commit=False).auto_commits
+    assert not given().auto_commits
+
+
+def test_the_name_of_a_protocol_may_be_written_in_any_case() -> None:
+    assert given(group_protocol="CONSUMER", group_id="g").group_protocol == "consumer"
+    assert given(group_protocol="Classic", group_id="g").group_protocol == "classic"
 
 
 def test_durations() -> None:

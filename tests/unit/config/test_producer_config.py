@@ -61,6 +61,28 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], problem: str) -> Non
         config(**options)
 
 
+def test_a_delivery_timeout_that_nobody_set_is_raised_to_what_a_batch_may_need(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert config(request_timeout_ms=130_000).delivery_timeout_ms == 130_005
+    assert "delivery.timeout.ms is raised" in caplog.text
+    caplog.clear()
+    assert config(linger_ms="100000").delivery_timeout_ms == 130_000
+    assert config(linger_ms=2**62).delivery_timeout_ms == 2**31 - 1
+    assert config(linger_ms=2**62, delivery_timeout_ms=2**31 - 1).delivery_timeout_ms == 2**31 - 1
+    caplog.clear()
+    assert config(linger_ms=50_000).delivery_timeout_ms == 120_000
+    assert caplog.text == ""
+    with pytest.raises(ConfigError, match=r"must be at least linger\.ms"):
+        config(request_timeout_ms=130_000, delivery_timeout_ms=120_000)
+
+
+def test_the_case_matters_where_it_does_in_kafka() -> None:
+    for options in ({"acks": "ALL"}, {"compression_type": "GZIP"}):
+        with pytest.raises(ConfigError, match="must be one of"):
+            config(**options)
+
+
 def test_levels_belong_to_the_codec_in_use() -> None:
     assert config(compression_type="zstd", compression_zstd_level=7, compression_gzip_level=2).compression_level == 7
     assert config(compression_type="snappy").compression_level is None
