@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
+MAX_LENGTH = 10_000
 MAX_REPEAT = 1_000
+"""Of one count, and of the product of counts inside of each other: as in RE2."""
 MAX_DEPTH = 100
 ALL = (1 << 128) - 1
 
@@ -77,6 +80,8 @@ class Repeat(NamedTuple):
     part: Node
     least: int
     most: int | None
+    copies: int
+    """How often what is innermost is there, if every count is written out."""
 
 
 Node = Characters | Assertion | Sequence | Choice | Repeat
@@ -93,6 +98,8 @@ class Parser:
         self._depth = 0
 
     def parse(self) -> Node:
+        if len(self._text) > MAX_LENGTH:
+            raise InvalidPattern(f"expression too large: it has more than {MAX_LENGTH:,} characters")
         node = self._choice()
         if self._at < len(self._text):
             raise InvalidPattern("unexpected )")
@@ -136,7 +143,7 @@ class Parser:
             if counts is not None:
                 if not repeatable:
                     raise InvalidPattern("missing argument to repetition operator, or two of them")
-                parts[-1] = Repeat(parts[-1], *counts)
+                parts[-1] = _repeat(parts[-1], *counts)
                 repeatable = False
             else:
                 before = len(parts)
@@ -320,6 +327,27 @@ class Parser:
         return _range(first, last)
 
 
+def _repeat(part: Node, least: int, most: int | None) -> Repeat:
+    times = least if most is None else most
+    copies = 1 if most == 0 else max(times, 1) * _copies(part)
+    if times > 1 and copies > MAX_REPEAT:
+        raise InvalidPattern(
+            f"invalid repeat count: the counts that stand inside of each other make {copies:,} copies, and at most "
+            f"{MAX_REPEAT:,} are allowed; make them smaller, or write * or + instead"
+        )
+    return Repeat(part, least, most, copies)
+
+
+def _copies(node: Node) -> int:
+    match node:
+        case Repeat():
+            return node.copies
+        case Sequence(parts) | Choice(parts):
+            return max(map(_copies, parts), default=1)
+        case _:
+            return 1
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 
@@ -328,6 +356,7 @@ def _folded(mask: int) -> int:
     return mask | (mask & UPPER) << 32 | (mask & LOWER) >> 32
 
 
+@lru_cache(maxsize=100)
 def _unicode_class(name: str) -> int:
     known = {"Any": ALL, "Latin": LETTER, "Common": ALL & ~LETTER}
     if name in known:

@@ -8,7 +8,7 @@ together: when one is new, when topics were created, and after a while in any ca
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from ottla import errors
@@ -17,7 +17,7 @@ from ottla.coordinator import history
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer_member import Member
 from ottla.coordinator.consumer_rebalance import ConsumerRebalance
-from ottla.coordinator.consumer_regex import Pattern
+from ottla.coordinator.consumer_regex import compiled
 from ottla.coordinator.consumer_regex_syntax import InvalidPattern
 from ottla.coordinator.consumer_target import metadata_hash
 from ottla.coordinator.effects import Effects
@@ -100,8 +100,7 @@ class SubscribedConsumerGroup(ConsumerRebalance):
         names = set(self.names)
         changed = False
         for regex in self.regexes:
-            pattern = Pattern(regex)
-            matched = tuple(sorted(name for name in topics if pattern.matches(name)))
+            matched = self._matched(regex, topics)
             # Also if a new one matches nothing: its members may have had partitions by another subscription, which
             # nobody would get otherwise. (Kafka does not raise the epoch then.)
             changed |= regex not in self.resolved or matched != self.resolved[regex].topics
@@ -115,11 +114,18 @@ class SubscribedConsumerGroup(ConsumerRebalance):
             self.trigger(self._asked_by[0], fx, self._asked_by[1])
         self._asked_by = (history.TOPIC_METADATA_CHANGED, None)
 
+    def _matched(self, regex: str, names: Iterable[str]) -> tuple[str, ...]:
+        try:
+            return compiled(regex).matching(sorted(names))
+        except InvalidPattern:
+            # From the log of a broker that took it: it stays what that one made of it.
+            return self.resolved[regex].topics if regex in self.resolved else ()
+
 
 def check_regex(regex: str) -> None:
-    """Raise InvalidRegularExpression for what is not RE2."""
+    """Raise InvalidRegularExpression for what is not RE2, or too large."""
     try:
-        Pattern(regex)
+        compiled(regex)
     except InvalidPattern as error:
         raise errors.InvalidRegularExpression(
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}."

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.consumer_regex import Pattern
+from ottla.coordinator.consumer_regex import Pattern, compiled
 from ottla.coordinator.consumer_regex_syntax import InvalidPattern
 
 NAMES = ["", "a", "orders", "orders-eu", "Orders.1", "__consumer_offsets", "x-9", "aaa", "a.b", "ab_c"]
@@ -105,6 +105,46 @@ def test_what_is_not_re2_or_too_large_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", [r"(a+)+b", r"(a|a)*b", r"(.*)*x", r"(a?){200}a{200}", r"(\w+\s?)*!"])
 def test_expressions_that_ruin_others_take_no_time(pattern: str) -> None:
     assert not Pattern(pattern).matches("a" * 249 + "-")
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"(?:(?:(?:){300}){300}){300}", r"(?:(?:.?){70}){70}x!", r"((a{1000})*){2}", r"(a{0,1000}){0,5}"]
+)
+def test_counts_inside_of_each_other_may_make_a_thousand_copies_as_in_re2(pattern: str) -> None:
+    with pytest.raises(
+        InvalidPattern, match=r"^invalid repeat count: .* make them smaller, or write \* or \+ instead$"
+    ):
+        Pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"(?:a{10}){100}", r"((a{1000}){0}){1000}b?", r"(?:(?:){1000}){1}", r"(a{30}b{30}){30}?"]
+)
+def test_counts_that_make_no_more_copies_are_taken(pattern: str) -> None:
+    assert not Pattern(pattern).matches("x")
+
+
+def test_nothing_repeated_is_nothing() -> None:
+    assert Pattern(r"(?:){1000}" * 900 + "a").matches("a")
+
+
+@pytest.mark.parametrize("pattern", [r"(?:.?){1000}x!", r"(?:a?|b?|c?){900}", "(?:" + "[a-z]*" * 800 + ")*"])
+def test_an_expression_that_may_take_long_for_one_name_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidPattern, match="a name may take more than 150,000 steps to match"):
+        Pattern(pattern)
+
+
+def test_a_very_long_expression_is_not_even_read() -> None:
+    with pytest.raises(InvalidPattern, match="it has more than 10,000 characters"):
+        Pattern("a" * 10_001)
+
+
+def test_all_names_that_match_are_found_in_their_order() -> None:
+    assert Pattern("o.*|a").matching(["orders", "b", "a", "o"]) == ("orders", "a", "o")
+
+
+def test_an_expression_is_compiled_once() -> None:
+    assert compiled("orders-.*") is compiled("orders-.*")
 
 
 def test_names_that_are_not_ascii_match_nothing_but_what_takes_anything() -> None:
