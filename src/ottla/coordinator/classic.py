@@ -352,9 +352,8 @@ class ClassicGroup(ClassicRebalance):
             self.prepare_rebalance(r.Trigger(history.PROTOCOL_CHANGED, fx.now), fx)
 
     def delete(self, fx: Effects) -> None:
-        """Write the tombstones of the group and of its history. The timers of members to be find nobody."""
+        """Write the tombstone of the group. The timers of members to be find nobody."""
         fx.write(r.GroupMetadataKey(self.group_id), None)
-        self.shard.histories.delete_group(self.group_id, fx)
 
     def unload(self, fx: Effects) -> None:
         """Send everybody who waits to the new coordinator."""

@@ -174,7 +174,6 @@ class ConsumerGroup(ClassicMembers):
     def delete(self, fx: Effects) -> None:
         self.is_downgraded = False
         self.write_tombstones(fx)
-        self.shard.histories.delete_group(self.group_id, fx)
 
     def unload(self, fx: Effects) -> None:
         """Nothing waits here: the consumer protocol answers at once."""

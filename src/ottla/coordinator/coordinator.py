@@ -116,7 +116,7 @@ class Coordinator:
     def _join_new_group(
         self, request: m.JoinRequest, former: Group | None, fx: Effects
     ) -> Outcome[Record, m.JoinResponse]:
-        """Make a classic group, in place of an empty one of another kind if there is one."""
+        """Make a classic group, in place of an empty one of another kind if there is one, whose history goes on."""
         if former is not None and request.member_id:
             return fx.outcome(m.JoinResponse(error_code=errors.UnknownMemberId.code, member_id=request.member_id))
         if former is not None:
@@ -278,8 +278,12 @@ class Coordinator:
         except errors.KafkaError as error:
             return m.DeletedGroup(group_id, error.code)
         self.offsets.delete_group(group_id, fx)
-        group.delete(fx)
+        self._delete_with_history(group, fx)
         return m.DeletedGroup(group_id)
+
+    def _delete_with_history(self, group: Group, fx: Effects) -> None:
+        group.delete(fx)
+        self.histories.delete_group(group.group_id, fx)
 
     def explain(self, group_id: str, *, now: Millis) -> Outcome[Record, Explanation]:
         """Why the group rebalanced, as far back as is kept."""
@@ -311,7 +315,7 @@ class Coordinator:
                 continue
             nothing_left = self.offsets.expire(group_id, group.is_subscribed, is_expired, fx)
             if nothing_left and group.is_empty:
-                group.delete(fx)
+                self._delete_with_history(group, fx)
         fx.set_timer(EXPIRE_OFFSETS, fx.now + self.config.offsets_retention_check_interval_ms)
 
     def partitions_deleted(self, partitions: Iterable[TopicPartition], *, now: Millis) -> Outcome[Record, None]:

@@ -86,7 +86,7 @@ class Group(Protocol):
         """The partition has been replayed: set the timers."""
 
     def delete(self, fx: Effects) -> None:
-        """Write the tombstones of the group (not of its offsets) and cancel its timers."""
+        """Write the tombstones of the group (not of its offsets, nor of its history) and cancel its timers."""
 
     def unload(self, fx: Effects) -> None:
         """The coordinator is no longer this one: answer what is parked with NOT_COORDINATOR."""

@@ -148,6 +148,18 @@ def test_the_history_is_there_after_a_restart_and_after_a_migration_and_goes_wit
     assert [value.number for value in context.explain().rebalances] == [0]
 
 
+def test_the_history_goes_on_when_a_classic_member_joins_an_empty_consumer_group() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.beat("a", -1)
+    context.stable("b")
+    assert [(value.number, value.outcome) for value in context.explain().rebalances] == [
+        (0, "stable"),
+        (1, "empty"),
+        (2, "stable"),
+    ]
+
+
 def test_a_member_that_changes_nothing_is_no_rebalance() -> None:
     context = ConsumerContext()
     context.enroll("a")
