@@ -26,7 +26,7 @@ from ottla.coordinator.consumer_messages import (
     DescribedConsumerGroup,
     NamedPartitions,
 )
-from ottla.coordinator.consumer_migration import DowngradedGroup, upgrade
+from ottla.coordinator.consumer_migration import DowngradedGroup, send_away, upgrade
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard
 
@@ -50,8 +50,8 @@ class ConsumerGroups:
         self.shard = shard
         chosen = default_assignors(shard.config.group_consumer_assignors) if assignors is None else assignors
         self.assignors: Mapping[str, Assignor] = {assignor.name: assignor for assignor in chosen}
-        self._unborn: dict[str, ConsumerGroup] = {}
-        """Groups whose first records are being written."""
+        self._unborn: ConsumerGroup | None = None
+        """The group whose first records are being written."""
         self.replayers: dict[type[Any], Callable[[Any, Any, int], None]] = {
             r.ConsumerGroupMetadataKey: self._replay_metadata,
             r.ConsumerGroupPartitionMetadataKey: self._replay_partition_metadata,
@@ -71,7 +71,7 @@ class ConsumerGroups:
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._consumer_group(request.group_id).consumer_leave(request, fx)
         if request.member_epoch == JOIN_EPOCH:
-            return self._group_to_join(request.group_id, fx).consumer_heartbeat(request, fx)
+            return self._join(request, fx)
         return self._consumer_group(request.group_id).consumer_heartbeat(request, fx)
 
     def _check(self, request: ConsumerHeartbeatRequest) -> None:
@@ -104,15 +104,20 @@ class ConsumerGroups:
             raise errors.GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         return group
 
-    def _group_to_join(self, group_id: str, fx: Effects) -> ConsumerGroup:
-        """Return the group, or a new one in place of none or of an empty classic one."""
-        group = self.shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group
-        unborn = self._unborn[group_id] = ConsumerGroup(self.shard, group_id, self.assignors)
-        if isinstance(group, ClassicGroup):
-            upgrade(group, unborn, fx)
-        return unborn
+    def _join(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
+        """Let a member join its group, or a new one in place of none or of a classic one."""
+        former = self.shard.groups.get(request.group_id)
+        if isinstance(former, ConsumerGroup):
+            return former.consumer_heartbeat(request, fx)
+        group = ConsumerGroup(self.shard, request.group_id, self.assignors)
+        if isinstance(former, ClassicGroup):
+            upgrade(former, group, fx)
+        response = group.consumer_heartbeat(request, fx)
+        # Only now that nothing is wrong with the request.
+        self._unborn = group
+        if isinstance(former, ClassicGroup):
+            send_away(former, fx)
+        return response
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,7 +160,9 @@ class ConsumerGroups:
         if not create or (group is not None and not (group.type == CLASSIC and group.is_empty)):
             return None
         # A classic group without members may only be a place for offsets that came earlier in the log.
-        unborn = self._unborn.pop(group_id, None) or ConsumerGroup(self.shard, group_id, self.assignors)
+        unborn, self._unborn = self._unborn, None
+        if unborn is None or unborn.group_id != group_id:
+            unborn = ConsumerGroup(self.shard, group_id, self.assignors)
         self.shard.groups[group_id] = unborn
         return unborn
 

@@ -43,13 +43,17 @@ DOWNGRADED = "consumer-downgraded"
 
 
 def upgrade(old: ClassicGroup, group: ConsumerRebalance, fx: Effects) -> None:
-    """Make a consumer group of a classic one, which has its state at once, and again when the records are replayed."""
-    if not old.members:
-        _take_leave_of(old, fx)
+    """Make a consumer group of a classic one, which has its state at once, and again when the records are replayed.
+
+    The classic group and its history stay as they are: the request may still be refused.
+    """
+    members: list[Member] = []
+    if old.members:
+        _check_upgrade(old)
+        members = _members_of(old, group.shard.topics())
+    fx.write(r.GroupMetadataKey(old.group_id), None)
+    if not members:
         return
-    _check_upgrade(old)
-    members = _members_of(old, group.shard.topics())
-    _take_leave_of(old, fx)
     names = {name for member in members for name in member.subscribed_topic_names}
     hash_now = metadata_hash(names, group.shard.topics()) if _is_covered(names, members, group.shard.topics()) else 0
     for member in members:
@@ -134,8 +138,8 @@ def _assigned(data: bytes, group_id: str, topics: Mapping[str, TopicInfo]) -> di
     }
 
 
-def _take_leave_of(old: ClassicGroup, fx: Effects) -> None:
-    """Tell everybody who waits to join again, stop the timers, and write the tombstone; the history goes on."""
+def send_away(old: ClassicGroup, fx: Effects) -> None:
+    """A classic group has become a consumer group: tell everybody who waits to join again, and stop the timers."""
     code = errors.RebalanceInProgress.code
     for member in old.members.values():
         old.answer_join(member.member_id, m.JoinResponse(error_code=code, member_id=member.member_id), fx)
@@ -144,7 +148,6 @@ def _take_leave_of(old: ClassicGroup, fx: Effects) -> None:
         fx.cancel_timer((HEARTBEAT, old.group_id, member_id))
     for name in (JOIN, SYNC):
         fx.cancel_timer((name, old.group_id))
-    fx.write(r.GroupMetadataKey(old.group_id), None)
 
 
 # ── down ──────────────────────────────────────────────────────────────────────────────────────────────────────────

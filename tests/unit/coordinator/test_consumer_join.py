@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from ottla import errors
 from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_member import MemberState
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
 from ottla.coordinator.consumer_target import metadata_hash
@@ -224,3 +227,13 @@ def test_only_a_join_makes_a_group() -> None:
         call = context.beat("a", epoch)
         assert call.error_code == errors.GroupIdNotFound.code
         assert context.coordinator.groups == {}
+
+
+def test_groups_whose_first_member_was_refused_are_not_remembered() -> None:
+    context = ConsumerContext()
+    for number in range(10):
+        call = context.enroll("a", group_id=f"group-{number}", subscribed_topic_names=None, subscribed_topic_regex="(")
+        assert call.error_code == errors.InvalidRegularExpression.code
+    gc.collect()
+    shard = context.coordinator.shard
+    assert not [each for each in gc.get_objects() if isinstance(each, ConsumerGroup) and each.shard is shard]

@@ -121,6 +121,16 @@ def test_joins_that_wait_are_told_to_come_again() -> None:
     assert waiting.error_code == errors.RebalanceInProgress.code
 
 
+def test_a_member_that_is_refused_leaves_the_classic_group_and_those_who_wait_in_it_as_they_were() -> None:
+    context, [one] = classic_group("one")
+    two, waiting = context.enter("two", protocols=protocols())
+    refused = context.enroll("new", subscribed_topic_names=None, subscribed_topic_regex="(")
+    assert (refused.error_code, refused.outcome.records) == (errors.InvalidRegularExpression.code, ())
+    assert waiting.is_parked
+    context.join(one, protocols=protocols())
+    assert (waiting.error_code, waiting.response.member_id) == (0, two)
+
+
 def test_a_migration_that_was_not_written_leaves_the_classic_group_as_it_was() -> None:
     context, [one] = classic_group("one")
     context.append_fails = True
