@@ -15,7 +15,7 @@ from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import Group
-from ottla.coordinator.history import KEPT, owners
+from ottla.coordinator.history import KEPT, UNDER_WAY, owners
 from ottla.coordinator.serde import decode
 from ottla.coordinator.transitions import State, check_transition
 from ottla.machine import Outcome
@@ -28,6 +28,7 @@ NOTHING_PARKED_FOR_EVER = "nothing is parked for ever"
 LOG_TELLS_EVERYTHING = "the log alone gives the same state"
 NO_TIMER_LEFT_OVER = "no timer is left over"
 HISTORY_IS_BOUNDED = "the history is bounded and in order"
+EVERY_REBALANCE_HAS_ITS_REASON = "every rebalance has its reason"
 STABLE_AFTER_CHURN = "every group is stable once churn stops"
 
 #: The longest that a request may be parked: the largest rebalance timeout of the members.
@@ -45,6 +46,8 @@ class Invariants:
         self._generations: dict[str, int] = {}
         self._offsets: dict[tuple[str, str, int], int] = {}
         self._states: dict[ClassicGroup, State] = {}
+        self._rebalances: dict[str, r.HistoryValue] = {}
+        """The last that the history tells of each group."""
         self._lives: Counter[str] = Counter()
         """How often a group was deleted: after that its generations begin anew."""
         world.observers.append(self.after_step)
@@ -97,7 +100,7 @@ class Invariants:
         elif isinstance(key, r.ConsumerGroupMetadataKey) and isinstance(value, r.ConsumerGroupMetadataValue):
             self._check_generation(key.group_id, value.epoch)
         elif isinstance(key, r.HistoryKey):
-            self._check_history(key.group_id)
+            self._check_history(key, value)
 
     def _check_offset(self, key: r.OffsetCommitKey, value: r.OffsetCommitValue) -> None:
         place = (key.group_id, key.topic, key.partition)
@@ -130,10 +133,18 @@ class Invariants:
         for partition in member.owned:
             self._owns(member.group_id, member.generation, partition, member.identity)
 
-    def _check_history(self, group_id: str) -> None:
-        numbers = [value.number for value in self.world.coordinator.histories.of_group(group_id)]
-        if len(numbers) > KEPT or numbers != sorted(set(numbers)):
-            raise Violation(HISTORY_IS_BOUNDED, f"{group_id} has {numbers}")
+    def _check_history(self, key: r.HistoryKey, value: object) -> None:
+        """Numbers go up one by one, each in its slot; what is under way is the last, and written until it is over."""
+        if not isinstance(value, r.HistoryValue):
+            self._rebalances.pop(key.group_id, None)
+            return
+        last = self._rebalances.get(key.group_id)
+        expected = 0 if last is None else last.number + (last.outcome != UNDER_WAY)
+        if (value.number, key.slot) != (expected, expected % KEPT):
+            raise Violation(HISTORY_IS_BOUNDED, f"{key.group_id} has {value} in slot {key.slot} after {last}")
+        if not value.triggers:
+            raise Violation(EVERY_REBALANCE_HAS_ITS_REASON, f"{key.group_id} has {value}")
+        self._rebalances[key.group_id] = value
 
     def _check_transitions(self) -> None:
         groups = [group for group in self.world.coordinator.groups.values() if isinstance(group, ClassicGroup)]
@@ -165,7 +176,7 @@ class Invariants:
         most = 1
         for group in self.world.coordinator.groups.values():
             if isinstance(group, ClassicGroup):
-                most += 2 + len(group.members) + len(group.pending)
+                most += 3 + len(group.members) + len(group.pending)
             elif isinstance(group, ConsumerGroup):
                 most += 2 + 3 * len(group.members)
         # An append that failed leaves the timer of a member that is gone; it runs out by itself.
@@ -187,7 +198,7 @@ class Invariants:
         for group_id, group in live.groups.items():
             if live.offsets.of_group(group_id) != copy.offsets.of_group(group_id):
                 raise Violation(LOG_TELLS_EVERYTHING, f"the offsets of {group_id} differ")
-            if live.histories.of_group(group_id) != copy.histories.of_group(group_id):
+            if _known(live, group_id) != _known(copy, group_id):
                 raise Violation(LOG_TELLS_EVERYTHING, f"the history of {group_id} differs")
             if not _same(group, copy.groups.get(group_id)):
                 raise Violation(LOG_TELLS_EVERYTHING, f"the members of {group_id} differ")
@@ -211,6 +222,9 @@ class Invariants:
         generation = group.generation if isinstance(group, ClassicGroup) else group.group_epoch
         if any(not member.is_stable or member.generation != generation for member in members):
             return f"not everybody in {group.group_id} is stable in generation {generation}"
+        told = self._rebalances.get(group.group_id)
+        if told is None or told.outcome == UNDER_WAY or told.generation != generation:
+            return f"{group.group_id} is stable in generation {generation}, and the history ends with {told}"
         owned = sorted(partition for member in members for partition in member.owned)
         if owned != list(range(self.world.partitions)):
             return f"the members of {group.group_id} own {owned} of {self.world.partitions} partitions of {TOPIC}"
@@ -226,6 +240,11 @@ def _takes_over(value: r.Value | None) -> bool:
     if isinstance(value, r.ConsumerGroupMemberMetadataValue):
         return value.classic_member_metadata is not None
     return isinstance(value, r.GroupMetadataValue) and bool(value.members)
+
+
+def _known(coordinator: Coordinator, group_id: str) -> tuple[int, r.HistoryValue | None]:
+    """What a coordinator knows of the history of a group."""
+    return coordinator.histories.next_number(group_id), coordinator.histories.under_way(group_id)
 
 
 def _same(live: Group, copy: Group | None) -> bool:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from ottla.cli.groups_common import existing_groups
-from ottla.cli.groups_timeline import Names, headline, now_line, rebalance_json, rebalance_lines
+from ottla.cli.groups_timeline import Names, headline, now_lines, rebalance_json, rebalance_lines
 from ottla.cli.options import positive
 from ottla.cli.terminal import print_json
 from ottla.clients.admin import AsyncAdmin
@@ -35,13 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 async def explain(admin: AsyncAdmin, args: Namespace) -> int:
     (group,) = await existing_groups(admin, [args.group])
     history = await read_history(admin.cluster, args.group)
-    if not history.rebalances and history.generation > 0:
+    if not history.rebalances and history.under_way is None and history.generation > 0:
         raise OttlaError(_not_written(group, history))
     shown = history.rebalances[-args.last :] if args.last else history.rebalances
     if args.json:
-        print_json(_as_json(group, shown))
+        print_json(_as_json(group, shown, history.under_way))
     else:
-        print("\n\n".join(_as_text(group, shown, args.full_ids)))
+        print("\n\n".join(_as_text(group, shown, history.under_way, args.full_ids)))
     return 0
 
 
@@ -53,19 +53,26 @@ def _not_written(group: GroupDescription, history: GroupHistory) -> str:
     )
 
 
-def _as_text(group: GroupDescription, shown: Sequence[HistoryValue], full_ids: bool) -> list[str]:
-    names = Names(group.members, shown, full=full_ids)
+def _as_text(
+    group: GroupDescription, shown: Sequence[HistoryValue], under_way: HistoryValue | None, full_ids: bool
+) -> list[str]:
+    told = [*shown, *([] if under_way is None else [under_way])]
+    names = Names(group.members, told, full=full_ids)
     blocks = ["\n".join(rebalance_lines(value, names, group.type)) for value in shown]
-    if not blocks:
+    if not told:
         blocks = ["it has not rebalanced yet"]
-    return [headline(group), *blocks, *now_line(group)]
+    now = "\n".join(now_lines(group, under_way, names))
+    return [headline(group), *blocks, *([now] if now else [])]
 
 
-def _as_json(group: GroupDescription, shown: Sequence[HistoryValue]) -> dict[str, object]:
+def _as_json(
+    group: GroupDescription, shown: Sequence[HistoryValue], under_way: HistoryValue | None
+) -> dict[str, object]:
     return {
         "group": group.group_id,
         "type": group.type,
         "state": group.state,
         "members": len(group.members),
         "rebalances": [rebalance_json(value) for value in shown],
+        "under_way": None if under_way is None else rebalance_json(under_way),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from ottla.cli.groups_describe import format_partitions
 from ottla.cli.terminal import plural
 from ottla.clients.groups import CONSUMER, GroupDescription, GroupMember
-from ottla.coordinator.history import EMPTY, STABLE, UNCHANGED
+from ottla.coordinator.history import EMPTY, INTERRUPTED, MAX_LATE, STABLE, UNCHANGED
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
 from ottla.types import Millis, TopicPartition
 
@@ -57,11 +57,44 @@ def headline(group: GroupDescription) -> str:
     return f"group {group.group_id}: {group.state}, {members}, {group.type.lower()} protocol{by}"
 
 
-def now_line(group: GroupDescription) -> list[str]:
-    """The line about a rebalance that is under way, if one is."""
-    if group.state in _SETTLED:
-        return []
-    return [f"now: {group.state}; the rebalance under way is told here when it is over"]
+def now_lines(group: GroupDescription, under_way: HistoryValue | None, names: Names) -> Iterator[str]:
+    """The rebalance that is under way, if one is: since when, why, and whom the group waits for."""
+    if under_way is not None:
+        yield f"#{under_way.number}  {clock_time(under_way.started_at)}  under way; the group is {group.state}"
+        yield from _labelled("because", _because(under_way, names))
+        yield from _labelled("late", [_late(late, names) for late in under_way.late])
+        yield from _labelled("waiting", _shortened(_waiting(group, under_way, names)))
+    elif group.state not in _SETTLED:
+        yield f"now: {group.state}; if that lasts, it is told here why and whom the group waits for"
+
+
+def _waiting(group: GroupDescription, under_way: HistoryValue, names: Names) -> list[str]:
+    if group.type == CONSUMER:
+        return _behind(group, names)
+    members = {member.member_id for member in group.members}
+    task = ", the leader, to assign" if under_way.joined_at >= 0 else " to join again"
+    return [f"for {names.in_full(who)}{task}" for who in under_way.waiting_for if who.member_id in members]
+
+
+def _behind(group: GroupDescription, names: Names) -> list[str]:
+    """The members that are behind the group's epoch; if none is, those that have not taken what is free for them."""
+    behind, taking = [], []
+    for member in group.members:
+        who = names.in_full(Who(member.member_id, member.instance_id, member.client_id, member.host))
+        missing = set(member.target or ()).difference(member.assignment)
+        if member.epoch is not None and member.epoch < 0:
+            behind.append(f"for {who}, which is away")
+        elif member.epoch != group.epoch:
+            behind.append(f"for {who}, which is in epoch {member.epoch} of {group.epoch}")
+        elif missing:
+            taking.append(f"for {who} to take {format_partitions(missing)}")
+    return behind or taking
+
+
+def _shortened(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:MAX_LATE]
+    if len(lines) > MAX_LATE:
+        yield f"and {len(lines) - MAX_LATE} more"
 
 
 def rebalance_lines(value: HistoryValue, names: Names, group_type: str = "") -> Iterator[str]:
@@ -88,6 +121,7 @@ def _result(value: HistoryValue, group_type: str) -> str:
         STABLE: f"{number}, stable after {took}",
         EMPTY: f"{number}, nobody was left after {took}",
         UNCHANGED: f"{number} stays: no rebalance was needed",
+        INTERRUPTED: f"{number} stays: a restart of the broker put an end to it after {took}",
     }
     return endings.get(value.outcome, f"{number}, {value.outcome} after {took}")
 
@@ -112,12 +146,17 @@ def _waited(value: HistoryValue) -> Iterator[str]:
     if value.joined_at >= 0:
         joins = duration(value.joined_at - value.started_at)
         yield f"{joins} for joins, {duration(value.ended_at - value.joined_at)} for the leader's assignment"
+    if value.revoked_at >= 0:
+        given_up = duration(value.revoked_at - value.started_at)
+        yield f"{given_up} until all was given up, {duration(value.ended_at - value.revoked_at)} until it was taken"
 
 
 def _late(late: Latecomer, names: Names) -> str:
     waited = duration(late.waited)
     who = names.in_full(late.who)
-    return f"{who} did not come within {waited} and was removed" if late.removed else f"{who} came after {waited}"
+    if late.removed:
+        return f"{who} did not come within {waited} and was removed"
+    return f"{who} {late.did or 'came'} after {waited}"
 
 
 def _members(value: HistoryValue, names: Names) -> Iterator[str]:
@@ -145,11 +184,13 @@ def _moved(value: HistoryValue, names: Names) -> Iterator[str]:
 
 def rebalance_json(value: HistoryValue) -> dict[str, Any]:
     """The record as it is, with the lengths of its phases."""
-    joined = value.joined_at >= 0
+    joined, revoked = value.joined_at >= 0, value.revoked_at >= 0
     return asdict(value) | {
         "took_ms": value.ended_at - value.started_at,
         "waited_for_joins_ms": value.joined_at - value.started_at if joined else None,
         "waited_for_leader_ms": value.ended_at - value.joined_at if joined else None,
+        "waited_for_revocations_ms": value.revoked_at - value.started_at if revoked else None,
+        "waited_for_takers_ms": value.ended_at - value.revoked_at if revoked else None,
     }
 
 

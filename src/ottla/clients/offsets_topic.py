@@ -25,6 +25,7 @@ from ottla.clients.calls import (
 from ottla.clients.cluster import Cluster
 from ottla.coordinator import records as r
 from ottla.coordinator.coordinator import partition_for
+from ottla.coordinator.history import UNDER_WAY
 from ottla.coordinator.serde import CorruptRecord, decode
 from ottla.errors import CorruptMessage, KafkaError
 from ottla.metadata.machine import CONSUMER_OFFSETS
@@ -205,7 +206,8 @@ class GroupHistory:
     """What the records of a group tell about its rebalances."""
 
     rebalances: tuple[r.HistoryValue, ...]
-    """The oldest first."""
+    """Those that are over, the oldest first."""
+    under_way: r.HistoryValue | None
     generation: int
     """The last generation (or group epoch) that a record names; 0 if the group never had one."""
 
@@ -226,4 +228,7 @@ async def read_history(cluster: Cluster, group: str) -> GroupHistory:
             generation = value.generation
         elif isinstance(value, r.ConsumerGroupMetadataValue):
             generation = value.epoch
-    return GroupHistory(tuple(sorted(slots.values(), key=lambda one: one.number)), generation)
+    told = sorted(slots.values(), key=lambda one: one.number)
+    over = tuple(one for one in told if one.outcome != UNDER_WAY)
+    under_way = next((one for one in told if one.outcome == UNDER_WAY), None)
+    return GroupHistory(over, under_way, generation)

@@ -153,7 +153,12 @@ HISTORY_VALUE: Fields = (
         "late",
         "struct",
         array=True,
-        children=(_field("who", "struct", children=_WHO), _field("waited", "int64"), _field("removed", "bool")),
+        children=(
+            _field("who", "struct", children=_WHO),
+            _field("waited", "int64"),
+            _field("removed", "bool"),
+            _field("did", "string", tag=0, default=""),
+        ),
     ),
     _field("partitions_kept", "int32"),
     _field("partitions_moved", "int32"),
@@ -168,4 +173,6 @@ HISTORY_VALUE: Fields = (
             _field("target", "string", nullable=True),
         ),
     ),
+    _field("revoked_at", "int64", tag=0, default=-1),
+    _field("waiting_for", "struct", array=True, tag=1, default=(), children=_WHO),
 )

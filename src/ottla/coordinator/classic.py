@@ -12,7 +12,7 @@ from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic_rebalance import SYNC, ClassicRebalance
+from ottla.coordinator.classic_rebalance import HISTORY, SYNC, ClassicRebalance
 from ottla.coordinator.classic_state import Member, subscribed_to
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.transitions import State
@@ -198,7 +198,8 @@ class ClassicGroup(ClassicRebalance):
         self.touch(new, fx)
         fx.write(r.GroupMetadataKey(self.group_id), value)
         trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, new.who, request.reason)
-        trace = history.Trace(started_at=fx.now, triggers=[trigger])
+        trace = self.shard.histories.trace(self.group_id, now=fx.now)
+        trace.trigger(trigger)
         self.write_trace(trace, history.UNCHANGED, self.generation, assignments, history.owners(assignments), fx)
         return self._replaced_response(old, new, request, members)
 
@@ -350,6 +351,8 @@ class ClassicGroup(ClassicRebalance):
         elif self.members and self.leader is None and self.state is State.STABLE:
             # It was a consumer group, and the broker stopped before the members that are left had shared anew.
             self.prepare_rebalance(r.Trigger(history.PROTOCOL_CHANGED, fx.now), fx)
+        elif self.trace is None and self.shard.histories.under_way(self.group_id) is not None:
+            fx.set_timer((HISTORY, self.group_id), fx.now)
 
     def delete(self, fx: Effects) -> None:
         """Write the tombstone of the group. The timers of members to be find nobody."""

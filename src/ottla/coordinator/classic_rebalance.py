@@ -2,13 +2,14 @@
 run out of time meanwhile.
 
 Timers: ``("heartbeat", group, member)`` ends a session, ``("join", group)`` the wait for joins, ``("sync", group)`` the
-wait for syncs. A session's timer is not set again with every heartbeat: it fires at the old deadline, sees the new one
-and is set for that.
+wait for syncs; ``("history", group)`` writes down whom the group waits for, if that takes its time. A session's timer
+is not set again with every heartbeat: it fires at the old deadline, sees the new one and is set for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from ottla import errors
 from ottla.coordinator import history
@@ -23,6 +24,7 @@ from ottla.types import Millis
 HEARTBEAT = "heartbeat"
 JOIN = "join"
 SYNC = "sync"
+HISTORY = "history"
 
 
 class ClassicRebalance(ClassicState):
@@ -107,7 +109,7 @@ class ClassicRebalance(ClassicState):
     def note(self, trigger: r.Trigger) -> None:
         """Remember a trigger of the rebalance that is under way, or about to be."""
         if self.trace is None:
-            self.trace = history.Trace(started_at=trigger.at)
+            self.trace = self.shard.histories.trace(self.group_id, now=trigger.at)
         self.trace.trigger(trigger)
 
     def prepare_rebalance(self, trigger: r.Trigger, fx: Effects) -> None:
@@ -126,6 +128,7 @@ class ClassicRebalance(ClassicState):
             self.complete_join(fx)
         else:
             fx.set_timer((JOIN, self.group_id), fx.now + self.rebalance_timeout)
+            fx.set_timer((HISTORY, self.group_id), fx.now + history.WORTH_NAMING)
 
     def _take_back_generation(self, fx: Effects) -> None:
         for member in self.members.values():
@@ -204,6 +207,7 @@ class ClassicRebalance(ClassicState):
             member.is_new = False
             self.touch(member, fx)
         fx.set_timer((SYNC, self.group_id), fx.now + self.rebalance_timeout)
+        fx.set_timer((HISTORY, self.group_id), fx.now + history.WORTH_NAMING)
 
     def _note_joined(self, fx: Effects) -> None:
         """Remember who was the last to come, if the others waited for it."""
@@ -218,7 +222,9 @@ class ClassicRebalance(ClassicState):
     def write_history(self, outcome: str, generation: int, assignments: dict[str, bytes], fx: Effects) -> None:
         """Write what there is to tell of the rebalance that ends with these assignments."""
         before = history.owners(self.assignments)
-        self.write_trace(self.trace or history.Trace(started_at=fx.now), outcome, generation, assignments, before, fx)
+        trace = self.trace or self.shard.histories.trace(self.group_id, now=fx.now)
+        self.write_trace(trace, outcome, generation, assignments, before, fx)
+        fx.cancel_timer((HISTORY, self.group_id))
 
     def write_trace(
         self,
@@ -241,6 +247,31 @@ class ClassicRebalance(ClassicState):
             now=fx.now,
         )
         self.shard.histories.write(self.group_id, value, fx)
+
+    def _tell(self, fx: Effects) -> None:
+        """Write whom the group waits for, as far as it does; or that a restart put an end to that."""
+        known = self.shard.histories.under_way(self.group_id)
+        if self.trace is not None:
+            value = self._under_way(self.trace, fx)
+            if known is None or replace(known, ended_at=value.ended_at) != value:
+                self.shard.histories.write(self.group_id, value, fx)
+            fx.set_timer((HISTORY, self.group_id), fx.now + history.TELL_AGAIN)
+        elif known is not None:
+            self.write_history(history.INTERRUPTED, self.generation, self.assignments, fx)
+
+    def _under_way(self, trace: history.Trace, fx: Effects) -> r.HistoryValue:
+        return trace.finish(
+            self.shard.histories.next_number(self.group_id),
+            outcome=history.UNDER_WAY,
+            generation=self.generation,
+            protocol=self.protocol_name or "",
+            members=len(self.members),
+            leader=self.leader or "",
+            before={},
+            after={},
+            waiting_for=(member.who for member in self.awaited()),
+            now=fx.now,
+        )
 
     # ── members that go ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,6 +297,8 @@ class ClassicRebalance(ClassicState):
         """A timer of the group has run out."""
         if key[0] == HEARTBEAT:
             self._session_timer(str(key[2]), fx)
+        elif key[0] == HISTORY:
+            self._tell(fx)
         elif key[0] == JOIN and self.state is State.PREPARING_REBALANCE:
             if self.initial_delay_left is not None:
                 self._initial_delay_over(fx)
@@ -278,6 +311,8 @@ class ClassicRebalance(ClassicState):
         """Set every timer again: the last ones came with records that the log did not take."""
         for member in (*self.members.values(), *self.pending.values()):
             self._arm_session(member, fx)
+        if self.trace is not None:
+            fx.set_timer((HISTORY, self.group_id), fx.now + history.WORTH_NAMING)
         if self.state is State.PREPARING_REBALANCE:
             wait = self.rebalance_timeout
             if self.initial_delay_left is not None:

@@ -124,18 +124,8 @@ class ClassicState:
             members=tuple(_described(member, protocol) for member in self.members.values()),
         )
 
-    def explain(self) -> history.Explanation:
-        """Return its past rebalances, and whom it waits for now."""
-        return history.Explanation(
-            group_id=self.group_id,
-            state=str(self.state),
-            rebalances=self.shard.histories.of_group(self.group_id),
-            since=self.trace.started_at if self.trace else None,
-            triggers=tuple(self.trace.triggers) if self.trace else (),
-            waiting_for=tuple(member.who for member in self._awaited()),
-        )
-
-    def _awaited(self) -> Iterable[Member]:
+    def awaited(self) -> Iterable[Member]:
+        """Return those whose join, or whose assignment, the others wait for."""
         if self.state is State.PREPARING_REBALANCE:
             return [member for member in self.members.values() if member.member_id not in self.joining]
         if self.state is State.COMPLETING_REBALANCE and self.leader in self.members:

@@ -170,6 +170,8 @@ class ConsumerGroup(ClassicMembers):
     def loaded(self, fx: Effects) -> None:
         self.topics_created(fx)
         self.set_loaded_timers(fx)
+        self.resume_rebalance()
+        self.explain_loss(fx)
 
     def delete(self, fx: Effects) -> None:
         self.is_downgraded = False

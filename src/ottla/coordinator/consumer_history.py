@@ -1,7 +1,9 @@
 """Why a consumer group rebalanced: collects triggers while members are on their way, and writes one record at the end.
 
 A rebalance begins when the group epoch is raised and ends when every member has what the target gives it, or nobody is
-left. What an epoch raised meanwhile belongs to the same rebalance.
+left. What an epoch raised meanwhile belongs to the same rebalance. What is known of it is written with the epoch and
+with the target, so that a restart, and a person who asks meanwhile, know it as well; a rebalance with more triggers
+than are kept is not written again for each of them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from uuid import UUID
 
 from ottla.coordinator import history
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_member import Member, MemberState, Partitions
+from ottla.coordinator.consumer_member import Member, Partitions
+from ottla.coordinator.consumer_messages import LEAVE_STATIC_EPOCH
 from ottla.coordinator.consumer_state import ConsumerState
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Shard, TopicInfo
@@ -24,6 +27,11 @@ NEVER_REJOINED = "member never joined again"
 classic protocol did not do as its heartbeat told it."""
 
 
+GAVE_UP = "gave up its partitions"
+TOOK = "took its partitions"
+"""What members are late with."""
+
+
 @dataclass(slots=True)
 class _Rebalance:
     trace: history.Trace
@@ -31,6 +39,9 @@ class _Rebalance:
     """The target when it began,"""
     names: Mapping[UUID, str]
     """and what its topics were called then."""
+    is_told: bool = False
+    """Whether the log has all of it."""
+    last_to_revoke: r.Who | None = None
 
 
 class ExplainedConsumerState(ConsumerState):
@@ -43,17 +54,90 @@ class ExplainedConsumerState(ConsumerState):
         self._known_topics: dict[str, TopicInfo] = {}
         """What the metadata hash was last computed of, to tell what has changed."""
 
+    # ── the beginning ─────────────────────────────────────────────────────────────────────────────────────────────
+
     def trigger(self, kind: str, fx: Effects, who: r.Who | None = None, reason: str = "") -> None:
         """Note what raised the group epoch."""
         if self._rebalance is None:
-            names = self._names_of(self.target_topics)
-            self._rebalance = _Rebalance(history.Trace(started_at=fx.now), dict(self.target), names)
+            self.begin(self.shard.histories.trace(self.group_id, now=fx.now))
+        assert self._rebalance is not None
         self._rebalance.trace.trigger(r.Trigger(kind, fx.now, who, reason))
+        self._rebalance.is_told = False
+
+    def begin(self, trace: history.Trace) -> None:
+        """A rebalance begins, or goes on from that of a classic group."""
+        self._rebalance = _Rebalance(trace, dict(self.target), self._names_of(self.target_topics))
+
+    def resume_rebalance(self) -> None:
+        """Take up the rebalance that is under way, if one is, as the log has it."""
+        value = self.shard.histories.under_way(self.group_id)
+        self._rebalance = None
+        if value is not None:
+            target = self._target_before(value.moves)
+            topic_ids = {topic_id for share in target.values() for topic_id in share}
+            trace = history.Trace.of(value)
+            trace.unnamed_moves = value.partitions_moved - len(value.moves)
+            self._rebalance = _Rebalance(trace, target, self._names_of(topic_ids), is_told=True)
+
+    def _target_before(self, moves: Iterable[r.PartitionMove]) -> dict[str, Partitions]:
+        """Return the target as it was before partitions moved."""
+        topics = self.shard.topics()
+        owners = {
+            (topic_id, number): member_id
+            for member_id, share in self.target.items()
+            for topic_id, numbers in share.items()
+            for number in numbers
+        }
+        for move in moves:
+            if move.topic in topics:
+                owners[topics[move.topic].topic_id, move.partition] = move.source or ""
+        target: dict[str, dict[UUID, frozenset[int]]] = {}
+        for (topic_id, number), member_id in owners.items():
+            share = target.setdefault(member_id, {})
+            share[topic_id] = share.get(topic_id, frozenset()) | {number}
+        target.pop("", None)
+        return {**target}
+
+    def explain_loss(self, fx: Effects) -> None:
+        """After a restart: members are on their way and nothing says why, since another broker wrote the log."""
+        away = LEAVE_STATIC_EPOCH
+        on_their_way = (
+            each.member_epoch != away and not each.is_reconciled_to(self.group_epoch) for each in self.members.values()
+        )
+        if self._rebalance is None and any(on_their_way):
+            self.trigger(history.CAUSE_LOST, fx)
+
+    # ── meanwhile ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def was_too_slow(self, member: Member, waited: Millis) -> None:
         """Note that a member did not give up its partitions in time."""
         if self._rebalance is not None:
             self._rebalance.trace.name_late(member.who, waited=waited, removed=True)
+
+    def gave_up(self, member: Member | None, fx: Effects) -> None:
+        """Note that a member has given up what it had to, or that it was taken from one that is no longer here."""
+        if self._rebalance is not None:
+            self._rebalance.trace.revoked_at = fx.now
+            self._rebalance.last_to_revoke = member and member.who
+
+    def tell(self, epoch: int, target: Mapping[str, Partitions], fx: Effects, *, is_new: bool = False) -> None:
+        """Write what is known of the rebalance that is under way, unless the log has it; the target may be new."""
+        rebalance = self._rebalance
+        if rebalance is None or (rebalance.is_told and not is_new):
+            return
+        if rebalance.trace.left_out and self.shard.histories.under_way(self.group_id) is not None:
+            return
+        rebalance.is_told = True
+        self._write(rebalance, history.UNDER_WAY, epoch, target, fx)
+
+    def static_member_returned(self, member: Member, epoch: int, fx: Effects) -> None:
+        """Note that a static member has taken its place again, which moves nothing."""
+        if self._rebalance is not None:
+            self.trigger(history.STATIC_MEMBER_REPLACED, fx, member.who)
+            return
+        trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, member.who)
+        rebalance = _Rebalance(history.Trace(fx.now, [trigger]), self.target, self._names_of(self.target_topics))
+        self._write(rebalance, history.UNCHANGED, epoch, self.target, fx)
 
     def remember_topics(self, names: Collection[str]) -> str:
         """Remember the topics that the group depends on now; return what kind of change that is."""
@@ -64,6 +148,8 @@ class ExplainedConsumerState(ConsumerState):
         }
         return history.PARTITIONS_ADDED if same_topics and known else history.TOPIC_METADATA_CHANGED
 
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
     def finish_if_reconciled(self, member: Member, epoch: int, target: Mapping[str, Partitions], fx: Effects) -> None:
         """Write the history if this member was the last on its way."""
         if self._rebalance is None or not member.is_reconciled_to(epoch):
@@ -72,7 +158,17 @@ class ExplainedConsumerState(ConsumerState):
             return  # More than this one and the one whose place it takes: no need to look who they are.
         late = {each for at, members in self.settled.items() if at != epoch for each in members} - {member.member_id}
         if not any(member_id in target for member_id in late):
+            self._name_last(self._rebalance, member, fx)
             self._finish(history.STABLE, epoch, target, fx)
+
+    def _name_last(self, rebalance: _Rebalance, member: Member, fx: Effects) -> None:
+        """Name the last to give up partitions and the last to take some, if they let the others wait."""
+        trace = rebalance.trace
+        waited = trace.revoked_at - trace.started_at
+        if rebalance.last_to_revoke is not None and waited >= history.WORTH_NAMING:
+            trace.name_late(rebalance.last_to_revoke, waited=waited, removed=False, did=GAVE_UP)
+        if fx.now - max(trace.revoked_at, trace.started_at) >= history.WORTH_NAMING:
+            trace.name_late(member.who, waited=fx.now - trace.started_at, removed=False, did=TOOK)
 
     def finish_empty(self, epoch: int, fx: Effects) -> None:
         if self._rebalance is not None:
@@ -81,6 +177,11 @@ class ExplainedConsumerState(ConsumerState):
     def _finish(self, outcome: str, epoch: int, target: Mapping[str, Partitions], fx: Effects) -> None:
         assert self._rebalance is not None
         rebalance, self._rebalance = self._rebalance, None
+        self._write(rebalance, outcome, epoch, target, fx)
+
+    def _write(
+        self, rebalance: _Rebalance, outcome: str, epoch: int, target: Mapping[str, Partitions], fx: Effects
+    ) -> None:
         before, after, kept = self._owners_that_changed(rebalance, target)
         value = rebalance.trace.finish(
             self.shard.histories.next_number(self.group_id),
@@ -95,18 +196,6 @@ class ExplainedConsumerState(ConsumerState):
             now=fx.now,
         )
         self.shard.histories.write(self.group_id, value, fx)
-
-    def explain(self) -> history.Explanation:
-        trace = None if self._rebalance is None else self._rebalance.trace
-        slow = (member for member in self.members.values() if not member.is_reconciled_to(self.group_epoch))
-        return history.Explanation(
-            group_id=self.group_id,
-            state=self.state,
-            rebalances=self.shard.histories.of_group(self.group_id),
-            since=None if trace is None else trace.started_at,
-            triggers=() if trace is None else tuple(trace.triggers),
-            waiting_for=tuple(member.who for member in slow if member.state is not MemberState.UNRELEASED_PARTITIONS),
-        )
 
     def _owners_that_changed(
         self, rebalance: _Rebalance, target: Mapping[str, Partitions]

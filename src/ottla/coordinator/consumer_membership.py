@@ -63,13 +63,17 @@ class ConsumerMembership(SubscribedConsumerGroup):
 
     def settle(self, change: Change, epoch: int, fx: Effects, *, owned: Partitions | None, changed: bool) -> Member:
         """Compute the target if the epoch is above its own, and take the member a step towards it."""
-        if epoch > self.assignment_epoch:
+        if change.replaces is not None and epoch == self.group_epoch:
+            self.static_member_returned(change.after, epoch, fx)
+        is_new = epoch > self.assignment_epoch
+        if is_new:
             targets = self.update_target(change, epoch, fx)
             target = targets.get(change.after.member_id, {})
         else:
             epoch, targets, target = self.assignment_epoch, self.target, self.target_of(change.after)
         member = self.reconcile(change.after, epoch, target, fx, owned=owned, subscription_changed=changed)
         self.finish_if_reconciled(member, epoch, targets, fx)
+        self.tell(epoch, targets, fx, is_new=is_new)
         return member
 
     def why(self, change: Change) -> str:

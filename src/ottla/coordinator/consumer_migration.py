@@ -27,7 +27,7 @@ from ottla.coordinator import classic_state as classic
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.classic_rebalance import HEARTBEAT, JOIN, SYNC
+from ottla.coordinator.classic_rebalance import HEARTBEAT, HISTORY, JOIN, SYNC
 from ottla.coordinator.consumer_member import Member, Partitions, sorted_names
 from ottla.coordinator.consumer_target import metadata_hash
 from ottla.coordinator.effects import Effects
@@ -69,6 +69,8 @@ def upgrade(old: ClassicGroup, group: ConsumerRebalance, fx: Effects) -> None:
         group.write_current(member, fx)
         group.touch(member.member_id, group.session_timeout_of(member), fx)
     group.take_over(members, old.generation, hash_now)
+    if old.trace is not None:
+        group.begin(old.trace.copy())
 
 
 def _is_covered(names: Iterable[str], members: Iterable[Member], topics: Mapping[str, TopicInfo]) -> bool:
@@ -146,7 +148,7 @@ def send_away(old: ClassicGroup, fx: Effects) -> None:
         old.answer_sync(member, code, fx)
     for member_id in (*old.members, *old.pending):
         fx.cancel_timer((HEARTBEAT, old.group_id, member_id))
-    for name in (JOIN, SYNC):
+    for name in (JOIN, SYNC, HISTORY):
         fx.cancel_timer((name, old.group_id))
 
 
@@ -182,6 +184,8 @@ def downgrade(group: ConsumerRebalance, members: Collection[Member], trigger: r.
     group.is_downgraded = True
     group.write_tombstones(fx)
     fx.write(r.GroupMetadataKey(group.group_id), new.record(assignments))
+    group.trigger(trigger.kind, fx, trigger.who, trigger.reason)
+    group.tell(group.group_epoch, group.target, fx)
     # The group that the record makes is not there yet; it goes on from the timer, which is due at once.
     fx.set_timer((DOWNGRADED, group.group_id, trigger), fx.now)
 

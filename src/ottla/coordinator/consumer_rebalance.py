@@ -166,6 +166,8 @@ class ConsumerRebalance(ExplainedConsumerState):
         updated = reconcile(member, goal)
         if updated != member:
             self.write_current(updated, fx)
+            if member.state is MemberState.UNREVOKED_PARTITIONS and updated.state is not member.state:
+                self.gave_up(member, fx)
             if updated.classic is None:
                 self._set_rebalance_timer(member, updated, fx)
         return updated
@@ -203,8 +205,13 @@ class ConsumerRebalance(ExplainedConsumerState):
         for member in members:
             self.forget_timers(member.member_id, fx)
             self.trigger(kind, fx, member.who, reasons.get(member.member_id, ""))
+            if member.pending_revocation:
+                self.gave_up(None, fx)
         if len(members) == len(self.members):
             self.finish_empty(self.group_epoch + 1, fx)
+            return
+        gone = {member.member_id for member in members}
+        self.tell(self.group_epoch + 1, {each: share for each, share in self.target.items() if each not in gone}, fx)
 
     def delete_unused_regexes(self, leaving: Iterable[Member], fx: Effects) -> None:
         left = self.regexes.copy()

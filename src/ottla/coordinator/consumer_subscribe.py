@@ -112,6 +112,7 @@ class SubscribedConsumerGroup(ConsumerRebalance):
             self.raise_epoch(self.group_epoch + 1, hash_now, fx)
             self.remember_topics(names)
             self.trigger(self._asked_by[0], fx, self._asked_by[1])
+            self.tell(self.group_epoch + 1, self.target, fx)
         self._asked_by = (history.TOPIC_METADATA_CHANGED, None)
 
     def _matched(self, regex: str, names: Iterable[str]) -> tuple[str, ...]:

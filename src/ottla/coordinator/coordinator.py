@@ -28,7 +28,6 @@ from ottla.coordinator.consumer_messages import (
 )
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Group, Shard, TopicInfo
-from ottla.coordinator.history import Explanation
 from ottla.coordinator.offsets import NO_PRODUCER
 from ottla.machine import Outcome
 from ottla.types import Millis, TopicPartition
@@ -285,10 +284,6 @@ class Coordinator:
         group.delete(fx)
         self.histories.delete_group(group.group_id, fx)
 
-    def explain(self, group_id: str, *, now: Millis) -> Outcome[Record, Explanation]:
-        """Why the group rebalanced, as far back as is kept."""
-        return Outcome((), self._group(group_id).explain())
-
     def _group(self, group_id: str) -> Group:
         if not group_id:
             raise errors.InvalidGroupId()
@@ -351,7 +346,7 @@ class Coordinator:
         A timer that gave the outcome, and those who were to be answered by it, are the runner's to try and tell again.
         """
         fx = Effects(now=now)
-        keys = [record.key for record in outcome.records]
+        keys = [record.key for record in outcome.records if not isinstance(record.key, r.HistoryKey)]
         for group_id in dict.fromkeys(key.group_id for key in keys if not isinstance(key, r.UnknownKey)):
             group = self.groups.get(group_id)
             if isinstance(group, ClassicGroup):
@@ -360,6 +355,7 @@ class Coordinator:
                     group.generation_failed(fx)
             elif isinstance(group, ConsumerGroup):
                 group.sessions.clear()
+                group.resume_rebalance()
                 group.set_loaded_timers(fx)
         return fx.outcome(None)
 

@@ -17,7 +17,7 @@ from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.config import GroupConfig, Times, TimesOf
 from ottla.coordinator.effects import Effects
-from ottla.coordinator.history import Explanation, Histories
+from ottla.coordinator.history import Histories
 from ottla.coordinator.offsets import IsExpired, Offsets
 from ottla.machine import Parked
 from ottla.types import Millis
@@ -48,8 +48,6 @@ class Group(Protocol):
         """Whether it has no members, so that it may be deleted or become another kind."""
 
     def listed(self) -> m.ListedGroup: ...
-
-    def explain(self) -> Explanation: ...
 
     # ── members of the classic protocol; the answer has an error code, nothing is raised ──────────────────────────
 

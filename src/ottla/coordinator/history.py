@@ -3,12 +3,16 @@
 While a group rebalances its :class:`Trace` collects what happened; when the group has a new assignment, or nobody left,
 the trace becomes one record. A group keeps the last `KEPT` of them, in slots that are written over in turn. Long lists
 are cut, and the record says how much was cut: a rebalance of a thousand members must not be a record of a megabyte.
+
+A rebalance that is under way has its slot already: in a consumer group from its first trigger on, since the epoch is
+durable too; in a classic group, whose rebalance a restart takes back, as soon as it lasts longer than `WORTH_NAMING`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TypeAlias
 
 from ottla.coordinator import records as r
@@ -24,8 +28,10 @@ KEPT = 50
 MAX_TRIGGERS = 20
 MAX_LATE = 20
 MAX_MOVES = 100
-#: How long the others must have waited for the last member before it is called late.
+#: How long the others must have waited for the last member before it is called late, or is told to be waited for.
 WORTH_NAMING: Millis = 1_000
+#: How often it is told whom a classic group waits for, if that has changed.
+TELL_AGAIN: Millis = 5_000
 
 # ── the kinds of triggers ─────────────────────────────────────────────────────────────────────────────────────────
 MEMBER_JOINED = "member joined"
@@ -41,12 +47,17 @@ TOPIC_METADATA_CHANGED = "topic metadata changed"
 PARTITIONS_ADDED = "partitions added"
 PROTOCOL_CHANGED = "group protocol changed"
 NOT_WRITTEN = "assignment could not be written"
+CAUSE_LOST = "cause lost at a restart"
+"""Members are on their way, and the log does not tell why: another broker wrote it."""
 
 # ── the outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
 STABLE = "stable"
 EMPTY = "empty"
 UNCHANGED = "unchanged"
 """There was a reason to rebalance, and it was not needed: a static member came back."""
+INTERRUPTED = "interrupted"
+"""The broker stopped meanwhile, and the classic group is in its last generation again; members rebalance anew."""
+UNDER_WAY = "under way"
 
 
 @dataclass(slots=True)
@@ -57,17 +68,31 @@ class Trace:
     triggers: list[r.Trigger] = field(default_factory=list)
     left_out: int = 0
     joined_at: Millis = -1
+    revoked_at: Millis = -1
     late: list[r.Latecomer] = field(default_factory=list)
+    unnamed_moves: int = 0
+    """How many partitions had moved before a restart, beyond those that the record names."""
+
+    @classmethod
+    def of(cls, value: r.HistoryValue) -> Trace:
+        """Return the trace of a rebalance that the log says is under way."""
+        triggers, late = list(value.triggers), list(value.late)
+        return cls(value.started_at, triggers, value.triggers_left_out, revoked_at=value.revoked_at, late=late)
+
+    def copy(self) -> Trace:
+        return replace(self, triggers=list(self.triggers), late=list(self.late))
 
     def trigger(self, trigger: r.Trigger) -> None:
+        if self.triggers and self.triggers[-1] == trigger:
+            return  # It came from the one kind of group to the other.
         if len(self.triggers) < MAX_TRIGGERS:
             self.triggers.append(trigger)
         else:
             self.left_out += 1
 
-    def name_late(self, who: r.Who, *, waited: Millis, removed: bool) -> None:
+    def name_late(self, who: r.Who, *, waited: Millis, removed: bool, did: str = "") -> None:
         if len(self.late) < MAX_LATE:
-            self.late.append(r.Latecomer(who, waited, removed))
+            self.late.append(r.Latecomer(who, waited, removed, did))
 
     def finish(
         self,
@@ -81,13 +106,16 @@ class Trace:
         before: Owners,
         after: Owners,
         kept_elsewhere: int = 0,
+        waiting_for: Iterable[r.Who] = (),
         now: Millis,
     ) -> r.HistoryValue:
-        """Return the record of the rebalance, now that it is over.
+        """Return the record of the rebalance, now that it is over, or as far as it is.
 
         Owners that keep all that they have may be left out, if it is said how many partitions that are.
         """
-        moves = moved(before, after)
+        places = moved(before, after)
+        moves = [r.PartitionMove(*place, before.get(place), after.get(place)) for place in places[:MAX_MOVES]]
+        kept = kept_elsewhere + sum(before.get(place) == owner for place, owner in after.items())
         return r.HistoryValue(
             number=number,
             generation=generation,
@@ -101,70 +129,63 @@ class Trace:
             triggers=tuple(self.triggers),
             triggers_left_out=self.left_out,
             late=tuple(self.late),
-            partitions_kept=kept_elsewhere + sum(before.get(place) == owner for place, owner in after.items()),
-            partitions_moved=len(moves),
-            moves=tuple(moves[:MAX_MOVES]),
+            partitions_kept=max(kept - self.unnamed_moves, 0),
+            partitions_moved=len(places) + self.unnamed_moves,
+            moves=tuple(moves),
+            revoked_at=self.revoked_at,
+            waiting_for=tuple(islice(waiting_for, MAX_LATE)),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """What is known of the rebalances of a group."""
-
-    group_id: str
-    state: str
-    rebalances: tuple[r.HistoryValue, ...]
-    """The oldest first."""
-    since: Millis | None = None
-    """When the rebalance began that is under way, if one is."""
-    triggers: tuple[r.Trigger, ...] = ()
-    waiting_for: tuple[r.Who, ...] = ()
-    """Members whose join, or whose assignment, the others wait for."""
-
-
 class Histories:
-    """The rebalances of all groups of a shard, as far as they are kept."""
+    """What has to be known of the rebalances of a shard's groups; the rest is in the log only."""
 
     def __init__(self) -> None:
-        self._slots: dict[str, dict[int, r.HistoryValue]] = {}
+        self._last: dict[str, int] = {}
+        """The number of the last rebalance of a group, from which its slots follow."""
+        self._under_way: dict[str, r.HistoryValue] = {}
 
     def next_number(self, group_id: str) -> int:
-        """Return the number of the rebalance that the group will record next."""
-        return 1 + max((value.number for value in self._slots.get(group_id, {}).values()), default=-1)
+        """Return the number of the rebalance that the group will record next, or has begun to."""
+        return self._last.get(group_id, -1) + (group_id not in self._under_way)
+
+    def under_way(self, group_id: str) -> r.HistoryValue | None:
+        """Return what the log says of the rebalance that is under way."""
+        return self._under_way.get(group_id)
+
+    def trace(self, group_id: str, *, now: Millis) -> Trace:
+        """Return what is known of the rebalance of a group that goes on, or begins now."""
+        value = self._under_way.get(group_id)
+        return Trace(started_at=now) if value is None else Trace.of(value)
 
     def write(self, group_id: str, value: r.HistoryValue, fx: Effects) -> None:
         fx.write(r.HistoryKey(group_id, value.number % KEPT), value)
 
     def delete_group(self, group_id: str, fx: Effects) -> None:
-        for slot in self._slots.get(group_id, {}):
+        for slot in range(min(self._last.get(group_id, -1) + 1, KEPT)):
             fx.write(r.HistoryKey(group_id, slot), None)
 
-    def of_group(self, group_id: str) -> tuple[r.HistoryValue, ...]:
-        """Return what is kept, the oldest first."""
-        return tuple(sorted(self._slots.get(group_id, {}).values(), key=lambda value: value.number))
-
     def replay(self, key: r.HistoryKey, value: r.HistoryValue | None) -> None:
-        if value is not None:
-            self._slots.setdefault(key.group_id, {})[key.slot] = value
+        last = self._last.get(key.group_id, -1)
+        if value is None:
+            if last % KEPT == key.slot:  # Slots are deleted all together.
+                self._last.pop(key.group_id, None)
+                self._under_way.pop(key.group_id, None)
             return
-        slots = self._slots.get(key.group_id, {})
-        slots.pop(key.slot, None)
-        if not slots:
-            self._slots.pop(key.group_id, None)
+        self._last[key.group_id] = max(last, value.number)
+        if value.outcome == UNDER_WAY:
+            self._under_way[key.group_id] = value
+        elif value.number >= last:
+            self._under_way.pop(key.group_id, None)
 
 
-def moved(before: Owners, after: Owners) -> list[r.PartitionMove]:
+def moved(before: Owners, after: Owners) -> list[tuple[str, int]]:
     """Return the partitions that have another owner than before, in order.
 
-    >>> [(move.partition, move.source, move.target) for move in moved({("t", 0): "a", ("t", 1): "a"}, {("t", 1): "b"})]
-    [(0, 'a', None), (1, 'a', 'b')]
+    >>> moved({("t", 0): "a", ("t", 1): "a", ("t", 2): "a"}, {("t", 1): "b", ("t", 2): "a"})
+    [('t', 0), ('t', 1)]
     """
-    places = sorted(before.keys() | after.keys())
-    return [
-        r.PartitionMove(*place, before.get(place), after.get(place))
-        for place in places
-        if before.get(place) != after.get(place)
-    ]
+    return sorted(place for place in before.keys() | after.keys() if before.get(place) != after.get(place))
 
 
 def owners(assignments: Mapping[str, bytes]) -> dict[tuple[str, int], str]:

@@ -287,6 +287,8 @@ class Latecomer:
     waited: Millis
     removed: bool
     """It did not come at all, and is out of the group."""
+    did: str = ""
+    """What it did so late, where that was not to join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,7 @@ class PartitionMove:
 
 @dataclass(frozen=True, slots=True)
 class HistoryValue:
-    """One rebalance, from its first trigger to its end."""
+    """One rebalance, from its first trigger to its end, or to now if it is under way."""
 
     number: int
     """Counts the rebalances of the group, the first is 0."""
@@ -322,6 +324,10 @@ class HistoryValue:
     partitions_moved: int
     moves: tuple[PartitionMove, ...]
     """The first of the partitions that moved."""
+    revoked_at: Millis = -1
+    """In a consumer group: when the last member had given up what others were to get; -1 if nobody had to."""
+    waiting_for: tuple[Who, ...] = ()
+    """In a classic group whose rebalance is under way: those that have not joined again, or the leader."""
 
 
 # ── together ──────────────────────────────────────────────────────────────────────────────────────────────────────

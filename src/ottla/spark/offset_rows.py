@@ -12,6 +12,7 @@ from uuid import UUID
 
 from ottla.assignors.embedded import MalformedProtocol, decode_assignment, decode_subscription
 from ottla.coordinator import records as r
+from ottla.coordinator.history import UNDER_WAY
 from ottla.coordinator.serde import CorruptRecord, decode
 from ottla.types import Millis
 
@@ -188,6 +189,8 @@ def _by_id(topics: Iterable[r.TopicPartitions], names: TopicNames) -> list[Row]:
 def _rebalance(key: Any, value: r.HistoryValue | None, names: TopicNames) -> Iterable[Row]:
     if value is None:
         return [{"kind": REBALANCE}]
+    if value.outcome == UNDER_WAY:
+        return []  # It is a row when it is over.
     return [
         {
             "kind": REBALANCE,

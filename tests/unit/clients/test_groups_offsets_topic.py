@@ -44,9 +44,9 @@ def commit(offset: int, group: str = GROUP) -> r.CoordinatorRecord:
     return r.CoordinatorRecord(r.OffsetCommitKey(group, "t", 0), r.OffsetCommitValue(offset))
 
 
-def rebalance(number: int, *, slot: int, group: str = GROUP) -> r.CoordinatorRecord:
+def rebalance(number: int, outcome: str = "stable", *, slot: int, group: str = GROUP) -> r.CoordinatorRecord:
     value = r.HistoryValue(
-        number=number, generation=number + 1, outcome="stable", protocol="range", started_at=0, joined_at=1,
+        number=number, generation=number + 1, outcome=outcome, protocol="range", started_at=0, joined_at=1,
         ended_at=2, members=1, leader="m", triggers=(), triggers_left_out=0, late=(), partitions_kept=0,
         partitions_moved=0, moves=(),
     )  # fmt: skip
@@ -113,6 +113,21 @@ def test_the_history_has_what_was_written_last_into_each_slot() -> None:
         assert history.generation == 3
         write(brokers, *(r.CoordinatorRecord(r.HistoryKey(GROUP, slot), None) for slot in (0, 1)))
         assert (await read_history(cluster, GROUP)).rebalances == ()
+
+    run(test)
+
+
+def test_a_rebalance_under_way_is_apart_until_it_is_over() -> None:
+    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+        brokers.add_topic(CONSUMER_OFFSETS, [0])
+        write(brokers, rebalance(0, slot=0), rebalance(1, "under way", slot=1))
+        history = await read_history(cluster, GROUP)
+        assert [one.number for one in history.rebalances] == [0]
+        assert history.under_way is not None
+        assert history.under_way.number == 1
+        write(brokers, rebalance(1, slot=1))
+        history = await read_history(cluster, GROUP)
+        assert ([one.number for one in history.rebalances], history.under_way) == ([0, 1], None)
 
     run(test)
 

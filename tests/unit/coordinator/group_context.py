@@ -16,7 +16,7 @@ from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import EXPIRE_OFFSETS, Coordinator
-from ottla.coordinator.history import Explanation
+from ottla.coordinator.history import UNDER_WAY
 from ottla.coordinator.serde import decode, encode
 from ottla.machine import Outcome, Parked
 from ottla.protocol.codec import encode_data
@@ -87,7 +87,8 @@ class Call:
 
     @property
     def timers(self) -> dict[Hashable, int | None]:
-        return {timer.key: timer.at for timer in self.outcome.timers}
+        """What was set (None: cancelled), again without the history."""
+        return {timer.key: timer.at for timer in self.outcome.timers if timer.key != HISTORY_TIMER}
 
 
 class Expired(NamedTuple):
@@ -142,14 +143,14 @@ class GroupContext:
         self.answers.update(outcome.answers)
 
     def sleep(self, duration: int) -> list[Expired]:
-        """Let time pass; return the timers that ran out and did something, in order."""
+        """Let time pass; return the timers that ran out and did something, in order, but for that of the history."""
         end, expired = self.now + duration, []
         while (deadline := self.timers.next_deadline()) is not None and deadline <= end:
             self.now = max(self.now, deadline)
             key = next(self.timers.due(now=self.now))
             call = self.run(self.coordinator.fire, key)
             rearmed = not call.outcome.records and not call.outcome.answers and set(call.timers) == {key}
-            if not rearmed or key[0] in ("join",):  # type: ignore[index]
+            if key != HISTORY_TIMER and (not rearmed or key[0] in ("join",)):  # type: ignore[index]
                 expired.append(Expired(self.now, key, call.records, dict(call.outcome.answers)))
         self.now = end
         return expired
@@ -230,9 +231,22 @@ class GroupContext:
     def state(self) -> str:
         return str(self.group.state)
 
-    def explain(self) -> Explanation:
-        explanation: Explanation = self.run(self.coordinator.explain, GROUP).response
-        return explanation
+    def rebalances(self) -> list[r.HistoryValue]:
+        """What ``ottla groups explain`` tells of the rebalances that are over, the oldest first: it reads the log."""
+        return [value for value in self._told() if value.outcome != UNDER_WAY]
+
+    def under_way(self) -> r.HistoryValue:
+        """What it tells of the one that is not; in a classic group it does so after a second."""
+        (value,) = self.all_under_way()
+        return value
+
+    def all_under_way(self) -> list[r.HistoryValue]:
+        return [value for value in self._told() if value.outcome == UNDER_WAY]
+
+    def _told(self) -> list[r.HistoryValue]:
+        records = (decode(key, value) for key, value in dict(self.log).items())
+        told = [value for key, value in records if isinstance(value, r.HistoryValue)]
+        return sorted(told, key=lambda value: value.number)
 
     def stable(self, *clients: str, **changes: Any) -> list[str]:
         """Make a stable group of these clients, each with one partition of orders; return their member ids."""
@@ -272,4 +286,5 @@ def heartbeat_timer(member_id: str) -> Hashable:
 
 JOIN_TIMER: Hashable = ("join", GROUP)
 SYNC_TIMER: Hashable = ("sync", GROUP)
+HISTORY_TIMER: Hashable = ("history", GROUP)
 EXPIRY_TIMER: Hashable = EXPIRE_OFFSETS

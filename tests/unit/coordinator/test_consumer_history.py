@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ottla.coordinator import records as r
-from unit.coordinator.consumer_context import ConsumerContext, having
-from unit.coordinator.group_context import START
+from ottla.coordinator.serde import decode
+from unit.coordinator.consumer_context import ConsumerContext, having, topics
+from unit.coordinator.group_context import START, AppendFailed
 
 
 def who(member_id: str, instance_id: str | None = None) -> r.Who:
@@ -14,7 +17,7 @@ def who(member_id: str, instance_id: str | None = None) -> r.Who:
 
 
 def last(context: ConsumerContext) -> r.HistoryValue:
-    return context.explain().rebalances[-1]
+    return context.rebalances()[-1]
 
 
 def triggers(value: Any) -> list[tuple[str, str | None]]:
@@ -30,9 +33,9 @@ def test_a_join_is_told_with_what_moved_and_how_long_it_took() -> None:
     context.beat("a", 1)
     context.now += 500
     context.beat("a", 1, topic_partitions=having(orders=[0, 1, 2]))
-    assert context.explain().since == START + 1_000
+    assert context.under_way().started_at == START + 1_000
     context.beat("b", 2)
-    first, second = context.explain().rebalances
+    first, second = context.rebalances()
     assert (first.number, first.generation, first.members, first.partitions_moved) == (0, 1, 1, 6)
     assert second == r.HistoryValue(
         number=1,
@@ -46,12 +49,13 @@ def test_a_join_is_told_with_what_moved_and_how_long_it_took() -> None:
         leader="",
         triggers=(r.Trigger("member joined", START + 1_000, who("b")),),
         triggers_left_out=0,
-        late=(),
+        late=(r.Latecomer(who("a"), 1_000, removed=False, did="gave up its partitions"),),
         partitions_kept=3,
         partitions_moved=3,
         moves=tuple(r.PartitionMove("orders", number, "a", "b") for number in (3, 4, 5)),
+        revoked_at=START + 2_000,
     )
-    assert context.explain().since is None
+    assert context.all_under_way() == []
 
 
 def test_what_happens_while_members_are_on_their_way_is_one_rebalance() -> None:
@@ -60,16 +64,20 @@ def test_what_happens_while_members_are_on_their_way_is_one_rebalance() -> None:
         context.enroll(member)
     context.settle_consumers()
     assert triggers(last(context)) == [("member joined", "b"), ("member joined", "c")]
-    assert len(context.explain().rebalances) == 2
+    assert len(context.rebalances()) == 2
 
 
-def test_members_that_are_waited_for_are_named() -> None:
+def test_a_rebalance_is_told_from_its_first_trigger_on() -> None:
     context = ConsumerContext()
     context.enroll("a")
     context.enroll("b")
-    explanation = context.explain()
-    assert (explanation.state, explanation.waiting_for) == ("Reconciling", (who("a"),))
-    assert triggers(explanation) == [("member joined", "b")]
+    value = context.under_way()
+    assert (value.number, value.generation, triggers(value)) == (1, 2, [("member joined", "b")])
+    assert (value.partitions_kept, value.partitions_moved) == (3, 3)
+    context.enroll("c")
+    assert triggers(context.under_way()) == [("member joined", "b"), ("member joined", "c")]
+    context.settle_consumers()
+    assert context.all_under_way() == []
 
 
 def test_the_last_to_leave_ends_the_rebalance_with_an_empty_group() -> None:
@@ -135,17 +143,159 @@ def test_an_expression_that_is_resolved_names_who_brought_it() -> None:
     assert triggers(last(context)) == [("member joined", "b")]
 
 
+def test_the_last_to_give_up_and_the_last_to_take_are_named_with_when_that_was() -> None:
+    context = ConsumerContext()
+    for member in ("a", "b"):
+        context.enroll(member)
+    context.settle_consumers()
+    began = context.now
+    context.enroll("c")
+    context.beat("a", 2)
+    context.beat("b", 2)
+    context.now += 2_000
+    context.beat("b", 2, topic_partitions=having(orders=[3, 4]))
+    context.now += 2_000
+    context.beat("a", 2, topic_partitions=having(orders=[0, 1]))
+    context.now += 3_000
+    context.beat("c", 3)
+    value = last(context)
+    assert (value.started_at, value.revoked_at, value.ended_at) == (began, began + 4_000, began + 7_000)
+    assert value.late == (
+        r.Latecomer(who("a"), 4_000, removed=False, did="gave up its partitions"),
+        r.Latecomer(who("c"), 7_000, removed=False, did="took its partitions"),
+    )
+
+
+def test_a_static_member_that_came_back_is_told_though_nothing_moved() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("x-1", instance_id="x")
+    context.settle_consumers()
+    context.beat("x-1", -2, instance_id="x")
+    context.now += 5_000
+    call = context.enroll("x-2", instance_id="x")
+    (value,) = call.history
+    assert value is not None
+    assert (value.outcome, value.generation, value.number) == ("unchanged", 2, 2)
+    assert value.triggers == (r.Trigger("static member replaced", context.now, who("x-2", "x")),)
+    assert (value.members, value.partitions_kept, value.partitions_moved) == (2, 6, 0)
+
+
+def test_a_static_member_that_came_back_during_a_rebalance_is_one_of_its_reasons() -> None:
+    context = ConsumerContext()
+    context.enroll("x-1", instance_id="x")
+    context.beat("x-1", -2, instance_id="x")
+    context.enroll("b")
+    context.enroll("x-2", instance_id="x")
+    assert triggers(context.under_way()) == [("member joined", "b"), ("static member replaced", "x-2")]
+
+
+def test_a_rebalance_under_way_at_a_restart_keeps_its_reason_its_beginning_and_what_moved() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.settle_consumers()
+    began = context.now
+    context.enroll("b")
+    context.now += 2_000
+    context.restart()
+    context.settle_consumers()
+    value = last(context)
+    assert (value.number, value.outcome, value.generation) == (1, "stable", 2)
+    assert (value.started_at, value.ended_at, triggers(value)) == (began, began + 2_000, [("member joined", "b")])
+    assert value.moves == tuple(r.PartitionMove("orders", number, "a", "b") for number in (3, 4, 5))
+    assert (value.partitions_kept, value.partitions_moved) == (3, 3)
+
+
+def test_a_member_that_was_fenced_before_a_restart_is_named_after_it() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("b")
+    context.settle_consumers()
+    context.sleep(40_000)
+    context.beat("a", 2)
+    context.sleep(10_000)
+    assert list(context.consumers.members) == ["a"]
+    context.restart()
+    context.settle_consumers()
+    assert triggers(last(context)) == [("session expired", "b")]
+    assert last(context).moves == tuple(r.PartitionMove("orders", number, "b", "a") for number in (3, 4, 5))
+
+
+def test_what_moved_twice_before_a_restart_is_measured_from_its_first_owner() -> None:
+    context = ConsumerContext(topics=topics(orders=300))
+    context.enroll("a")
+    context.settle_consumers()
+    context.enroll("b")
+    context.enroll("c")
+    context.restart()
+    context.settle_consumers()
+    value = last(context)
+    assert triggers(value) == [("member joined", "b"), ("member joined", "c")]
+    assert (value.partitions_kept, value.partitions_moved, len(value.moves)) == (100, 200, 100)
+    assert {move.source for move in value.moves} == {"a"}
+
+
+def test_members_on_their_way_in_a_log_that_does_not_say_why_are_told_as_a_cause_that_is_lost() -> None:
+    """As Apache Kafka writes it, which keeps no history."""
+    context = ConsumerContext()
+    context.enroll("a")
+    context.settle_consumers()
+    context.enroll("b")
+    context.log = [(key, value) for key, value in context.log if not isinstance(decode(key, value).key, r.HistoryKey)]
+    context.restart()
+    context.settle_consumers()
+    assert triggers(last(context)) == [("cause lost at a restart", None)]
+    assert (last(context).number, last(context).generation) == (0, 2)
+
+
+def test_a_group_at_rest_or_with_a_static_member_that_is_away_has_lost_no_cause() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("x-1", instance_id="x")
+    context.settle_consumers()
+    context.beat("x-1", -2, instance_id="x")
+    before = context.rebalances()
+    context.restart()
+    context.settle_consumers()
+    assert (context.rebalances(), context.all_under_way()) == (before, [])
+
+
+def test_a_rebalance_that_could_not_be_written_at_its_end_is_told_when_it_can() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("b")
+    context.beat("a", 1)
+    context.beat("a", 1, topic_partitions=having(orders=[0, 1, 2]))
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.beat("b", 2)
+    context.append_fails = False
+    context.beat("b", 2)
+    assert triggers(last(context)) == [("member joined", "b")]
+
+
+def test_a_storm_of_triggers_is_not_written_again_for_each_of_them() -> None:
+    context = ConsumerContext()
+    for number in range(40):
+        context.enroll(f"m{number:02}")
+    written = [decode(key, value).key for key, value in context.log]
+    assert sum(isinstance(key, r.HistoryKey) for key in written) <= 25
+    context.settle_consumers()
+    value = last(context)
+    assert (len(value.triggers), value.triggers_left_out) == (20, 19)
+
+
 def test_the_history_is_there_after_a_restart_and_after_a_migration_and_goes_with_the_group() -> None:
     context = ConsumerContext()
     context.enroll("a")
     context.beat("a", -1)
-    before = context.explain().rebalances
+    before = context.rebalances()
     context.restart()
-    assert context.explain().rebalances == before
+    assert context.rebalances() == before
     assert len(before) == 2
     context.run(context.coordinator.delete_groups, ["billing"])
     context.enroll("a")
-    assert [value.number for value in context.explain().rebalances] == [0]
+    assert [value.number for value in context.rebalances()] == [0]
 
 
 def test_the_history_goes_on_when_a_classic_member_joins_an_empty_consumer_group() -> None:
@@ -153,7 +303,7 @@ def test_the_history_goes_on_when_a_classic_member_joins_an_empty_consumer_group
     context.enroll("a")
     context.beat("a", -1)
     context.stable("b")
-    assert [(value.number, value.outcome) for value in context.explain().rebalances] == [
+    assert [(value.number, value.outcome) for value in context.rebalances()] == [
         (0, "stable"),
         (1, "empty"),
         (2, "stable"),
@@ -165,4 +315,4 @@ def test_a_member_that_changes_nothing_is_no_rebalance() -> None:
     context.enroll("a")
     context.beat("a", 1)
     context.beat("a", 1, rack_id="r1")
-    assert len(context.explain().rebalances) == 1
+    assert len(context.rebalances()) == 1

@@ -380,7 +380,7 @@ def test_the_classic_group_rebalances_so_that_nothing_is_left_over() -> None:
     assert context.heartbeat(one, epoch).error_code == errors.RebalanceInProgress.code
     call = context.join(one, protocols=protocols())
     assert (call.response.generation_id, call.response.leader) == (epoch + 1, one)
-    trigger = context.explain().triggers[0]
+    (trigger,) = context.under_way().triggers
     assert (trigger.kind, trigger.who and trigger.who.member_id) == ("member left", "new")
 
 
@@ -403,6 +403,24 @@ def test_a_restart_between_the_downgrade_and_its_rebalance_loses_nobody_and_no_p
     assert context.heartbeat(one, epoch).error_code == errors.RebalanceInProgress.code
     call = context.join(one, protocols=protocols())
     assert (call.response.generation_id, call.response.leader) == (epoch + 1, one)
+
+
+def test_a_restart_between_the_downgrade_and_its_rebalance_does_not_lose_why() -> None:
+    context, one = mixed_group()
+    context.beat("new", -1)
+    context.restart()
+    context.join(one, protocols=protocols())
+    context.sleep(1_000)
+    kinds = [(trigger.kind, trigger.who and trigger.who.member_id) for trigger in context.under_way().triggers]
+    assert kinds == [("member left", "new"), ("group protocol changed", None)]
+
+
+def test_the_reason_of_a_rebalance_goes_with_the_group_to_the_consumer_protocol() -> None:
+    context, _ = classic_group("one")
+    two, _ = context.enter("two", protocols=protocols())
+    context.enroll("new")
+    kinds = [(trigger.kind, trigger.who and trigger.who.member_id) for trigger in context.under_way().triggers]
+    assert kinds == [("member joined", two), ("member joined", "new")]
 
 
 def test_a_member_that_goes_over_is_no_longer_asked_to_join_again() -> None:

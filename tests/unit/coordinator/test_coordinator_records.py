@@ -184,12 +184,14 @@ histories = st.builds(
     leader=names,
     triggers=st.lists(st.builds(r.Trigger, names, times, st.none() | who, names), max_size=3).map(tuple),
     triggers_left_out=counts,
-    late=st.lists(st.builds(r.Latecomer, who, times, st.booleans()), max_size=3).map(tuple),
+    late=st.lists(st.builds(r.Latecomer, who, times, st.booleans(), names), max_size=3).map(tuple),
     partitions_kept=counts,
     partitions_moved=counts,
     moves=st.lists(st.builds(r.PartitionMove, names, counts, st.none() | names, st.none() | names), max_size=3).map(
         tuple
     ),
+    revoked_at=times,
+    waiting_for=st.lists(who, max_size=3).map(tuple),
 )
 
 

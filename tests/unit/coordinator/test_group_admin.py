@@ -83,7 +83,8 @@ def test_an_empty_group_is_deleted_with_its_offsets_and_its_history(context: Gro
     ]
     assert call.history == [None, None]
     assert context.coordinator.groups == {}
-    assert context.coordinator.histories.of_group(GROUP) == ()
+    assert context.rebalances() == []
+    assert context.coordinator.histories.next_number(GROUP) == 0
 
 
 def test_each_group_that_cannot_be_deleted_says_why(context: GroupContext) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from group_context import (
-    GROUP,
     SESSION,
     START,
+    AppendFailed,
     GroupContext,
     assignment,
     protocols,
@@ -29,7 +31,13 @@ def who(member_id: str, instance_id: str | None = None) -> r.Who:
 
 
 def last(context: GroupContext) -> r.HistoryValue:
-    return context.explain().rebalances[-1]
+    return context.rebalances()[-1]
+
+
+def hangs(context: GroupContext) -> r.HistoryValue:
+    """Let a rebalance take its time; return what is told of it."""
+    context.sleep(1_000)
+    return context.under_way()
 
 
 def kinds(value: r.HistoryValue) -> list[tuple[str, str | None]]:
@@ -47,32 +55,28 @@ def test_the_first_rebalance_names_who_joined_and_what_they_were_given(context: 
     context.wait_for_generation()
     context.sleep(200)
     context.settle([a, b])
-    assert context.explain() == history.Explanation(
-        group_id=GROUP,
-        state="Stable",
-        rebalances=(
-            r.HistoryValue(
-                number=0,
-                generation=1,
-                outcome=history.STABLE,
-                protocol="range",
-                started_at=START,
-                joined_at=START + 6_000,
-                ended_at=START + 6_200,
-                members=2,
-                leader=a,
-                triggers=(
-                    r.Trigger(history.MEMBER_JOINED, START, who(a), "starting"),
-                    r.Trigger(history.MEMBER_JOINED, START + 500, who(b), ""),
-                ),
-                triggers_left_out=0,
-                late=(),
-                partitions_kept=0,
-                partitions_moved=2,
-                moves=(move(0, None, a), move(1, None, b)),
+    assert context.rebalances() == [
+        r.HistoryValue(
+            number=0,
+            generation=1,
+            outcome=history.STABLE,
+            protocol="range",
+            started_at=START,
+            joined_at=START + 6_000,
+            ended_at=START + 6_200,
+            members=2,
+            leader=a,
+            triggers=(
+                r.Trigger(history.MEMBER_JOINED, START, who(a), "starting"),
+                r.Trigger(history.MEMBER_JOINED, START + 500, who(b), ""),
             ),
-        ),
-    )
+            triggers_left_out=0,
+            late=(),
+            partitions_kept=0,
+            partitions_moved=2,
+            moves=(move(0, None, a), move(1, None, b)),
+        )
+    ]
 
 
 def test_a_member_that_left_is_named_with_its_reason_and_its_partitions(context: GroupContext) -> None:
@@ -92,8 +96,8 @@ def test_an_expired_session_is_named(context: GroupContext) -> None:
     context.sleep(SESSION - 1)
     context.heartbeat(a)
     context.sleep(1)
-    assert [trigger.kind for trigger in context.explain().triggers] == [history.SESSION_EXPIRED]
-    assert context.explain().triggers[0].who == who(b)
+    assert kinds(hangs(context)) == [(history.SESSION_EXPIRED, b)]
+    assert context.under_way().triggers[0].who == who(b)
 
 
 def test_a_leader_that_saw_new_partitions_is_named_with_its_reason(context: GroupContext) -> None:
@@ -109,18 +113,18 @@ def test_a_leader_that_saw_new_partitions_is_named_with_its_reason(context: Grou
 def test_a_changed_subscription_is_named(context: GroupContext) -> None:
     _, b = context.stable("a", "b")
     context.join(b, protocols=protocols("range", metadata=subscription("payments")))
-    assert [trigger.kind for trigger in context.explain().triggers] == [history.SUBSCRIPTION_CHANGED]
+    assert kinds(hangs(context)) == [(history.SUBSCRIPTION_CHANGED, b)]
 
 
 def test_a_member_that_only_owns_something_else_now_did_not_change_its_subscription(context: GroupContext) -> None:
     """As in a cooperative rebalance: what was given up is no longer in what the member says when it joins again."""
     a, b = context.stable("a", "b")
     context.join(b, protocols=protocols("range", metadata=subscription("orders") + b"\0\0\0\0"), reason="revoked")
-    assert [trigger.kind for trigger in context.explain().triggers] == [history.MEMBER_REJOINED]
+    assert kinds(hangs(context)) == [(history.MEMBER_REJOINED, b)]
     context.join(a)
     context.settle([a, b])
     context.join(a, protocols=protocols("range", metadata=subscription("orders") + b"\0\0\0\0"), reason="enforced")
-    assert [trigger.kind for trigger in context.explain().triggers] == [history.LEADER_REJOINED]
+    assert kinds(hangs(context)) == [(history.LEADER_REJOINED, a)]
 
 
 def test_members_that_never_synced_are_named(context: GroupContext) -> None:
@@ -133,10 +137,7 @@ def test_members_that_never_synced_are_named(context: GroupContext) -> None:
         context.sleep(30_000)
         for member_id in (a, b, c):
             context.heartbeat(member_id)
-    assert [(trigger.kind, trigger.who) for trigger in context.explain().triggers] == [
-        (history.NEVER_SYNCED, who(b)),
-        (history.NEVER_SYNCED, who(c)),
-    ]
+    assert kinds(hangs(context)) == [(history.NEVER_SYNCED, b), (history.NEVER_SYNCED, c)]
 
 
 def test_a_static_member_that_came_back_is_told_though_nothing_moved(context: GroupContext) -> None:
@@ -183,22 +184,110 @@ def test_the_one_that_the_others_waited_for_is_named(context: GroupContext) -> N
 def test_those_who_did_not_come_at_all_are_named_and_gone(context: GroupContext) -> None:
     a, b = context.stable("a", "b", session_timeout=600_000, rebalance_timeout=60_000)
     context.join(a, session_timeout=600_000, rebalance_timeout=60_000)
-    assert context.explain().waiting_for == (who(b),)
-    context.sleep(60_000)
+    assert hangs(context).waiting_for == (who(b),)
+    context.sleep(59_000)
     context.settle([a])
     assert last(context).late == (r.Latecomer(who(b), 60_000, removed=True),)
     assert kinds(last(context)) == [(history.LEADER_REJOINED, a)]
 
 
-def test_the_account_says_whom_the_group_waits_for_now(context: GroupContext) -> None:
+def test_a_rebalance_that_takes_its_time_tells_why_and_since_when_and_whom_it_waits_for(context: GroupContext) -> None:
+    a, b, c = context.stable("a", "b", "c")
+    began = context.now
+    context.join(a, reason="cached metadata has changed")
+    context.sleep(999)
+    assert context.all_under_way() == []
+    context.sleep(1)
+    assert context.under_way() == r.HistoryValue(
+        number=1,
+        generation=1,
+        outcome=history.UNDER_WAY,
+        protocol="range",
+        started_at=began,
+        joined_at=-1,
+        ended_at=began + 1_000,
+        members=3,
+        leader=a,
+        triggers=(r.Trigger(history.LEADER_REJOINED, began, who(a), "cached metadata has changed"),),
+        triggers_left_out=0,
+        late=(),
+        partitions_kept=0,
+        partitions_moved=0,
+        moves=(),
+        waiting_for=(who(b), who(c)),
+    )
+
+
+def test_who_has_come_meanwhile_is_no_longer_waited_for(context: GroupContext) -> None:
+    a, b, c = context.stable("a", "b", "c")
+    context.join(a)
+    context.sleep(1_000)
+    context.join(b)
+    context.sleep(5_000)
+    assert context.under_way().waiting_for == (who(c),)
+    told = context.under_way().ended_at
+    context.sleep(20_000)
+    assert context.under_way().ended_at == told  # Nothing is new.
+    context.join(c)
+    context.settle([a, b, c])
+    assert context.all_under_way() == []
+    assert [value.number for value in context.rebalances()] == [0, 1]
+
+
+def test_a_leader_that_does_not_assign_is_waited_for(context: GroupContext) -> None:
     a, _ = context.enter("a")
     b, _ = context.enter("b")
     context.wait_for_generation()
+    joined = context.now
     context.sync(b)
-    explanation = context.explain()
-    assert explanation.state == "CompletingRebalance"
-    assert explanation.waiting_for == (who(a),)
-    assert explanation.since == START
+    value = hangs(context)
+    assert (value.started_at, value.joined_at, value.waiting_for) == (START, joined, (who(a),))
+
+
+def test_a_quick_rebalance_is_one_record(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    before = len(context.log)
+    context.join(a)
+    context.sleep(900)
+    context.join(b)
+    context.settle([a, b])
+    context.sleep(10_000)
+    assert len(context.log) - before == 2  # The group, and why.
+
+
+def test_a_rebalance_that_a_restart_took_back_is_told_with_its_reason(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    c, _ = context.enter("c")
+    hangs(context)
+    context.restart()
+    context.sleep(0)
+    assert context.all_under_way() == []
+    value = last(context)
+    assert (value.outcome, value.number, value.generation, kinds(value)) == (
+        history.INTERRUPTED,
+        1,
+        1,
+        [(history.MEMBER_JOINED, c)],
+    )
+    assert (value.partitions_kept, value.partitions_moved) == (2, 0)
+    context.join(a)
+    context.join(b)
+    context.settle([a, b])
+    assert (last(context).number, kinds(last(context))) == (2, [(history.LEADER_REJOINED, a)])
+
+
+def test_a_group_that_could_not_be_told_of_goes_on_and_is_told_of_later(context: GroupContext) -> None:
+    a, b = context.stable("a", "b", rebalance_timeout=60_000)
+    context.join(a, rebalance_timeout=60_000)
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.sleep(1_000)
+    context.append_fails = False
+    context.sleep(1_000)
+    assert context.under_way().waiting_for == (who(b),)
+    assert context.timers.next_deadline() is not None
+    context.sleep(58_000)
+    assert context.state == "CompletingRebalance"  # The wait for joins was not prolonged.
 
 
 def test_a_rebalance_that_begins_again_before_it_ended_is_one_with_all_its_reasons(context: GroupContext) -> None:
@@ -222,9 +311,23 @@ def test_only_the_last_fifty_rebalances_are_kept(context: GroupContext) -> None:
         context.join(a)
         context.join(b)
         context.settle([a, b])
-    kept = context.explain().rebalances
+    kept = context.rebalances()
     assert [value.number for value in kept] == list(range(10, 60))
     assert kept[-1].generation == 60
+
+
+def test_what_is_in_the_log_is_not_kept_in_memory_too(context: GroupContext) -> None:
+    a, b = context.stable("a", "b")
+    partitions = [assignment(orders=range(100)), assignment(orders=range(100, 200))]
+    for _ in range(60):
+        partitions.reverse()
+        context.join(a)
+        context.join(b)
+        context.sync(a, assignments=tuple(map(m.MemberAssignment, (a, b), partitions)))
+        context.sync(b)
+    assert last(context).partitions_moved == 200
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, r.HistoryValue) and each.number < 58]
 
 
 def test_the_history_survives_a_restart(context: GroupContext) -> None:
@@ -232,14 +335,14 @@ def test_the_history_survives_a_restart(context: GroupContext) -> None:
     context.join(a)
     context.join(b)
     context.settle([a, b])
-    before = context.explain()
+    before = context.rebalances()
     context.log = list(dict(context.log).items())
     context.restart()
-    assert context.explain() == before
+    assert context.rebalances() == before
     context.join(a)
     context.join(b)
     context.settle([a, b])
-    assert [value.number for value in context.explain().rebalances] == [0, 1, 2]
+    assert [value.number for value in context.rebalances()] == [0, 1, 2]
 
 
 def test_what_moved_after_a_restart_is_measured_from_before_it(context: GroupContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -71,6 +72,7 @@ def test_a_rebalance_has_its_reasons() -> None:
     assert row["reasons"] == ["member joined: reader (asked to)", "partitions added"]
     assert (row["started_at"], row["ended_at"], row["partitions_moved"]) == (10_000, 12_000, 1)
     assert "generation" not in row
+    assert rows(r.HistoryKey("g", 0), replace(value, outcome="under way")) == []
 
 
 def test_what_cannot_be_read_is_a_row_and_what_is_not_known_is_none() -> None:

@@ -6,15 +6,18 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, give_all, share
 
-from ottla.cli.groups_timeline import Names, rebalance_lines
-from ottla.clients.groups import CONSUMER
+from ottla.cli.groups_timeline import Names, now_lines, rebalance_lines
+from ottla.clients.groups import CLASSIC, CONSUMER, GroupDescription, GroupMember
+from ottla.clients.metadata import Node
 from ottla.coordinator import history
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
+from ottla.types import TopicPartition
 
 outside = os.environ.get("OTTLA_COMPAT_BOOTSTRAP")
 keeps_history = pytest.mark.skipif(bool(outside), reason="only ottla's broker writes the history")
@@ -58,16 +61,25 @@ def test_only_the_last_ones_and_with_full_ids_if_asked(ottla: Ottla, inactive: M
 
 
 @keeps_history
-def test_a_rebalance_under_way_is_mentioned(
+def test_a_rebalance_that_hangs_is_told_with_its_reason_and_whom_the_group_waits_for(
     ottla: Ottla, active: Member, member: Callable[..., Member], records: str, group: str
 ) -> None:
     other = member("other", records)
-    other.begin_join()
+    other.begin_join("I am new")
     active.await_rebalance()
-    text = ottla("groups", "explain", group).text
+    assert ottla("groups", "explain", group).text.endswith(
+        "\n\nnow: PreparingRebalance; if that lasts, it is told here why and whom the group waits for\n"
+    )
+    while "waiting" not in (text := ottla("groups", "explain", group).text):
+        pass
+    told = json.loads(ottla("groups", "explain", group, "--json").out)["under_way"]
     active.join()
     other.end_join()
-    assert text.endswith("now: PreparingRebalance; the rebalance under way is told here when it is over\n")
+    block = text.split("\n\n")[-1]
+    assert re.match(r"#1  \d{4}-.* under way; the group is PreparingRebalance\n", block)
+    assert re.search(r'because  member joined: other-\w{8} on 127\.0\.0\.1; it said "I am new"\n', block)
+    assert re.search(r"waiting  for worker-\w{8} on 127\.0\.0\.1 to join again\n", block)
+    assert [who["member_id"] for who in told["waiting_for"]] == [active.member_id]
 
 
 @keeps_history
@@ -133,6 +145,55 @@ def test_long_lists_end_with_what_was_left_out() -> None:
     ]
 
 
+COORDINATOR = Node(0, "10.0.0.9", 9092)
+
+
+def now(group: GroupDescription, value: HistoryValue | None) -> list[str]:
+    names = Names(group.members, [] if value is None else [value])
+    return [re.sub(r" +", " ", line).strip() for line in now_lines(group, value, names)]
+
+
+def test_a_leader_that_does_not_assign_is_waited_for() -> None:
+    member = GroupMember(ALICE.member_id, None, "alice", "/10.0.0.1")
+    group = GroupDescription("g", CLASSIC, "CompletingRebalance", "consumer", "", COORDINATOR, (member,))
+    value = rebalance(outcome=history.UNDER_WAY, waiting_for=(ALICE, BOB))
+    first, *others = now(group, value)
+    assert first.endswith("under way; the group is CompletingRebalance")
+    assert others == [
+        "because member joined: bob-xTd8a22y (static member i-1) on 10.0.0.2",
+        "waiting for alice-0f8fad5b on 10.0.0.1, the leader, to assign",  # Bob has gone meanwhile.
+    ]
+
+
+def test_in_a_consumer_group_those_behind_its_epoch_are_waited_for_and_then_those_who_take() -> None:
+    mine = tuple(TopicPartition("t", number) for number in range(3))
+    alice = GroupMember(ALICE.member_id, None, "alice", "/10.0.0.1", assignment=mine[:2], target=mine[:2], epoch=5)
+    bob = GroupMember(BOB.member_id, "i-1", "bob", "/10.0.0.2", target=mine[2:], epoch=6)
+    group = GroupDescription("g", CONSUMER, "Reconciling", "consumer", "", COORDINATOR, (alice, bob), epoch=6)
+    value = rebalance(outcome=history.UNDER_WAY, joined_at=-1)
+    assert now(group, value)[2:] == ["waiting for alice-0f8fad5b on 10.0.0.1, which is in epoch 5 of 6"]
+    group = replace(group, members=(replace(alice, epoch=6), bob))
+    assert now(group, value)[2:] == ["waiting for bob-xTd8a22y (static member i-1) on 10.0.0.2 to take t:2"]
+    group = replace(group, members=(replace(bob, epoch=-2),))
+    assert now(group, value)[2:] == ["waiting for bob-xTd8a22y (static member i-1) on 10.0.0.2, which is away"]
+
+
+def test_of_a_group_at_rest_nothing_is_told_of_now() -> None:
+    assert now(GroupDescription("g", CLASSIC, "Stable", "consumer", "", COORDINATOR), None) == []
+
+
+def test_a_consumer_group_has_phases_and_latecomers_of_its_own() -> None:
+    late = (
+        Latecomer(ALICE, 3_000, removed=False, did="gave up its partitions"),
+        Latecomer(BOB, 3_150, removed=False, did="took its partitions"),
+    )
+    assert lines(rebalance(joined_at=-1, revoked_at=1_700_000_003_000, late=late))[1:4] == [
+        "waited 3.0 s until all was given up, 150 ms until it was taken",
+        "late alice-0f8fad5b on 10.0.0.1 gave up its partitions after 3.0 s",
+        "bob-xTd8a22y (static member i-1) on 10.0.0.2 took its partitions after 3.1 s",
+    ]
+
+
 def test_late_members_are_named() -> None:
     late = (Latecomer(ALICE, 3_000, removed=False), Latecomer(BOB, 125_000, removed=True))
     assert lines(rebalance(late=late))[2:4] == [
@@ -148,6 +209,7 @@ def test_late_members_are_named() -> None:
         (history.STABLE, 3, CONSUMER, "epoch 3, stable after 3.1 s"),
         (history.EMPTY, 4, "", "generation 4, nobody was left after 3.1 s"),
         (history.UNCHANGED, 3, "", "generation 3 stays: no rebalance was needed"),
+        (history.INTERRUPTED, 3, "", "generation 3 stays: a restart of the broker put an end to it after 3.1 s"),
         ("something new", -1, "", "no generation, something new after 3.1 s"),
     ],
 )
