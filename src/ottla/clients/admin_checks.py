@@ -103,8 +103,9 @@ def brokers(given: object, what: str, *alone: type) -> list[int]:
 
 def offset(given: object, key: TopicPartition) -> OffsetAndMetadata:
     """What to commit for a partition; the number alone will do."""
-    wanted = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)  # type: ignore[arg-type]
-    number = whole(wanted.offset, f"the offset of {key}", least=0, bits=64)
+    number = given.offset if isinstance(given, OffsetAndMetadata) else given
+    number = whole(number, f"the offset of {key}", least=0, bits=64)
+    wanted = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(number)
     if wanted.metadata is not None:
         name(wanted.metadata, f"the metadata of {key}")
     if wanted.leader_epoch is not None:

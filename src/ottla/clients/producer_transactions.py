@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.producer_core import ProducerCore
-from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
+from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata, whole
 from ottla.errors import KafkaError
 from ottla.producing.errors import TransactionTimeout
 from ottla.producing.transaction_states import State
@@ -145,8 +145,8 @@ def _member(given: ConsumerGroupMetadata) -> GroupMember:
 
 
 def _offset(key: TopicPartition, given: int | OffsetAndMetadata) -> Offset:
-    if isinstance(given, int):
+    if not isinstance(given, OffsetAndMetadata):
+        if whole(given, f"the offset of {key}") < 0:
+            raise ValueError(f"the offset {given} of {key} is negative: give the next one to read")
         given = OffsetAndMetadata(given)
-    if given.offset < 0:
-        raise ValueError(f"the offset {given.offset} of {key} is negative: give the next one to read")
     return Offset(given.offset, given.metadata, -1 if given.leader_epoch is None else given.leader_epoch)
