@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import pytest
 
 import ottla
@@ -23,6 +24,7 @@ from ottla.errors import InvalidPartitions, KafkaError, MessageTooLarge
 from ottla.producing.errors import BufferExhausted, DeliveryTimeout, MetadataTimeout
 from ottla.producing.partitioning import partition_for_key
 from ottla.producing.values import ProducerRecord, RecordMetadata
+from ottla.types import TopicPartition
 
 from .conftest import MakeTopic
 from .producer_scenes import stored, stored_values, without_leaders
@@ -399,8 +401,58 @@ def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -
         shared.send(topic, b"v", headers=[(b"name", b"v")])
     with pytest.raises(ValueError, match="negative"):
         shared.send(topic, b"v", timestamp=-7)
+    with pytest.raises(TypeError, match=r"the timestamp, in milliseconds since 1970, must be an int, not 1\.5"):
+        shared.send(topic, b"v", timestamp=1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="topic must be a name"):
         shared.send(None, b"v")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partition", [1.0, 0.5, numpy.float64(1), True, numpy.bool_(True), "1"])
+def test_what_only_looks_like_a_partition_is_refused_and_harms_nobody(
+    bootstrap_servers: str, make_topic: MakeTopic, partition: Any
+) -> None:
+    topic = make_topic(2)
+
+    class Choosing(ProducerInterceptor):
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return dataclasses.replace(record, partition=partition) if record.value == b"chosen" else record
+
+    with (
+        Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Choosing()]) as intercepted,
+        Producer(bootstrap_servers=bootstrap_servers, partitioner_class=lambda *_: partition) as partitioned,
+    ):
+        message = r"must be an int, not .*: use int\(\)"
+        with pytest.raises(TypeError, match=f"the partition {message}"):
+            intercepted.send(topic, b"v", partition=partition)
+        with pytest.raises(TypeError, match=f"the partition {message}"):
+            intercepted.send(topic, b"chosen")
+        with pytest.raises(TypeError, match=f"the partition {message}"):
+            intercepted.send_batch(TopicPartition(topic, partition), b"", 1, 0, 0)
+        with pytest.raises(TypeError, match=f"what the partitioner returns {message}"):
+            partitioned.send(topic, b"v")
+        assert intercepted.send(topic, b"v").result(10).offset == 0
+        assert partitioned.send(topic, b"v", partition=0).result(10).partition == 0
+
+
+def test_integers_of_numpy_are_partitions_and_timestamps(shared: Producer, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    metadata = shared.send(topic, b"v", partition=numpy.int64(1), timestamp=numpy.int64(17)).result(10)
+    assert (metadata.partition, metadata.timestamp) == (1, 17)
+    assert (type(metadata.partition), type(metadata.timestamp)) == (int, int)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"timestamp": 1.5}, {"timestamp": 2**70}, {"headers": [("\ud800", b"")]}, {"headers": {"\ud800": b""}}]
+)
+def test_records_that_are_refused_hold_no_memory(shared: Producer, make_topic: MakeTopic, bad: dict[str, Any]) -> None:
+    topic = make_topic()
+    for _ in range(3):
+        with pytest.raises((TypeError, ValueError)):
+            shared.send(topic, b"v", **bad)
+    assert shared.send(topic, b"v").result(10).offset == 0
+    shared.flush(10)
+    metrics = shared.metrics()
+    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
 
 
 def test_records_that_are_too_large(shared: Producer, make_topic: MakeTopic, bootstrap_servers: str) -> None:

@@ -276,8 +276,10 @@ class ProducerCore:
         if isinstance(outcome, Ticket) or outcome.new_batch:
             self.wake()
 
-    def give_up(self, ticket: Ticket) -> None:
-        """Leave the line for memory."""
+    def give_up(self, ticket: Ticket | None) -> None:
+        """Leave the line for memory, and give back what was granted meanwhile."""
+        if ticket is None:
+            return
         with self.lock:
             self._owners.pop(ticket, None)
             self.accumulator.give_up(ticket)

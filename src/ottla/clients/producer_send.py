@@ -7,10 +7,12 @@ It is a generator: it yields what it waits for (a topic, or memory), and each fa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from ottla.clients import serializers
@@ -33,6 +35,7 @@ log = logging.getLogger("ottla.producer")
 Callback = Callable[[RecordMetadata | None, Exception | None], object]
 Choose = Callable[..., int]
 _YEAR = 365 * 86_400.0
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +133,9 @@ class SendPath:
 
     def _steps(self, record: ProducerRecord, callback: Callback | None, owner: Callable[[], Owner]) -> Waits:
         deadline = self._deadline()
+        asked = None if record.partition is None else _whole(record.partition, "the partition")
         lanes = self._core.topics.lanes_of(record.topic)
-        if lanes is None or (record.partition is not None and record.partition >= lanes.partitions):
+        if lanes is None or (asked is not None and asked >= lanes.partitions):
             yield WaitForTopic(record.topic, deadline)
             lanes = self._core.topics.lanes_of(record.topic)
         if lanes is None:
@@ -139,19 +143,23 @@ class SendPath:
         key = self._serialized(self._key, record.topic, record.key, "key")
         value = self._serialized(self._value, record.topic, record.value, "value")
         self._check_size(record, key, value)
-        partition = self._partition(record, key, value, lanes)
+        partition = _checked(asked, lanes, "") if asked is not None else self._partition(record, key, value, lanes)
         timestamp = time.time_ns() // 1_000_000 if record.timestamp is None else _timestamp(record.timestamp)
         ticket: Ticket | None = None
-        while True:
-            self._check_open()
-            outcome = self._core.append(
-                lanes, partition, timestamp, key, value, record.headers, owner=owner, ticket=ticket
-            )
-            if not isinstance(outcome, Ticket):
-                future = self._future(outcome.batch, outcome.index, timestamp, key, value, callback)
-                return future, outcome.filled
-            ticket = outcome
-            yield WaitForMemory(ticket, deadline)
+        try:
+            while True:
+                self._check_open()
+                outcome = self._core.append(
+                    lanes, partition, timestamp, key, value, record.headers, owner=owner, ticket=ticket
+                )
+                if not isinstance(outcome, Ticket):
+                    break
+                ticket = outcome
+                yield WaitForMemory(ticket, deadline)
+        except Exception:
+            self._core.give_up(ticket)
+            raise
+        return self._future(outcome.batch, outcome.index, timestamp, key, value, callback), outcome.filled
 
     def send_to_next_batch(
         self, topic: str, value: bytes, timestamp: Millis | None, callback: Callback | None
@@ -178,23 +186,22 @@ class SendPath:
     ) -> Waits:
         """Send a batch of encoded records; the future is that of its first record."""
         deadline = self._deadline()
+        to = TopicPartition(topic_partition.topic, _whole(topic_partition.partition, "the partition"))
         ticket: Ticket | None = None
-        while True:
-            self._check_open()
-            outcome = self._core.append_batch(
-                topic_partition,
-                payload,
-                count,
-                base_timestamp,
-                max_timestamp,
-                framed=framed,
-                owner=owner,
-                ticket=ticket,
-            )
-            if not isinstance(outcome, Ticket):
-                return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1), True
-            ticket = outcome
-            yield WaitForMemory(ticket, deadline)
+        try:
+            while True:
+                self._check_open()
+                outcome = self._core.append_batch(
+                    to, payload, count, base_timestamp, max_timestamp, framed=framed, owner=owner, ticket=ticket
+                )
+                if not isinstance(outcome, Ticket):
+                    break
+                ticket = outcome
+                yield WaitForMemory(ticket, deadline)
+        except Exception:
+            self._core.give_up(ticket)
+            raise
+        return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1), True
 
     def columns(self, topic: str, data: Any, partitions: int) -> Iterator[Payload]:
         """The payloads of a table, each an argument list of `batch_steps`."""
@@ -287,15 +294,14 @@ class SendPath:
                 )
 
     def _partition(self, record: ProducerRecord, key: bytes | None, value: bytes | None, lanes: Lanes) -> int | None:
-        """The partition; None for the sticky one, which is chosen when the record is appended."""
-        if record.partition is not None:
-            return _checked(record.partition, lanes, "")
+        """The partition of a record that asks for none; None for the sticky one, chosen when the record is appended."""
         if self._choose is not None:
             partitions = range(lanes.partitions)
             available = [*self._core.topics.view.led.get(lanes.topic, ())]
-            return _checked(
-                self._choose(record.topic, key, value, partitions, available), lanes, "the partitioner chose wrongly: "
+            chosen = _whole(
+                self._choose(record.topic, key, value, partitions, available), "what the partitioner returns"
             )
+            return _checked(chosen, lanes, "the partitioner chose wrongly: ")
         if key is not None and not self._config.partitioner_ignore_keys:
             return partition_for_key(key, lanes.partitions)
         return None
@@ -320,10 +326,22 @@ def _headers(given: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | Non
     return pairs
 
 
+def _whole(given: Any, what: str) -> int:
+    """An int, of whatever counts as one, as those of numpy do. A float or a bool only looks like it: as a partition it
+    would be a key that no queue of the accumulator is found by."""
+    if not isinstance(given, bool):
+        with contextlib.suppress(TypeError):
+            return index(given)
+    raise TypeError(f"{what} must be an int, not {given!r}: use int()")
+
+
 def _timestamp(given: Millis) -> Millis:
-    if given < 0:
+    at = _whole(given, "the timestamp, in milliseconds since 1970,")
+    if at < 0:
         raise ValueError(f"the timestamp {given} is negative: it is in milliseconds since 1970")
-    return given
+    if at > _INT64_MAX:
+        raise ValueError(f"the timestamp {given} is out of range: it is in milliseconds since 1970")
+    return at
 
 
 def _checked(partition: int, lanes: Lanes, who: str) -> int:

@@ -142,7 +142,12 @@ class Accumulator:
         if not ticket.granted:
             return ticket
         batch = self._make_batch(topic_partition, self.pool.buffer(ticket.size), memory=ticket.size, now=now)
-        index = batch.append(timestamp, key, value, headers)
+        try:
+            index = batch.append(timestamp, key, value, headers)
+        except BaseException:
+            # A record that cannot be encoded takes no memory.
+            self.give_up(ticket)
+            raise
         self._enqueue(queue, batch)
         if queue.lanes is not None:
             queue.lanes.open(topic_partition.partition, batch)

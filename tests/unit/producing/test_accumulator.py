@@ -141,6 +141,15 @@ def test_a_ticket_that_is_not_needed_any_more_is_given_back() -> None:
     assert context.accumulator.pool.available == 200
 
 
+def test_a_record_that_cannot_be_encoded_takes_no_memory() -> None:
+    accumulator = Context().accumulator
+    for _ in range(3):
+        with pytest.raises(UnicodeEncodeError):
+            accumulator.append(P0, 0, None, b"v", (("\ud800", b""),), now=0)
+    assert accumulator.pool.available == accumulator.pool.total
+    assert not accumulator.incomplete
+
+
 def test_old_batches_expire_wherever_they_are() -> None:
     context = Context()
     drained, waiting = context.batches(2)
