@@ -197,6 +197,48 @@ def test_a_callback_that_raises_or_sends_breaks_nothing(
     assert "a callback of a sent record failed" in caplog.text
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, ValueError])
+def test_not_even_an_exit_in_a_callback_stops_a_producer(
+    bootstrap_servers: str, make_topic: MakeTopic, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+
+    class Leaving(ProducerInterceptor):
+        def on_acknowledgement(self, metadata: RecordMetadata | None, failure: Exception | None) -> None:
+            raise error("in the interceptor")
+
+    def leave(*_: object) -> None:
+        raise error("in the callback")
+
+    with Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Leaving()], linger_ms=20) as producer:
+        futures = [producer.send(topic, b"v", callback=leave) for _ in range(3)]
+        futures[0].add_done_callback(leave)
+        assert [future.result(10).offset for future in futures] == [0, 1, 2]
+        producer.flush(10)
+        assert producer.send(topic, b"v").result(10).offset == 3
+        with pytest.raises(InvalidPartitions):
+            producer.send(topic, b"v", partition=7)
+    assert "in the interceptor" in caplog.text
+    assert "in the callback" in caplog.text
+
+
+def test_an_exit_in_a_callback_of_asyncio_stops_no_producer_either(
+    bootstrap_servers: str, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+
+    def leave(*_: object) -> None:
+        raise SystemExit("in the callback")
+
+    async def run() -> list[int]:
+        async with AsyncProducer(bootstrap_servers=bootstrap_servers) as producer:
+            futures = [await producer.send(topic, b"v", callback=leave) for _ in range(3)]
+            return [(await future).offset for future in futures]
+
+    assert asyncio.run(run()) == [0, 1, 2]
+    assert "in the callback" in caplog.text
+
+
 class Watching(ProducerInterceptor):
     def __init__(self, name: str, seen: list[Any]) -> None:
         self.name, self.seen = name, seen

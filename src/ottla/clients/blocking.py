@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import threading
 from collections.abc import Coroutine
@@ -18,6 +19,7 @@ from ottla.errors import OttlaError
 from ottla.runtime.loops import new_event_loop
 
 T = TypeVar("T")
+log = logging.getLogger("ottla.clients")
 
 
 class IllegalUse(OttlaError):
@@ -43,7 +45,13 @@ class LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while True:
+            try:
+                return self.loop.run_forever()
+            except BaseException:
+                # Of what the loop runs, `SystemExit` and `KeyboardInterrupt` come out here. They end no program from
+                # this thread, and would leave all who wait for it waiting.
+                log.exception("something on the event loop of this %s wanted to end it: it goes on", self.name)
 
     @property
     def stopped(self) -> bool:
@@ -58,6 +66,8 @@ class LoopThread:
                 f"this {self.name} was made before the process forked, and its connections belong to the parent: "
                 "make a new one in the child"
             )
+        if not self._thread.is_alive():
+            raise IllegalUse(f"the thread of this {self.name} has ended, so that nothing can be done: make a new one")
         if threading.get_ident() == self._thread.ident:
             raise IllegalUse(
                 f"a callback of this {self.name} made a blocking call to it, which would wait for itself: "
@@ -85,9 +95,12 @@ class LoopThread:
         if self._stopped or os.getpid() != self._process:
             return
         self._stopped = True
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+        else:
+            self.loop.run_until_complete(_cancel_others())
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 

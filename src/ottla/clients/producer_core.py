@@ -400,10 +400,10 @@ class ProducerCore:
             while callbacks:
                 future, callback = callbacks.pop(0)
                 metadata = batch.metadata(future.batch.locate(future.index)[1], future)
-                _call(callback, None if outcome.error is not None else metadata, outcome.error)
+                call_safely(callback, None if outcome.error is not None else metadata, outcome.error)
             while watchers:
                 future, watcher = watchers.pop(0)
-                _call(watcher, future)
+                call_safely(watcher, future)
         if told:
             self._made_progress()
         self._wake_owners(granted)
@@ -516,10 +516,11 @@ def _settled(batch: Batch) -> bool:
     return batch.done if parts is None else all(_settled(part) for _, part in parts)  # type: ignore[arg-type]
 
 
-def _call(function: Callable[..., object], *arguments: object) -> None:
+def call_safely(function: Callable[..., object], *arguments: object) -> None:
+    """Code of the user's, on the loop: not even `sys.exit()` in it keeps other records from their outcome."""
     try:
         function(*arguments)
-    except Exception:
+    except BaseException:
         log.exception("a callback of a sent record failed")
 
 

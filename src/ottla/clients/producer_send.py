@@ -17,7 +17,7 @@ from typing import Any
 
 from ottla.clients import serializers
 from ottla.clients.columns import Outgoing, Payload, wall_clock
-from ottla.clients.producer_core import Owner, ProducerCore
+from ottla.clients.producer_core import Owner, ProducerCore, call_safely
 from ottla.config.producer import ProducerConfig
 from ottla.errors import ConfigError, InvalidPartitions, KafkaError, MessageTooLarge
 from ottla.producing.batch import Batch
@@ -226,7 +226,7 @@ class SendPath:
             if each is not None and not batch.call_back(future, each):
                 # It was acknowledged before we came to it.
                 error = future.exception()
-                each(None if error is not None else future.result(), error)
+                call_safely(each, None if error is not None else future.result(), error)
         return future
 
     def _deadline(self) -> float:
@@ -260,7 +260,7 @@ class SendPath:
         for interceptor in self.interceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except Exception:
+            except BaseException:
                 log.exception("the interceptor %r failed in on_acknowledgement", interceptor)
 
     def close(self) -> None:

@@ -86,3 +86,43 @@ def test_use_in_a_forked_child_is_refused() -> None:
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     thread.stop()
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_ends_a_program_does_not_end_the_loop(
+    error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    thread = LoopThread("client")
+
+    async def leave() -> None:
+        raise error
+
+    def callback() -> None:
+        raise error
+
+    with pytest.raises(error):
+        thread.call(leave())
+    thread.loop.call_soon_threadsafe(callback)
+    assert thread.call(asyncio.sleep(0, "alive")) == "alive"
+    assert "event loop of this client wanted to end it: it goes on" in caplog.text
+    thread.stop()
+
+
+def test_a_thread_that_has_ended_is_told_of_and_can_be_stopped() -> None:
+    thread = LoopThread("consumer")
+    thread.loop.call_soon_threadsafe(thread.loop.stop)
+    thread._thread.join(10)
+    told: list[str] = []
+
+    def use() -> None:
+        # Threads that begin now may have the number of the one that ended.
+        with pytest.raises(IllegalUse) as caught:
+            thread.call(asyncio.sleep(0))
+        told.append(str(caught.value))
+
+    for _ in range(10):
+        another = threading.Thread(target=use)
+        another.start()
+        another.join(10)
+    assert set(told) == {"the thread of this consumer has ended, so that nothing can be done: make a new one"}
+    thread.stop()
