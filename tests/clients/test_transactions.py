@@ -272,6 +272,8 @@ def test_misuse_says_what_to_call(bootstrap_servers: str, make_topic: MakeTopic,
     with pytest.raises(TransactionMisuse, match="call init_transactions"):
         producer.send(topic, b"x")
     producer.init_transactions()
+    with pytest.raises(TransactionMisuse, match="init_transactions was called before, which a producer does once"):
+        producer.init_transactions()
     for _ in range(2):
         with pytest.raises(TransactionMisuse, match="call begin_transaction"):
             producer.send(topic, b"x")

@@ -94,6 +94,10 @@ class Transactions:
     def init(self) -> Operation:
         if self._is_under_way("init_transactions"):
             return self._under_way()
+        if self.state is S.READY:
+            raise TransactionMisuse(
+                "init_transactions was called before, which a producer does once: begin a transaction"
+            )
         self._check("init_transactions", S.UNINITIALIZED)
         self._enter(S.INITIALIZING)
         return self._begin_operation("init_transactions")

@@ -269,6 +269,8 @@ def test_calls_outside_of_their_state_say_what_to_call() -> None:
     for call in calls:
         with pytest.raises(TransactionMisuse, match="outside of a transaction: call begin_transaction"):
             call()
+    with pytest.raises(TransactionMisuse, match="called before, which a producer does once: begin a transaction"):
+        scene.machine.init()
     scene.machine.begin()
     for again in (scene.machine.begin, scene.machine.init):
         with pytest.raises(TransactionMisuse, match="ends it"):
