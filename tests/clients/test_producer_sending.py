@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import os
+import signal
 import socket
 import threading
 import time
@@ -23,7 +25,7 @@ from ottla.clients.serializers import SerializationError
 from ottla.errors import InvalidPartitions, KafkaError, MessageTooLarge
 from ottla.producing.errors import BufferExhausted, DeliveryTimeout, MetadataTimeout
 from ottla.producing.partitioning import partition_for_key
-from ottla.producing.values import ProducerRecord, RecordMetadata
+from ottla.producing.values import ProducerRecord, RecordMetadata, View
 from ottla.types import TopicPartition
 
 from .conftest import MakeTopic
@@ -369,12 +371,99 @@ def test_close_gives_up_after_its_timeout(bootstrap_servers: str, make_topic: Ma
     assert isinstance(future.exception(), ProducerClosed)
 
 
-def test_an_exception_in_the_block_waits_for_nothing(nobody: str) -> None:
+def test_a_closed_producer_tells_what_it_did_not_wait_for(
+    bootstrap_servers: str, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+    producer = Producer(bootstrap_servers=bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000)
+    futures = [producer.send(topic, b"v") for _ in range(3)]
+    with without_leaders(producer):
+        producer.close(0)
+    with pytest.raises(ProducerClosed, match=r"^the producer was closed before the record was acknowledged.*flush\(\)"):
+        futures[0].result()
+    assert [record.message for record in caplog.records] == [
+        "the producer was closed before 3 record(s) were acknowledged: they may not be written"
+    ]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, ValueError])
+def test_a_block_that_raises_delivers_what_was_sent(
+    bootstrap_servers: str, make_topic: MakeTopic, error: type[BaseException]
+) -> None:
+    topic = make_topic()
+    futures = []
+    with pytest.raises(error), Producer(bootstrap_servers=bootstrap_servers, linger_ms=50) as producer:  # noqa: PT012
+        futures.append(producer.send(topic, b"v"))
+        raise error
+    assert futures[0].result().offset == 0
+
+    async def run() -> None:
+        async with AsyncProducer(bootstrap_servers=bootstrap_servers, linger_ms=50) as producer:
+            futures.append(await producer.send(topic, b"v"))
+            raise error
+
+    with pytest.raises(error):
+        asyncio.run(run())
+    assert futures[1].result().offset == 1
+
+
+def test_a_block_that_raises_does_not_wait_when_nothing_was_sent(nobody: str) -> None:
     began = time.monotonic()
     with pytest.raises(ZeroDivisionError), Producer(bootstrap_servers=nobody) as producer:  # noqa: PT012
         assert not producer.metrics()["record-send-total"]
         raise ZeroDivisionError
     assert time.monotonic() - began < 5
+
+
+def test_a_second_interrupt_ends_the_wait_for_delivery(
+    bootstrap_servers: str, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = Producer(bootstrap_servers=bootstrap_servers, linger_ms=60_000, delivery_timeout_ms=120_000)
+    future = producer.send(make_topic(), b"v")
+    again = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    began = time.monotonic()
+    # Whoever runs tests in the background lets them ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with without_leaders(producer), pytest.raises(KeyboardInterrupt), producer:  # noqa: PT012
+            again.start()
+            raise KeyboardInterrupt
+        again.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - began < 10
+    assert isinstance(future.exception(), ProducerClosed)
+    assert "before 1 record(s) were acknowledged" in caplog.text
+    assert producer._thread.stopped
+
+
+def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+
+    async def run() -> None:
+        sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def use() -> None:
+            options: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+            async with AsyncProducer(bootstrap_servers=bootstrap_servers, **options) as producer:
+                future = await producer.send(topic, b"v")
+                # Nobody leads the partition any more, as far as it knows or learns.
+                producer._core.topics.view = View()
+                producer._core.topics._refreshing = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
+                sent.set_result(future)
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(use())
+        future = await sent
+        task.cancel()
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 10)
+        assert isinstance(future.exception(), ProducerClosed)
+
+    asyncio.run(run())
 
 
 def test_a_forked_child_has_to_make_its_own(bootstrap_servers: str, make_topic: MakeTopic) -> None:

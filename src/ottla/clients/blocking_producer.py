@@ -38,6 +38,9 @@ from ottla.types import Millis, TopicPartition
 
 log = logging.getLogger("ottla.producer")
 
+#: So long may it take to close connections.
+_END_SECONDS = 5.0
+
 
 class Producer(FastSend):
     """Writes records to a Kafka cluster.
@@ -79,8 +82,8 @@ class Producer(FastSend):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception nobody waits for records to be delivered.
-        self.close(timeout=None if kind is None else 0)
+        # What was sent before an exception was sent: it is delivered too. Another Ctrl-C ends the wait.
+        self.close()
 
     def _send_slowly(
         self,
@@ -223,19 +226,29 @@ class Producer(FastSend):
         return self._core.metrics()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
+        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails.
+
+        Without a timeout that takes no longer than delivery.timeout.ms. An open transaction is aborted first. The end
+        of a ``with`` block closes too, after an exception as well.
+        """
         if self._core.closed or os.getpid() != self._process:
             return
         self._thread.check()
         self._is_fast = False
-        self._thread.call(self._close(timeout))
-        self._thread.stop()
-        self._path.close()
+        ended = threading.Event()
+        try:
+            self._thread.call(self._close(timeout, ended))
+        finally:
+            # An interrupt ends the wait for records; connections are closed in any case before the loop is.
+            ended.wait(_END_SECONDS)
+            self._thread.stop()
+            self._path.close()
 
-    async def _close(self, timeout: float | None) -> None:
-        await self._transactions.close(timeout)
-        self._is_fast = False
-        await self._core.close(timeout, ProducerClosed())
+    async def _close(self, timeout: float | None, ended: threading.Event) -> None:
+        try:
+            await self._transactions.close(timeout, ProducerClosed())
+        finally:
+            ended.set()
 
 
 class _Turn:

@@ -45,6 +45,11 @@ HeadersLike = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | 
 class ProducerClosed(KafkaError):
     """The producer was closed before the record was acknowledged."""
 
+    default_message = (
+        "the producer was closed before the record was acknowledged, so that it may not have been written: call "
+        "flush() first, or close() without a timeout"
+    )
+
 
 class AsyncProducer:
     """Writes records to a Kafka cluster. Belongs to the event loop that it is first used on."""
@@ -86,8 +91,8 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception nobody waits for records to be delivered.
-        await self.close(timeout=None if kind is None else 0)
+        # What was sent before an exception was sent: it is delivered too. Being cancelled again ends the wait.
+        await self.close()
 
     async def send(
         self,
@@ -265,13 +270,17 @@ class AsyncProducer:
         return self._core.metrics()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails."""
-        self._fast._is_fast = False
+        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails.
+
+        Without a timeout that takes no longer than delivery.timeout.ms. An open transaction is aborted first. The end
+        of an ``async with`` block closes too, after an exception as well.
+        """
         self._bind()
-        await self._transactions.close(timeout)
         self._fast._is_fast = False
-        await self._core.close(timeout, ProducerClosed())
-        self._path.close()
+        try:
+            await self._transactions.close(timeout, ProducerClosed())
+        finally:
+            self._path.close()
 
     stop = close
 

@@ -480,6 +480,7 @@ class ProducerCore:
         if self.closed:
             return
         self.closing = self.accumulator.closing = True
+        self.set_fast(False)
         self.wake()
         try:
             async with asyncio.timeout(timeout):
@@ -496,6 +497,8 @@ class ProducerCore:
             left = self.sender.abandon(error)
             self.accumulator.take_granted()
             waiting = [*self._owners]
+        if lost := sum(outcome.batch.count for outcome in left):
+            log.warning("the producer was closed before %d record(s) were acknowledged: they may not be written", lost)
         # Those who wait for memory find the producer closed.
         self._tell(left, waiting)
         if self._timer is not None:

@@ -101,8 +101,17 @@ class TransactionCalls:
                 await self.abort()
             raise
 
-    async def close(self, timeout: float | None) -> None:
-        """Before the producer is closed: an open transaction is aborted, if there is time for it."""
+    async def close(self, timeout: float | None, error: Exception) -> None:
+        """Close the producer. An open transaction is aborted first, if there is time for it."""
+        try:
+            await self._abort_open(timeout)
+        except BaseException:
+            timeout = 0
+            raise
+        finally:
+            await self._core.close(timeout, error)
+
+    async def _abort_open(self, timeout: float | None) -> None:
         machine = self._core.transactions
         if machine is None or machine.state not in _OPEN or timeout == 0:
             return
