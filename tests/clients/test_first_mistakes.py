@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -70,6 +73,37 @@ def test_two_threads_on_one_consumer(bootstrap_servers: str) -> None:
         other.join(20)
     assert "in use by another thread" in told[0]
     assert "Give each thread its own consumer" in told[0]
+
+
+@pytest.mark.parametrize("client", ["producer", "consumer", "admin client"])
+def test_a_client_of_asyncio_in_another_loop(bootstrap_servers: str, client: str) -> None:
+    """As with pytest-asyncio, which has a loop for each test."""
+
+    async def first() -> Any:
+        if client == "producer":
+            producer = aio.Producer(bootstrap_servers=bootstrap_servers)
+            await producer.send_and_wait("two-loops", b"x")
+            return producer, lambda: producer.send_and_wait("two-loops", b"y")
+        if client == "consumer":
+            consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, group_id="two-loops")
+            await consumer.subscribe(["two-loops"])
+            return consumer, lambda: consumer.poll(0.1)
+        admin = aio.Admin(bootstrap_servers=bootstrap_servers)
+        await admin.list_topics()
+        return admin, admin.list_topics
+
+    async def second(call: Callable[[], Awaitable[object]]) -> None:
+        with pytest.raises(
+            IllegalUse, match=f"this {client} belongs to another event loop: make a new one in this one"
+        ):
+            await asyncio.wait_for(call(), 10)
+
+    loop = asyncio.new_event_loop()
+    used, use = loop.run_until_complete(first())
+    asyncio.run(second(use))
+    asyncio.run(second(used.close))
+    loop.run_until_complete(used.close())
+    loop.close()
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from ottla.clients.admin_values import (
     TopicListing,
     checked_change,
 )
+from ottla.clients.blocking import IllegalUse, same_loop
 from ottla.clients.cluster import Cluster, Send
 from ottla.clients.groups import GroupDescription, ListedGroup, MemberToRemove
 from ottla.config.admin import AdminConfig
@@ -49,13 +50,17 @@ REMOVED_BY_ADMIN = "removed by an admin client"
 
 
 class AsyncAdmin:
-    """Administers a cluster. Nothing is sent before the first call; ``async with`` closes it."""
+    """Administers a cluster. Nothing is sent before the first call; ``async with`` closes it.
+
+    It belongs to the event loop that it is first used on.
+    """
 
     def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
         self.config = AdminConfig.given(config, options)
         self.cluster = Cluster.of(
             self.config, api_timeout_ms=self.config.default_api_timeout_ms, retries=self.config.retries
         )
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> AsyncAdmin:
         return self
@@ -64,6 +69,7 @@ class AsyncAdmin:
         await self.close()
 
     async def close(self) -> None:
+        self._loop = same_loop(self._loop, "admin client")
         await self.cluster.close()
 
     # Topics.
@@ -379,8 +385,9 @@ class AsyncAdmin:
 
     async def _within(self, timeout_ms: Millis | None, work: Coroutine[Any, Any, T]) -> T:
         try:
+            self._loop = same_loop(self._loop, "admin client")
             timeout = checks.timeout(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
-        except (TypeError, ValueError):
+        except (IllegalUse, TypeError, ValueError):
             work.close()
             raise
         try:

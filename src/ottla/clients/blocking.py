@@ -26,6 +26,14 @@ class IllegalUse(OttlaError):
     """The client was used in a way that cannot work; the message says how to do it."""
 
 
+def same_loop(bound: asyncio.AbstractEventLoop | None, client: str) -> asyncio.AbstractEventLoop:
+    """The running loop; IllegalUse if an asyncio client is bound to another one, where its connections are."""
+    running = asyncio.get_running_loop()
+    if bound is not None and bound is not running:
+        raise IllegalUse(f"this {client} belongs to another event loop: make a new one in this one")
+    return running
+
+
 class LoopThread:
     """An event loop that runs until `stop`.
 

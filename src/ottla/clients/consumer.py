@@ -79,9 +79,9 @@ class _OneTask:
                 "that waits there, cancel that task or call wakeup(), which makes it raise Wakeup; to share the work, "
                 "give each task its own consumer (of the same group), or hand the records over by a queue"
             )
+        self._calls.engine.start()
         self._task = task
         self._depth += 1
-        self._calls.engine.start()
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1

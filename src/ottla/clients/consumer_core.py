@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from ottla.clients.blocking import IllegalUse
+from ottla.clients.blocking import IllegalUse, same_loop
 from ottla.clients.calls import LAST_FETCH_BY_NAME, FoundOffset, with_partition
 from ottla.clients.cluster import Cluster
 from ottla.clients.consumer_assignors import load_assignors
@@ -139,11 +139,7 @@ class Engine:
 
     def start(self) -> None:
         """Bind to the running loop at the first call; IllegalUse from elsewhere."""
-        running = asyncio.get_running_loop()
-        if self.loop is None:
-            self.loop = running
-        elif self.loop is not running:
-            raise IllegalUse("this consumer belongs to another event loop: make a new one in this one")
+        self.loop = same_loop(self.loop, "consumer")
         if self.is_forked:
             raise IllegalUse(
                 "this consumer was made before the process forked, and its connections belong to the parent: make a "

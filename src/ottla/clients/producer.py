@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from ottla.clients.blocking import IllegalUse
+from ottla.clients.blocking import IllegalUse, same_loop
 from ottla.clients.cluster import Cluster
 from ottla.clients.columns import ColumnsFuture
 from ottla.clients.producer_batches import batch_class
@@ -62,7 +62,7 @@ class AsyncProducer:
         self._path = SendPath(self.config, self._core)
         self._transactions = TransactionCalls(self._core)
         self._fast._hash_keys = not self.config.partitioner_ignore_keys
-        self._started = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._filled = 0
 
     @property
@@ -75,9 +75,11 @@ class AsyncProducer:
         self._bind()
 
     def _bind(self) -> None:
-        if not self._started:
-            self._started = True
-            self._core.bind(asyncio.get_running_loop())
+        """Live on the loop of the first call; IllegalUse on another one."""
+        loop = same_loop(self._loop, "producer")
+        if self._loop is None:
+            self._loop = loop
+            self._core.bind(loop)
             self._fast._is_fast = self._path.plain and self._core.transactions is None
             self._core.set_fast = self._set_fast
 
@@ -112,12 +114,12 @@ class AsyncProducer:
         future = self._fast._attempt_send(topic, value, key, partition, timestamp, headers, callback)
         if future is not None:
             return future
+        self._bind()
         if self._fast._is_fast and type(value) is bytes and key is None and partition is None and not headers:
             future = self._path.send_to_next_batch(topic, value, timestamp, callback)
             if future is not None:
                 await self._after_batch(future)
                 return future
-        self._bind()
         self._core.check_open()
         turn = _Turn()
         steps = Steps(self._path.steps(record_of(topic, value, key, partition, timestamp, headers), callback, turn))

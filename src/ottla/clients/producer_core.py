@@ -297,10 +297,15 @@ class ProducerCore:
         if self._woken or self._loop is None or self.closed:
             return
         self._woken = True
-        if self.on_loop:
-            self._loop.call_soon(self._pump)
-        else:
-            self._loop.call_soon_threadsafe(self._pump)
+        try:
+            if self.on_loop:
+                self._loop.call_soon(self._pump)
+            else:
+                self._loop.call_soon_threadsafe(self._pump)
+        except RuntimeError:
+            # The loop is closed. Nobody may believe that it is going to look.
+            self._woken = False
+            raise
 
     # Sending: on the loop.
 
