@@ -161,6 +161,72 @@ def test_a_coroutine_that_only_sends_leaves_turns_to_others(
     assert turns >= least
 
 
+# Waiting for many.
+
+
+def test_futures_can_be_waited_for_by_the_standard_library(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    with Producer(bootstrap_servers=bootstrap_servers, batch_size=200) as producer:
+        for _ in range(5):
+            futures: list[Any] = [producer.send(topic, b"%d" % number, partition=number % 3) for number in range(300)]
+            done, not_done = concurrent.futures.wait(futures, timeout=10)
+            assert (done, not_done) == (set(futures), set())
+            futures = [producer.send(topic, b"%d" % number, partition=number % 3) for number in range(300)]
+            assert set(concurrent.futures.as_completed(futures, timeout=10)) == set(futures)
+            assert all(future.is_done for future in futures)
+
+
+def test_a_wait_for_futures_ends_with_the_first_or_the_first_error_or_in_time(
+    bootstrap_servers: str, make_topic: MakeTopic
+) -> None:
+    topic, small = make_topic(), make_topic(**{"max.message.bytes": "1000"})
+    options: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+    with Producer(bootstrap_servers=bootstrap_servers, **options) as producer:
+        waiting: Any = producer.send(topic, b"v")
+        with without_leaders(producer):
+            assert concurrent.futures.wait([waiting], timeout=0.05).not_done == {waiting}
+            with pytest.raises(TimeoutError):
+                next(concurrent.futures.as_completed([waiting], timeout=0.05))
+        with Producer(bootstrap_servers=bootstrap_servers) as other:
+            written, refused = other.send(topic, b"w"), other.send(small, bytes(5_000))
+            first = concurrent.futures.wait([waiting, written], 10, concurrent.futures.FIRST_COMPLETED)
+            assert (first.done, first.not_done) == ({written}, {waiting})
+            failed = concurrent.futures.wait([waiting, refused], 10, concurrent.futures.FIRST_EXCEPTION)
+            assert (failed.done, failed.not_done) == ({refused}, {waiting})
+    assert waiting.result(0).offset == 1
+
+
+def test_a_callback_that_would_wait_for_many_is_refused(shared: Producer, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    told: list[str] = []
+
+    def wait(*_: object) -> None:
+        with pytest.raises(IllegalUse) as caught:
+            concurrent.futures.wait([shared.send(topic, b"w")])  # type: ignore[type-var]
+        told.append(str(caught.value))
+
+    shared.send(topic, b"v", callback=wait).result(10)
+    shared.flush(10)
+    assert "would wait for itself" in told[0]
+
+
+def test_asyncio_waits_for_many(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+
+    async def run() -> None:
+        async with AsyncProducer(bootstrap_servers=bootstrap_servers) as producer:
+            futures: list[Any] = [await producer.send(topic, b"v") for _ in range(3)]
+            done, not_done = await asyncio.wait(futures, timeout=10)
+            assert (done, not_done) == (set(futures), set())
+            futures = [await producer.send(topic, b"v") for _ in range(3)]
+            await asyncio.wait(futures, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+            assert [metadata.offset for metadata in await asyncio.gather(*futures)] == [3, 4, 5]
+            with pytest.raises(IllegalUse, match="await the future"):
+                concurrent.futures.wait([await producer.send(topic, b"v")])  # type: ignore[type-var]
+
+    asyncio.run(run())
+
+
 # Callbacks and interceptors.
 
 

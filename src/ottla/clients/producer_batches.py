@@ -1,15 +1,49 @@
-"""Batches whose futures know how to wait: in a thread, or in a coroutine."""
+"""Batches whose futures know how to wait: in a thread, in a coroutine, or by `wait` of concurrent.futures.
+
+The latter takes a lock of each future, looks at the states of all, and leaves a waiter with each, while nothing may
+finish. One lock for all batches is enough for that: whoever finishes a batch holds it, and for that only.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ottla.producing.batch import Batch
 from ottla.records.builder import RecordFuture
 from ottla.types import Millis, TopicPartition
+
+_finishing = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tell:
+    """Tells a waiter of concurrent.futures; two for the same one are equal."""
+
+    waiter: Any
+
+    def __call__(self, future: RecordFuture) -> None:
+        if future.failed():
+            self.waiter.add_exception(future)
+        else:
+            self.waiter.add_result(future)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiters:
+    """What concurrent.futures takes for the list of those who wait for a future."""
+
+    future: RecordFuture
+
+    def append(self, waiter: Any) -> None:
+        # One that is done already is not told of: it was seen to be.
+        self.future.batch.watch(self.future, _Tell(waiter))
+
+    def remove(self, waiter: Any) -> None:
+        self.future.remove_done_callback(_Tell(waiter))
 
 
 class WaitableBatch(Batch):
@@ -54,6 +88,18 @@ class WaitableBatch(Batch):
         if self.watch(future, tell):
             await waiter
         return future.result()
+
+    def finish(self, base_offset: int, log_append_time: int, error: Exception | None) -> Any:
+        with _finishing:
+            return super().finish(base_offset, log_append_time, error)
+
+    def finishing(self) -> Any:
+        return _finishing
+
+    def waiters(self, future: RecordFuture) -> _Waiters:
+        if not future.done():
+            self._check()
+        return _Waiters(future)
 
 
 def _acquired(lock: threading.Lock, timeout: float | None) -> bool:

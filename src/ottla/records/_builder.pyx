@@ -151,6 +151,17 @@ cdef class BatchBuilder:
         self._watchers.append(entry)
         return True
 
+    def unwatch(self, RecordFuture future not None, watcher):
+        if self.parts is not None:
+            return future.batch.locate(future.index)[0].unwatch(future, watcher)
+        forgotten = 0
+        while True:
+            try:
+                self._watchers.remove((future, watcher))
+            except ValueError:
+                return forgotten
+            forgotten += 1
+
     def call_back(self, RecordFuture future not None, callback):
         entry = (future, callback)
         if self.parts is not None:
@@ -201,6 +212,12 @@ cdef class BatchBuilder:
         raise NotImplementedError
 
     def wait_async(self, RecordFuture future):
+        raise NotImplementedError
+
+    def finishing(self):
+        raise NotImplementedError
+
+    def waiters(self, RecordFuture future):
         raise NotImplementedError
 
     def release(self):
@@ -254,6 +271,10 @@ cdef class RecordFuture:
             self.batch.wait(self, timeout)
         return self.batch.locate(self.index)[0].error
 
+    @property
+    def is_done(self):
+        return self.done()
+
     def succeeded(self):
         return self.done() and self.batch.locate(self.index)[0].error is None
 
@@ -264,6 +285,9 @@ cdef class RecordFuture:
         if not self.batch.watch(self, watcher):
             watcher(self)
 
+    def remove_done_callback(self, watcher):
+        return self.batch.unwatch(self, watcher)
+
     def add_callback(self, callback, *args):
         self.add_done_callback(lambda future: future.succeeded() and callback(*args, future.result()))
         return self
@@ -271,6 +295,18 @@ cdef class RecordFuture:
     def add_errback(self, errback, *args):
         self.add_done_callback(lambda future: future.failed() and errback(*args, future.exception()))
         return self
+
+    @property
+    def _condition(self):
+        return self.batch.finishing()
+
+    @property
+    def _state(self):
+        return "FINISHED" if self.done() else "PENDING"
+
+    @property
+    def _waiters(self):
+        return self.batch.waiters(self)
 
     def __await__(self):
         return self.batch.wait_async(self).__await__()

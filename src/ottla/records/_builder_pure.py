@@ -105,6 +105,19 @@ class BatchBuilder:
             return future.batch.locate(future.index)[0].watch(future, watcher)
         return self._added(self._watchers, (future, watcher))
 
+    def unwatch(self, future: RecordFuture, watcher: Watcher) -> int:
+        """Forget a watcher; how often it was there."""
+        if self.parts is not None:
+            return future.batch.locate(future.index)[0].unwatch(future, watcher)
+        forgotten = 0
+        # Who finished the batch takes them out as well, in another thread perhaps.
+        while True:
+            try:
+                self._watchers.remove((future, watcher))
+            except ValueError:
+                return forgotten
+            forgotten += 1
+
     def call_back(self, future: RecordFuture, callback: Callback) -> bool:
         """The same for what the user gave to `send`: callbacks come before everybody else."""
         if self.parts is not None:
@@ -168,6 +181,14 @@ class BatchBuilder:
         """The result of the future, once it is there."""
         raise NotImplementedError
 
+    def finishing(self) -> Any:
+        """The lock that is held while a batch gets its outcome, for `concurrent.futures`."""
+        raise NotImplementedError
+
+    def waiters(self, future: RecordFuture) -> Any:
+        """Where `concurrent.futures` puts those who wait for the future."""
+        raise NotImplementedError
+
     def release(self) -> bytearray | None:
         """Forget the buffer, which belongs to somebody else from now on."""
         self.closed = True
@@ -220,6 +241,11 @@ class RecordFuture:
             self.batch.wait(self, timeout)
         return self.batch.locate(self.index)[0].error
 
+    @property
+    def is_done(self) -> bool:
+        """The same as `done`, as in kafka-python."""
+        return self.done()
+
     def succeeded(self) -> bool:
         return self.done() and self.batch.locate(self.index)[0].error is None
 
@@ -231,6 +257,10 @@ class RecordFuture:
         if not self.batch.watch(self, watcher):
             watcher(self)
 
+    def remove_done_callback(self, watcher: Watcher) -> int:
+        """Do not call it any more; how often it would have been called."""
+        return self.batch.unwatch(self, watcher)
+
     def add_callback(self, callback: Callable[..., object], *args: object) -> RecordFuture:
         """Call `callback(*args, metadata)` once the record is acknowledged, as in kafka-python."""
         self.add_done_callback(lambda future: future.succeeded() and callback(*args, future.result()))
@@ -240,6 +270,20 @@ class RecordFuture:
         """Call `errback(*args, error)` if the record could not be written."""
         self.add_done_callback(lambda future: future.failed() and errback(*args, future.exception()))
         return self
+
+    # What `wait` and `as_completed` of concurrent.futures look at.
+
+    @property
+    def _condition(self) -> Any:
+        return self.batch.finishing()
+
+    @property
+    def _state(self) -> str:
+        return "FINISHED" if self.done() else "PENDING"
+
+    @property
+    def _waiters(self) -> Any:
+        return self.batch.waiters(self)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self.batch.wait_async(self).__await__()

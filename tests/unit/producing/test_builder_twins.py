@@ -160,6 +160,30 @@ def test_outcomes_are_given_once(twin: Any) -> None:
     assert (future.cancel(), future.cancelled(), future.exception()) == (False, False, None)
 
 
+def test_who_does_not_watch_any_more_is_not_called(twin: Any) -> None:
+    builder = twin.BatchBuilder(bytearray(500))
+    builder.append(1, None, b"v")
+    future, other = (twin.RecordFuture(builder, 0, 1, -1, 1) for _ in range(2))
+    for each in (future, future, other):
+        each.add_done_callback(print)
+    future.add_done_callback(repr)
+    assert (future.is_done, future._state) == (False, "PENDING")
+    assert (future.remove_done_callback(print), future.remove_done_callback(print)) == (2, 0)
+    assert builder.finish(0, -1, None)[1] == [(other, print), (future, repr)]
+    assert (future.is_done, future._state) == (True, "FINISHED")
+
+
+def test_who_does_not_watch_a_split_batch_any_more_is_not_called(twin: Any) -> None:
+    whole, part = (twin.BatchBuilder(bytearray(500)) for _ in range(2))
+    for builder in (whole, part):
+        builder.append(1, None, b"v")
+    future = twin.RecordFuture(whole, 0, 1, -1, 1)
+    future.add_done_callback(print)
+    whole.split([part])
+    assert future.remove_done_callback(print) == 1
+    assert part.finish(0, -1, None) == ([], [])
+
+
 def test_a_failed_future_raises_what_went_wrong(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(500))
     builder.append(1, None, b"v")
