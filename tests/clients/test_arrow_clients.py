@@ -238,6 +238,57 @@ def test_asyncio_clients_do_the_same(bootstrap_servers: str, make_topic: MakeTop
     assert asyncio.run(run()) == 50_000
 
 
+KEYLESS = pa.array([[], [(None, b"v")]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"value": [b"small", b"x" * 2_000_000], "partition": [0, 0]}),
+        pa.table({"value": [b"v", b"v"], "key": [b"k", b"x" * 2_000_000]}),
+        pa.table({"value": pa.chunked_array([[b"x" * 500_000] * 20, [b"x" * 2_000_000] * 5])}),
+        pa.table(
+            {
+                "value": pa.chunked_array([[b"x" * 500_000] * 20, [b"v" * 500_000] * 20]),
+                "partition": pa.chunked_array([[0] * 20, [7] * 20], pa.int32()),
+            }
+        ),
+        pa.table({"value": [b"v", b"v"], "headers": KEYLESS}),
+    ],
+)
+def test_a_table_with_a_row_that_cannot_be_sent_is_not_sent_at_all(
+    bootstrap_servers: str, producer: Producer, make_topic: MakeTopic, table: pa.Table
+) -> None:
+    topic = make_topic(1)
+    with pytest.raises((MessageTooLarge, UnusableColumns)) as caught:
+        producer.send_arrow(topic, table)
+    assert not hasattr(caught.value, "sent")
+    assert producer.send_arrow(topic, {"value": [b"v"]}).result(SECONDS).partitions == {0: SentPartition(1, 0, 0)}
+
+
+def test_a_reader_that_fails_leaves_the_future_of_what_was_queued_before(
+    bootstrap_servers: str, producer: Producer, make_topic: MakeTopic
+) -> None:
+    topic, schema = make_topic(1), pa.schema([("value", pa.binary())])
+
+    def batches() -> Any:
+        yield pa.record_batch([pa.array([b"a", b"b"], pa.binary())], schema)
+        yield pa.record_batch([pa.array([b"c", b"x" * 2_000_000], pa.binary())], schema)
+
+    with pytest.raises(MessageTooLarge) as caught:
+        producer.send_arrow(topic, pa.RecordBatchReader.from_batches(schema, batches()))
+    assert caught.value.sent.result(SECONDS).partitions == {0: SentPartition(2, 0, 1)}  # type: ignore[attr-defined]
+    assert "2 rows were queued before" in caught.value.__notes__[0]
+
+    async def run() -> Any:
+        async with AsyncProducer(bootstrap_servers=bootstrap_servers) as other:
+            with pytest.raises(MessageTooLarge) as caught:
+                await other.send_arrow(topic, pa.RecordBatchReader.from_batches(schema, batches()))
+            return await caught.value.sent  # type: ignore[attr-defined]
+
+    assert asyncio.run(run()).partitions == {0: SentPartition(2, 2, 3)}
+
+
 def test_mistakes_are_told(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     with pytest.raises(UnusableColumns, match=f"shared out to topic {topic}: record 1: there is no partition 2"):

@@ -112,6 +112,27 @@ def test_a_table_goes_in_a_transaction(bootstrap_servers: str, make_topic: MakeT
     assert committed(bootstrap_servers, topic, 50, 2) == values("row", 50)
 
 
+LARGE = {"value": [b"small", b"x" * 2_000_000, b"small"], "partition": [0, 0, 0]}
+
+
+@pytest.mark.parametrize("table", [LARGE, {"value": [b"v"], "partition": [7]}, {"text": ["v"]}])
+def test_a_table_that_cannot_be_sent_must_be_aborted(
+    bootstrap_servers: str, make_topic: MakeTopic, make: Make, table: dict[str, Any]
+) -> None:
+    topic, producer = make_topic(), make()
+    producer.begin_transaction()
+    producer.send(topic, b"dropped")
+    with pytest.raises((errors.MessageTooLarge, ValueError)):
+        producer.send_arrow(topic, table)
+    with pytest.raises(errors.KafkaError, match="abort_transaction") as caught:
+        producer.commit_transaction()
+    assert caught.value.remedy == "abort"
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.send(topic, b"kept")
+    assert committed(bootstrap_servers, topic, 1) == [b"kept"]
+
+
 def test_a_second_producer_fences_the_first(
     bootstrap_servers: str, make_topic: MakeTopic, make: Make, version: int
 ) -> None:

@@ -22,7 +22,7 @@ from ottla.errors import CorruptMessage, MessageTooLarge
 from ottla.records import CorruptBatch
 from ottla.records.arrow import MOST_ROWS, BatchMaker, UnusableColumns, Writable, batches_of, writable
 from ottla.records.builder import RecordFuture
-from ottla.records.columns import NO_LIMIT, BatchReader, ColumnSink, EncodedColumns
+from ottla.records.columns import NO_LIMIT, BatchReader, ColumnSink, EncodedColumns, PartitionRows
 from ottla.records.header import BATCH_OVERHEAD
 from ottla.types import Millis, TopicPartition
 
@@ -158,36 +158,53 @@ class Outgoing:
         """Encode a table for a topic with so many partitions, as far as it is asked for.
 
         Rows without a key and without a partition go in runs to the `available` ones. `now` is for rows without a
-        timestamp.
+        timestamp. A table is looked through before its first payload is given, so that it is sent as a whole or not
+        at all; what comes from a reader, batch by batch.
         """
         spread = list(available) or list(range(partitions))
         random.shuffle(spread)
-        turn = 0
-        for batch in batches_of(data):
-            rows = writable(batch)
-            if not rows.source.rows:
-                continue
-            if rows.partition is None and not (rows.has_keys and self._hash_keys):
-                if self._has_partitioner:
-                    raise self._unusable_partitioner()
+        turn = shared_turn = 0
+        batches = batches_of(data)
+        for group in [batches] if isinstance(batches, list) else ([batch] for batch in batches):
+            plans: list[tuple[Writable, PartitionRows | None]] = []
+            for batch in group:
+                rows = writable(batch)
+                if rows.source.rows:
+                    shared = self._shared(topic, rows, partitions, spread, shared_turn)
+                    shared_turn = shared_turn if shared is None else shared.turn
+                    self._check_rows(rows, topic, now=now)
+                    plans.append((rows, shared))
+            for rows, shared in plans:
+                if shared is not None:
+                    yield from self._by_partition(topic, rows, shared, now=now)
+                    continue
                 for encoded in self._encode(rows, None, 0, rows.source.rows, topic, now=now):
                     yield self._payload(topic, spread[turn], encoded)
                     turn = (turn + 1) % len(spread)
-            else:
-                if self._has_partitioner and (rows.partition is None or rows.partition.nulls):
-                    raise self._unusable_partitioner()
-                turn = yield from self._by_partition(topic, rows, partitions, spread, turn, now=now)
 
-    def _by_partition(
-        self, topic: str, rows: Writable, partitions: int, spread: Sequence[int], turn: int, *, now: Millis
-    ) -> Generator[Payload, None, int]:
-        """Payloads of the partitions by turns, so that all of their leaders have something to do."""
+    def _shared(
+        self, topic: str, rows: Writable, partitions: int, spread: Sequence[int], turn: int
+    ) -> PartitionRows | None:
+        """Which rows go to which partition; None if it does not matter."""
+        if self._has_partitioner and (rows.partition is None or rows.partition.nulls):
+            raise self._unusable_partitioner()
+        if rows.partition is None and not (rows.has_keys and self._hash_keys):
+            return None
         try:
-            shared = rows.source.partition_rows(
+            return rows.source.partition_rows(
                 rows.partition, partitions, array("i", spread).tobytes(), turn, self._limit, self._hash_keys
             )
         except ValueError as error:
             raise UnusableColumns(f"the rows cannot be shared out to topic {topic}: {error}") from None
+
+    def _check_rows(self, rows: Writable, topic: str, *, now: Millis) -> None:
+        """Raise what encoding would raise. Rows are encoded for that only if a glance at the columns leaves a doubt."""
+        if rows.may_be_refused(self._max_size):
+            for _ in self._encode(rows, None, 0, rows.source.rows, topic, now=now):
+                pass
+
+    def _by_partition(self, topic: str, rows: Writable, shared: PartitionRows, *, now: Millis) -> Iterator[Payload]:
+        """Payloads of the partitions by turns, so that all of their leaders have something to do."""
         ways = [
             (number, self._encode(rows, shared.order, start, end, topic, now=now))
             for number, (start, end) in enumerate(zip(shared.starts, shared.starts[1:], strict=False))
@@ -200,7 +217,6 @@ class Outgoing:
                     yield self._payload(topic, number, encoded)
                     left.append((number, way))
             ways = left
-        return shared.turn
 
     def _encode(
         self, rows: Writable, order: bytearray | None, start: int, stop: int, topic: str, *, now: Millis

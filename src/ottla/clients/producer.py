@@ -200,15 +200,21 @@ class AsyncProducer:
         ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
         `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
         Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
-        the buffer is full, and for moments when brokers are nearly as fast. Needs ``ottla[arrow]``.
+        the buffer is full, and for moments when brokers are nearly as fast. A table with a row that cannot be sent is
+        not sent at all. If it fails later than that, the error has the future of what was queued as `sent`. In both
+        cases an open transaction must be aborted. Needs ``ottla[arrow]``.
         """
         self._bind()
         self._core.check_open()
-        count = len(await self.partitions_for(topic))
         future = ColumnsFuture(topic)
-        for payload in self._path.columns(topic, data, count):
-            future.add(payload, await self.send_batch(*payload))
-            await future.pace_async()
+        try:
+            count = len(await self.partitions_for(topic))
+            for payload in self._path.columns(topic, data, count):
+                future.add(payload, await self.send_batch(*payload))
+                await future.pace_async()
+        except BaseException as error:
+            self._path.table_failed(error, future)
+            raise
         return future
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -16,7 +16,7 @@ from operator import index
 from typing import Any
 
 from ottla.clients import serializers
-from ottla.clients.columns import Outgoing, Payload, wall_clock
+from ottla.clients.columns import ColumnsFuture, Outgoing, Payload, wall_clock
 from ottla.clients.producer_core import Owner, ProducerCore, call_safely
 from ottla.config.producer import ProducerConfig
 from ottla.errors import ConfigError, InvalidPartitions, KafkaError, MessageTooLarge
@@ -210,6 +210,16 @@ class SendPath:
         leaders = self._core.topics.view.leaders
         available = [each for each in range(partitions) if TopicPartition(topic, each) in leaders]
         return self._outgoing.payloads(topic, data, partitions, available, now=wall_clock())
+
+    def table_failed(self, error: BaseException, sent: ColumnsFuture) -> None:
+        """A table was not sent, or in part only: its transaction would lack rows. The error has the future of those
+        that were queued."""
+        if sent.records:
+            error.sent = sent  # type: ignore[attr-defined]
+            error.add_note(f"{sent.records:,} rows were queued before; `sent` of this error is their future")
+        if not isinstance(error, KafkaError):
+            error = KafkaError(f"a table for topic {sent.topic} could not be sent: {error!r}")
+        self._core.send_failed(error)
 
     def _future(
         self,

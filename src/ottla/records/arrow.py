@@ -34,6 +34,10 @@ SMALL_CHUNK = 4 * 1024 * 1024
 #: A batch has no more rows: the longest topic name, once a row, fits into the 32 bits of a column's offsets.
 MOST_ROWS = 4_000_000
 
+#: A batch's header, and all varints of a record; the two of a header.
+_ROW_OVERHEAD = 61 + 40
+_HEADER_OVERHEAD = 10
+
 
 class ArrowMissing(ImportError):
     """pyarrow is not installed."""
@@ -139,21 +143,34 @@ class Writable(NamedTuple):
     source: ColumnSource
     partition: NumbersColumn | None
     has_keys: bool
+    key: BytesColumn | None
+    value: BytesColumn | None
+    headers: HeadersColumn | None
+
+    def may_be_refused(self, max_size: int) -> bool:
+        """Whether a row may take more bytes than this, or have a header without a name, as far as is seen at once."""
+        key, value, headers = (_longest(column) for column in (self.key, self.value, self.headers))
+        if self.headers is not None:
+            if self.headers.key.nulls:
+                return True
+            headers *= _longest(self.headers.key) + _longest(self.headers.value) + _HEADER_OVERHEAD
+        return key + value + headers + _ROW_OVERHEAD > max_size
 
 
-def batches_of(data: Any) -> Iterator[pa.RecordBatch]:
-    """Return the batches of a table, a batch, a reader, or of anything that speaks Arrow (pandas, polars, …)."""
+def batches_of(data: Any) -> list[pa.RecordBatch] | Iterator[pa.RecordBatch]:
+    """Return the batches of a table, a batch, or of anything that speaks Arrow (pandas, polars, …); a reader's one by
+    one as they come."""
     pa = pyarrow()
     if isinstance(data, pa.RecordBatch):
-        return iter([data])
+        return [data]
     if isinstance(data, pa.RecordBatchReader):
-        return iter(data)
+        return (batch for batch in data)
     if not isinstance(data, pa.Table):
         data = _table(pa, data)
     chunks = max((column.num_chunks for column in data.columns), default=0)
     if chunks > 1 and data.nbytes < chunks * SMALL_CHUNK:
         data = data.combine_chunks()
-    return iter(data.to_batches())
+    return list(data.to_batches())
 
 
 def _table(pa: Any, data: Any) -> Any:
@@ -183,7 +200,17 @@ def writable(batch: pa.RecordBatch) -> Writable:
     headers = _headers_of(pa, batch.column("headers")) if "headers" in names else None
     partition = _partitions_of(pa, batch.column("partition")) if "partition" in names else None
     source = ColumnSource(batch.num_rows, key, value, timestamp, headers)
-    return Writable(source, partition, key is not None and key.nulls < key.rows)
+    return Writable(source, partition, key is not None and key.nulls < key.rows, key, value, headers)
+
+
+def _longest(column: BytesColumn | HeadersColumn | None) -> int:
+    """The longest entry of a column whose buffers are known to be as long as they must."""
+    if column is None or not column.rows:
+        return 0
+    pa, compute = pyarrow(), importlib.import_module("pyarrow.compute")
+    kind = pa.int64() if column.wide else pa.int32()
+    ends = pa.Array.from_buffers(kind, column.rows + 1, [None, pa.py_buffer(column.ends)], offset=column.first)
+    return int(compute.max(compute.subtract(ends.slice(1), ends.slice(0, column.rows))).as_py())
 
 
 def _bytes_of(pa: Any, name: str, array: Any) -> BytesColumn | None:
