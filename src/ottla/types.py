@@ -1,7 +1,9 @@
-"""The small values that every layer shares: frozen, slotted, without behaviour. And which names topics may have."""
+"""The small values that every layer shares: frozen, slotted, without behaviour. And what names of topics and whole
+numbers are."""
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,6 +17,8 @@ NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 MAX_TOPIC_NAME = 249
+LONGEST_SHOWN = 80
+"""Of what somebody gave, in a message about it."""
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -31,6 +35,29 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def whole(given: object, what: str, *, least: int | None = None, bits: int = 64) -> int:
+    """An int, of whatever counts as one, as those of numpy do. A float or a bool only looks like it, and would be found
+    out far from whoever gave it.
+
+    >>> whole(7, "the offset")
+    7
+    """
+    try:
+        if isinstance(given, bool):
+            raise TypeError
+        number = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        advice = f": write int({given!r})" if isinstance(given, float) else ""
+        shown = repr(given)
+        shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
+        raise TypeError(f"{what} is an int, not {shown}{advice}") from None
+    if least is not None and number < least:
+        raise ValueError(f"{what} is at least {least}, not {number}")
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise ValueError(f"{what} has to fit into {bits} bits, and {number} does not")
+    return number
 
 
 def wrong_with_topic_name(name: str) -> str | None:

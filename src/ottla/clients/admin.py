@@ -42,7 +42,7 @@ from ottla.clients.groups import GroupDescription, ListedGroup, MemberToRemove
 from ottla.config.admin import AdminConfig
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
-from ottla.types import BrokerId, Millis, TopicPartition
+from ottla.types import BrokerId, Millis, TopicPartition, whole
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class AsyncAdmin:
         wanted = checks.keyed(
             records_to_delete,
             checks.partition,
-            lambda given, key: checks.whole(given, f"the offset of {key}", least=-1, bits=64),
+            lambda given, key: whole(given, f"the offset of {key}", least=-1),
             '{TopicPartition("orders", 0): 100}',
         )
         work = self._by_leader(wanted, partial(calls.delete_records, self.cluster), timeout_ms)

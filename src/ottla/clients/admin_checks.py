@@ -7,16 +7,14 @@ what it was given, as the requests need it; `admin.py` and the values in `admin_
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ottla.consuming.values import OffsetAndMetadata
-from ottla.types import TopicPartition
+from ottla.types import LONGEST_SHOWN, TopicPartition, whole
 
 K = TypeVar("K")
 T = TypeVar("T")
-LONGEST_SHOWN = 80
 
 
 def name(given: object, what: str) -> str:
@@ -24,21 +22,6 @@ def name(given: object, what: str) -> str:
     if isinstance(given, str):
         return given
     raise TypeError(f"{what} is text, not {_shown(given)}")
-
-
-def whole(given: object, what: str, *, least: int | None = None, bits: int = 32) -> int:
-    """A whole number, of whatever type has them; 1.0 and True are none."""
-    try:
-        number = operator.index(given)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(given, bool):
-        raise TypeError(f"{what} is a whole number, not {_shown(given)}")
-    if least is not None and number < least:
-        raise ValueError(f"{what} is at least {least}, not {number}")
-    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
-        raise ValueError(f"{what} has to fit into {bits} bits, and {number} does not")
-    return number
 
 
 def several(given: object, one: Callable[[object], T], what: str, *alone: type) -> list[T]:
@@ -87,7 +70,7 @@ def partition(given: object) -> TopicPartition:
     if not isinstance(given, TopicPartition):
         raise TypeError(f"a partition is given as TopicPartition('topic', 0), not as {_shown(given)}")
     name(given.topic, "the topic of a TopicPartition")
-    whole(given.partition, f"the partition of a TopicPartition of topic {given.topic}")
+    whole(given.partition, f"the partition of a TopicPartition of topic {given.topic}", bits=32)
     return given
 
 
@@ -98,18 +81,18 @@ def partitions(given: object) -> list[TopicPartition]:
 
 def brokers(given: object, what: str, *alone: type) -> list[int]:
     """The ids of brokers, in the order given."""
-    return several(given, lambda one: whole(one, "the id of a broker"), what, *alone)
+    return several(given, lambda one: whole(one, "the id of a broker", bits=32), what, *alone)
 
 
 def offset(given: object, key: TopicPartition) -> OffsetAndMetadata:
     """What to commit for a partition; the number alone will do."""
     number = given.offset if isinstance(given, OffsetAndMetadata) else given
-    number = whole(number, f"the offset of {key}", least=0, bits=64)
+    number = whole(number, f"the offset of {key}", least=0)
     wanted = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(number)
     if wanted.metadata is not None:
         name(wanted.metadata, f"the metadata of {key}")
     if wanted.leader_epoch is not None:
-        whole(wanted.leader_epoch, f"the leader epoch of {key}")
+        whole(wanted.leader_epoch, f"the leader epoch of {key}", bits=32)
     return wanted._replace(offset=number)
 
 

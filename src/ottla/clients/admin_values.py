@@ -15,7 +15,7 @@ from ottla.clients import admin_checks as checks
 from ottla.clients.metadata import Node
 from ottla.config.describe import ConfigSource
 from ottla.errors import KafkaError
-from ottla.types import BrokerId, Millis, TopicPartition
+from ottla.types import BrokerId, Millis, TopicPartition, whole
 
 BROKER_DEFAULT = -1
 
@@ -78,8 +78,8 @@ class NewTopic:
 
     def __post_init__(self) -> None:
         checks.name(self.name, "the name of a topic")
-        checks.whole(self.num_partitions, f"num_partitions of topic {self.name}")
-        checks.whole(self.replication_factor, f"replication_factor of topic {self.name}", bits=16)
+        whole(self.num_partitions, f"num_partitions of topic {self.name}", bits=32)
+        whole(self.replication_factor, f"replication_factor of topic {self.name}", bits=16)
         if self.configs is not None:
             checks.configs(self.configs, f"topic {self.name}", checks.config_value)
         if self.replica_assignments is not None:
@@ -87,7 +87,7 @@ class NewTopic:
             replicas = f"the replicas of topic {self.name}"
             checks.keyed(
                 self.replica_assignments,
-                lambda one: checks.whole(one, partition),
+                lambda one: whole(one, partition, bits=32),
                 lambda given, _: checks.brokers(given, replicas),
                 "{0: [1, 2]}",
             )
@@ -142,7 +142,7 @@ class NewPartitions:
     new_assignments: Sequence[Sequence[BrokerId]] | None = None
 
     def __post_init__(self) -> None:
-        checks.whole(self.total_count, "the number of partitions that a topic shall have")
+        whole(self.total_count, "the number of partitions that a topic shall have", bits=32)
         if self.new_assignments is not None:
             what = "the brokers of new partitions"
             checks.several(self.new_assignments, lambda one: checks.brokers(one, what), what)
@@ -152,7 +152,7 @@ class NewPartitions:
         """That, or the number alone."""
         if isinstance(new, NewPartitions):
             return new
-        return cls(checks.whole(new, f"the number of partitions that topic {topic} shall have"))
+        return cls(whole(new, f"the number of partitions that topic {topic} shall have", bits=32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class ConfigResource(_ConfigResource):
         """`type` may be its name, in any case."""
         what = "the type of a ConfigResource"
         named = isinstance(type, str)
-        kind = checks.chosen(type, _RESOURCE_TYPES, what) if named else ResourceType(checks.whole(type, what))
+        kind = checks.chosen(type, _RESOURCE_TYPES, what) if named else ResourceType(whole(type, what, bits=32))
         return super().__new__(cls, kind, checks.name(name, f"the name of a {kind.name.lower()}"))
 
     @classmethod
@@ -303,7 +303,7 @@ class OffsetSpec(IntEnum):
         (-2, 1700000000000)
         """
         if not isinstance(spec, str):
-            return checks.whole(spec, "a timestamp in ms (or one of the OffsetSpecs)", least=min(cls), bits=64)
+            return whole(spec, "a timestamp in ms (or one of the OffsetSpecs)", least=min(cls))
         try:
             return int(cls[spec.upper().replace("-", "_")])
         except KeyError:

@@ -24,10 +24,9 @@ from ottla.consuming.values import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
-    whole,
 )
 from ottla.errors import KafkaError
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis, TopicPartition, whole
 
 T = TypeVar("T")
 Partitions = Iterable[TopicPartition | Iterable[TopicPartition]]

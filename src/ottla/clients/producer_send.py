@@ -7,12 +7,10 @@ It is a generator: it yields what it waits for (a topic, or memory), and each fa
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
 from ottla.clients import serializers
@@ -28,7 +26,7 @@ from ottla.producing.values import ProducerRecord, RecordMetadata
 from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes, RecordFuture
 from ottla.runtime.plugins import instance
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis, TopicPartition, whole
 
 log = logging.getLogger("ottla.producer")
 
@@ -133,7 +131,7 @@ class SendPath:
 
     def _steps(self, record: ProducerRecord, callback: Callback | None, owner: Callable[[], Owner]) -> Waits:
         deadline = self._deadline()
-        asked = None if record.partition is None else _whole(record.partition, "the partition")
+        asked = None if record.partition is None else whole(record.partition, "the partition")
         lanes = self._core.topics.lanes_of(record.topic)
         if lanes is None or (asked is not None and asked >= lanes.partitions):
             yield WaitForTopic(record.topic, deadline)
@@ -186,7 +184,7 @@ class SendPath:
     ) -> Waits:
         """Send a batch of encoded records; the future is that of its first record."""
         deadline = self._deadline()
-        to = TopicPartition(topic_partition.topic, _whole(topic_partition.partition, "the partition"))
+        to = TopicPartition(topic_partition.topic, whole(topic_partition.partition, "the partition"))
         ticket: Ticket | None = None
         try:
             while True:
@@ -308,7 +306,7 @@ class SendPath:
         if self._choose is not None:
             partitions = range(lanes.partitions)
             available = [*self._core.topics.view.led.get(lanes.topic, ())]
-            chosen = _whole(
+            chosen = whole(
                 self._choose(record.topic, key, value, partitions, available), "what the partitioner returns"
             )
             return _checked(chosen, lanes, "the partitioner chose wrongly: ")
@@ -336,17 +334,8 @@ def _headers(given: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | Non
     return pairs
 
 
-def _whole(given: Any, what: str) -> int:
-    """An int, of whatever counts as one, as those of numpy do. A float or a bool only looks like it: as a partition it
-    would be a key that no queue of the accumulator is found by."""
-    if not isinstance(given, bool):
-        with contextlib.suppress(TypeError):
-            return index(given)
-    raise TypeError(f"{what} must be an int, not {given!r}: use int()")
-
-
 def _timestamp(given: Millis) -> Millis:
-    at = _whole(given, "the timestamp, in milliseconds since 1970,")
+    at = whole(given, "the timestamp, in milliseconds since 1970,")
     if at < 0:
         raise ValueError(f"the timestamp {given} is negative: it is in milliseconds since 1970")
     if at > _INT64_MAX:

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.producer_core import ProducerCore
-from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata, whole
+from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.producing.errors import TransactionTimeout
 from ottla.producing.transaction_states import State
 from ottla.producing.transaction_values import GroupMember, Offset, Remedy
 from ottla.producing.transactions import Operation, Transactions
-from ottla.types import TopicPartition
+from ottla.types import TopicPartition, whole
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 _OPEN = (State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING)

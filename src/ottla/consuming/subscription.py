@@ -13,9 +13,8 @@ import re
 from collections.abc import Collection, Iterable
 from enum import Enum
 
-from ottla.consuming.values import whole
 from ottla.errors import InvalidTopicException, OttlaError
-from ottla.types import TopicPartition, wrong_with_topic_name
+from ottla.types import TopicPartition, whole, wrong_with_topic_name
 
 
 class Mode(Enum):

@@ -7,13 +7,12 @@ serialized_key_size and serialized_value_size (-1 for null).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from ottla.records.consumed import ConsumerRecord
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis, TopicPartition, whole
 
 __all__ = [
     "ConsumerGroupMetadata",
@@ -24,19 +23,6 @@ __all__ = [
     "OffsetAndTimestamp",
     "RebalanceListener",
 ]
-
-
-def whole(number: Any, what: str) -> int:
-    """An integer as one. A float would be found out far from whoever gave it, when it is to be sent.
-
-    >>> whole(7, "the offset")
-    7
-    """
-    try:
-        return operator.index(number)
-    except TypeError:
-        advice = f": write int({number!r})" if isinstance(number, float) else ""
-        raise TypeError(f"{what} is an int, not {number!r}{advice}") from None
 
 
 class _OffsetAndMetadata(NamedTuple):
@@ -56,9 +42,7 @@ class OffsetAndMetadata(_OffsetAndMetadata):
     __slots__ = ()
 
     def __new__(cls, offset: int, metadata: str = "", leader_epoch: int | None = None) -> Self:
-        if whole(offset, "the offset") < 0:
-            raise ValueError(f"an offset is at least 0, not {offset}")
-        return super().__new__(cls, offset, metadata, leader_epoch)
+        return super().__new__(cls, whole(offset, "an offset", least=0), metadata, leader_epoch)
 
 
 class OffsetAndTimestamp(NamedTuple):
