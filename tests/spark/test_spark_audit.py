@@ -52,7 +52,7 @@ def dead(topics: Topics, topic: str, source: str, *places: tuple[int, int]) -> N
     policy = Policy(topic)
     for partition, offset in places:
         record = ottla.ConsumerRecord(source, partition, offset, START, 0, None, b"broken")
-        letter = policy.letter(record, ValueError("broken"), 1)
+        letter = next(policy.letters(record, ValueError("broken"), 1))
         topics.producer.send(topic, letter.value, key=letter.key, headers=letter.headers).result(20)
 
 
