@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_checks import whole
 from ottla.clients.admin_values import Append, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 from ottla.clients.groups import MemberToRemove
 from ottla.consuming.values import OffsetAndMetadata
-from ottla.types import TopicPartition
+from ottla.types import TopicPartition, whole
 
 P0 = TopicPartition("orders", 0)
 Call = Callable[[AsyncAdmin], Coroutine[Any, Any, object]]
@@ -27,7 +26,8 @@ def outcome(call: Call) -> Exception:
     """What a call raises."""
 
     async def main() -> Exception:
-        async with AsyncAdmin(bootstrap_servers="127.0.0.1:1") as admin:
+        patience = {"request_timeout_ms": 100, "default_api_timeout_ms": 100}
+        async with AsyncAdmin(bootstrap_servers="127.0.0.1:1", **patience) as admin:
             try:
                 await call(admin)
             except Exception as error:
