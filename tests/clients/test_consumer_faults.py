@@ -124,6 +124,7 @@ def test_cut_connections_lose_and_repeat_nothing(through_proxy: tuple[Proxy, str
     topic = create(servers, 2)
     settings = {"auto_offset_reset": "earliest", "group_protocol": protocol, **FAST[protocol]}
     with Consumer(bootstrap_servers=servers, group_id=new_group(), max_poll_records=50, **settings) as consumer:
+        assert consumer.partitions_for(topic)  # that there is a broker is known: whoever never met one is told
         consumer.subscribe([topic])
         proxy.cut()
         poll_until([consumer], lambda: len(consumer.assignment()) == 2, "joined all the same")
