@@ -13,6 +13,7 @@ from tests.simulation.world import CONFIG, TOPIC, Violation, World
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup
+from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import Group
 from ottla.coordinator.history import KEPT, UNDER_WAY, owners
@@ -50,12 +51,16 @@ class Invariants:
         """The last that the history tells of each group."""
         self._lives: Counter[str] = Counter()
         """How often a group was deleted: after that its generations begin anew."""
+        self._given: dict[tuple[str, int], int] = {}
+        """In which of these lives a member was told of a generation: what it is told may reach it in a later one."""
         world.observers.append(self.after_step)
 
     # ── after every step ──────────────────────────────────────────────────────────────────────────────────────────
 
     def after_step(self, name: str, request: Any, outcome: Outcome[r.CoordinatorRecord, Any]) -> None:
         self._note_ends(outcome.records)
+        for response in (outcome.response, *outcome.answers.values()):
+            self._note_given(request, response)
         for record in outcome.records:
             self._check_record(record)
         self._check_consumer_groups()
@@ -71,6 +76,11 @@ class Invariants:
         for group_id in ended - going_on:
             self._lives[group_id] += 1
             self._generations.pop(group_id, None)
+
+    def _note_given(self, request: Any, response: Any) -> None:
+        group_id = getattr(request, "group_id", None)
+        if isinstance(response, ConsumerHeartbeatResponse) and group_id is not None:
+            self._given[response.member_id or "", response.member_epoch] = self._lives[group_id]
 
     def _check_consumer_groups(self) -> None:
         for group in self.world.coordinator.groups.values():
@@ -119,10 +129,10 @@ class Invariants:
         identities = {member.member_id: member.group_instance_id or member.member_id for member in value.members}
         assigned = owners({member.member_id: member.assignment for member in value.members})
         for (_, partition), member_id in assigned.items():
-            self._owns(group_id, value.generation, partition, identities[member_id])
+            self._owns(group_id, self._lives[group_id], value.generation, partition, identities[member_id])
 
-    def _owns(self, group_id: str, generation: int, partition: int, identity: str) -> None:
-        owner = self._owners.setdefault((group_id, self._lives[group_id], generation, partition), identity)
+    def _owns(self, group_id: str, life: int, generation: int, partition: int, identity: str) -> None:
+        owner = self._owners.setdefault((group_id, life, generation, partition), identity)
         if owner != identity:
             raise Violation(
                 ONE_OWNER, f"partition {partition} of {group_id} in generation {generation}: {owner} and {identity}"
@@ -130,8 +140,9 @@ class Invariants:
 
     def member_owns(self, member: Member) -> None:
         """A member believes to own something: nobody else may in that generation."""
+        life = self._given.get((member.member_id, member.generation), self._lives[member.group_id])
         for partition in member.owned:
-            self._owns(member.group_id, member.generation, partition, member.identity)
+            self._owns(member.group_id, life, member.generation, partition, member.identity)
 
     def _check_history(self, key: r.HistoryKey, value: object) -> None:
         """Numbers go up one by one, each in its slot; what is under way is the last, and written until it is over."""
