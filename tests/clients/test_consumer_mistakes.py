@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from compat.waiting import until
 from ottla import (
     Admin,
     Assignor,
@@ -24,7 +25,7 @@ from ottla import (
 from ottla.assignors import Assignment
 from ottla.consuming.values import ConsumerGroupMetadata
 
-from .consumer_scenes import DEADLINE, Log, new_group, numbers, partitions, poll_until, read, values, write
+from .consumer_scenes import Log, new_group, numbers, partitions, poll_until, read, values, write
 
 Make = Callable[..., Consumer]
 PROTOCOLS = ("classic", "consumer")
@@ -41,13 +42,6 @@ def make(bootstrap_servers: str) -> Iterator[Make]:
     yield consumer
     for one in made:
         one.close()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE / 4
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.02)
 
 
 def members(servers: str, group: str) -> int:
@@ -194,7 +188,7 @@ def test_close_without_any_time_leaves_the_group(
     first.close(0)
     assert time.monotonic() - start < 1
     assert log.events == [("assigned", [0]), ("revoked", [0])]
-    wait_until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
+    until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 
 
 @pytest.mark.parametrize("timeout", [0, 30, None])
@@ -211,7 +205,7 @@ def test_the_end_of_an_asyncio_consumer_is_the_same(bootstrap_servers: str, make
         await consumer.close()
 
     asyncio.run(scene())
-    wait_until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
+    until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 
 
 def test_a_listener_that_does_not_end_keeps_nobody_from_leaving(bootstrap_servers: str, make_topic: Any) -> None:
@@ -229,7 +223,7 @@ def test_a_listener_that_does_not_end_keeps_nobody_from_leaving(bootstrap_server
         await consumer.close(0.05)
 
     asyncio.run(scene())
-    wait_until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
+    until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 
 
 # ── what to read ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -516,13 +516,14 @@ def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_servers: str
                 # Nobody leads the partition any more, as far as it knows or learns.
                 producer._core.topics.view = View()
                 producer._core.topics._refreshing = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
-                sent.set_result(future)
-                await asyncio.sleep(60)
+                sent.set_result((producer, future))
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(use())
-        future = await sent
+        producer, future = await sent
         task.cancel()
-        await asyncio.sleep(0.1)
+        while not producer._core.closing:
+            await asyncio.sleep(0)
         assert not task.done()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

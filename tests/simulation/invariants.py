@@ -187,7 +187,8 @@ class Invariants:
         most = 1
         for group in self.world.coordinator.groups.values():
             if isinstance(group, ClassicGroup):
-                most += 3 + len(group.members) + len(group.pending)
+                is_told = group.trace is not None or group.shard.histories.under_way(group.group_id) is not None
+                most += 2 + is_told + len(group.members) + len(group.pending)
             elif isinstance(group, ConsumerGroup):
                 most += 2 + 3 * len(group.members)
         # An append that failed leaves the timer of a member that is gone; it runs out by itself.

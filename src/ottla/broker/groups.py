@@ -18,7 +18,7 @@ from ottla import errors
 from ottla.assignors import Assignor
 from ottla.broker.partition import EndOfTransaction, Partition
 from ottla.broker.server_assignors import load_assignors
-from ottla.broker.state_topics import PartitionJournal, read_batches
+from ottla.broker.state_topics import PartitionJournal, StateShard, read_batches, readable
 from ottla.broker.topics import ensure_internal_topic
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
@@ -55,12 +55,12 @@ def answer_of(outcome: Outcome[Any, Response]) -> Response:
     return outcome.response
 
 
-class Shard:
+class Shard(StateShard):
     """The coordinator of one partition."""
 
     def __init__(self, node: Node, partition: Partition, config: GroupConfig, assignors: Sequence[Assignor]) -> None:
+        super().__init__(partition)
         self._node = node
-        self._partition = partition
         topics = TopicInfos(node)
         self.coordinator = Coordinator(
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
@@ -68,13 +68,8 @@ class Shard:
         self.journal = PartitionJournal(node, partition, encode_batch)
         gathering = Gathering(node.unwritten, self.coordinator.replay_commit, _tell)
         self.runner = Runner(self.coordinator, self.journal, node.clock, self.coordinator.append_failed, gathering)
-        self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
-        """Whether its groups can be used: at once where there is nothing to replay."""
-        self.is_broken = False
-        """Whether the partition could not be replayed. As with Kafka its groups have no coordinator until a restart."""
 
     async def load(self) -> None:
-        """Replay the partition if it has records, then let the coordinator go to work."""
         if not self.is_loaded:
             await self._replay_partition()
         await self.runner.run(self.coordinator.loaded)
@@ -130,10 +125,8 @@ class Shard:
 
     def write_marker(self, end: EndOfTransaction) -> AppendInfo:
         """Write the end of a transaction: its offsets count now, or never."""
-        if self.is_broken:
-            raise errors.NotCoordinator(f"{self._partition.log.topic_partition} cannot be read: see the broker's log.")
         if not self.is_loaded:
-            raise errors.CoordinatorLoadInProgress(f"{self._partition.log.topic_partition} is being loaded.")
+            raise self.why_not(str(self._partition.log.topic_partition))
         self.settle()
         info = self._partition.append_marker(end, now=self._node.clock.now())
         self.coordinator.replay_end_transaction(end.producer_id, committed=end.committed)
@@ -171,16 +164,9 @@ class Groups:
         for partition in self._node.partitions.get(CONSUMER_OFFSETS, []):
             shard = Shard(self._node, partition, config, self._assignors)
             self._shards.append(shard)
-            task = asyncio.ensure_future(self._load(shard))
+            task = asyncio.ensure_future(shard.load_or_break())
             self._loading.add(task)
             task.add_done_callback(self._loading.discard)
-
-    async def _load(self, shard: Shard) -> None:
-        try:
-            await shard.load()
-        except Exception:
-            shard.is_broken = not shard.is_loaded
-            logger.exception("a partition of %s could not be loaded; its groups are not served", CONSUMER_OFFSETS)
 
     def of(self, group_id: str) -> Coordinator:
         """Return the coordinator of a group, or raise the error that says why there is none now."""
@@ -188,20 +174,14 @@ class Groups:
 
     def all(self) -> Iterator[Coordinator]:
         """Give every coordinator that there is."""
-        for shard in self._shards:
-            if shard.is_broken:
-                continue
-            if not shard.is_loaded:
-                raise errors.CoordinatorLoadInProgress("Not all groups have been loaded yet.")
+        for shard in readable(self._shards, "groups"):
             shard.settle()
             yield shard.coordinator
 
     def _shard(self, group_id: str) -> Shard:
         shard = self._shards[self.index_of(group_id)]
-        if shard.is_broken:
-            raise errors.NotCoordinator(f"The records of the group '{group_id}' cannot be read: see the broker's log.")
         if not shard.is_loaded:
-            raise errors.CoordinatorLoadInProgress(f"The group '{group_id}' is being loaded.")
+            raise shard.why_not(f"the group '{group_id}'")
         shard.settle()
         return shard
 

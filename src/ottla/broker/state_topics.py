@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ottla import errors
 from ottla.broker.partition import Partition
 from ottla.records import BatchHeader, scan
 from ottla.storage.verification import SegmentUnverified
@@ -14,12 +16,56 @@ from ottla.types import Millis
 if TYPE_CHECKING:
     from ottla.broker.node import Node
 
+logger = logging.getLogger("ottla.broker")
 READ_AT_ONCE = 1 << 20
 #: The `flush.messages` that never asks for a flush.
 NEVER = 2**63 - 1
 T = TypeVar("T")
 #: The records of one decision as a batch of a time, in the transaction of a producer (id and epoch) if there is one.
 Encode = Callable[[Sequence[T], Millis, int, int], bytearray]
+
+
+class StateShard:
+    """A partition of such a topic, as far as its coordinator can be used."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
+        """Whether it can be: at once where there is nothing to replay."""
+        self.is_broken = False
+        """Whether it could not be replayed. As with Kafka nothing in it has a coordinator then, until a restart."""
+
+    async def load(self) -> None:
+        """Replay the partition if it has records, then let the coordinator go to work."""
+        raise NotImplementedError
+
+    async def load_or_break(self) -> None:
+        """Load it, or remember that this cannot be done."""
+        try:
+            await self.load()
+        except Exception:
+            self.is_broken = not self.is_loaded
+            logger.exception(
+                "%s could not be loaded; what is kept in it is not served", self._partition.log.topic_partition
+            )
+
+    def why_not(self, what: str) -> errors.KafkaError:
+        """Return the error for something that is kept here, while the shard is not loaded."""
+        if self.is_broken:
+            return errors.NotCoordinator(f"The records of {what} cannot be read: see the broker's log.")
+        return errors.CoordinatorLoadInProgress(f"The records of {what} are being loaded.")
+
+
+S = TypeVar("S", bound=StateShard)
+
+
+def readable(shards: Iterable[S], what: str) -> Iterator[S]:
+    """Give every shard but those that cannot be read; raise as long as there are some to be loaded."""
+    for shard in shards:
+        if shard.is_loaded:
+            yield shard
+        elif not shard.is_broken:
+            raise shard.why_not(f"some {what}")
 
 
 class PartitionJournal(Generic[T]):

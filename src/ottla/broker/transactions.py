@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
 from ottla.broker.partition import EndOfTransaction, Partition
-from ottla.broker.state_topics import PartitionJournal, read_batches
+from ottla.broker.state_topics import PartitionJournal, StateShard, read_batches, readable
 from ottla.broker.topics import ensure_internal_topic
 from ottla.config import BrokerConfig
 from ottla.coordinator.coordinator import partition_for
@@ -63,18 +63,15 @@ def append_marker(node: Node, place: TopicPartition, end: EndOfTransaction) -> t
     return (partition.log, info.last_offset + 1) if info.flush_due else None
 
 
-class Shard:
+class Shard(StateShard):
     """The coordinator of one partition; to its runner it is the machine."""
 
     def __init__(self, node: Node, partition: Partition, config: TransactionConfig) -> None:
+        super().__init__(partition)
         self._node = node
-        self._partition = partition
         self.coordinator = TransactionCoordinator(config)
         self._journal = PartitionJournal(node, partition, _encode_batch)
         self.runner: Runner[TransactionRecord] = Runner(self, self._journal, node.clock)
-        self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
-        self.is_broken = False
-        """Whether the partition could not be replayed. As with Kafka its ids have no coordinator until a restart."""
         self._missing: dict[m.Markers, frozenset[TopicPartition]] = {}
         """What is left of markers that could not all be written."""
         self._writing: set[str] = set()
@@ -227,16 +224,9 @@ class Transactions:
         for partition in self._node.partitions.get(TRANSACTION_STATE, []):
             shard = Shard(self._node, partition, config)
             self._shards.append(shard)
-            task = asyncio.ensure_future(self._load(shard))
+            task = asyncio.ensure_future(shard.load_or_break())
             self._loading.add(task)
             task.add_done_callback(self._loading.discard)
-
-    async def _load(self, shard: Shard) -> None:
-        try:
-            await shard.load()
-        except Exception:
-            shard.is_broken = not shard.is_loaded
-            logger.exception("a partition of %s could not be loaded; its ids are not served", TRANSACTION_STATE)
 
     def of(self, transactional_id: str) -> Shard:
         """Return the shard of a transactional id, or raise the error that says why there is none now."""
@@ -245,22 +235,13 @@ class Transactions:
         if len(transactional_id) > LONGEST_ID:
             raise errors.InvalidRequest(f"A transactional id of {len(transactional_id):,} characters is too long.")
         shard = self._shards[partition_for(transactional_id, len(self._shards))]
-        if shard.is_broken:
-            raise errors.NotCoordinator(
-                f"The records of the transactional id {transactional_id!r} cannot be read: see the broker's log."
-            )
         if not shard.is_loaded:
-            raise errors.CoordinatorLoadInProgress(f"The transactions of {transactional_id!r} are being loaded.")
+            raise shard.why_not(f"the transactional id {transactional_id!r}")
         return shard
 
     def all(self) -> Iterator[TransactionCoordinator]:
         """Give every coordinator that there is."""
-        for shard in self._shards:
-            if shard.is_broken:
-                continue
-            if not shard.is_loaded:
-                raise errors.CoordinatorLoadInProgress("Not all transactions have been loaded yet.")
-            yield shard.coordinator
+        return (shard.coordinator for shard in readable(self._shards, "transactions"))
 
     async def spare_producer_id(self, transactional_id: str) -> int:
         """Return a new producer id if the next request about this transactional id may need one, else none."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ottla.clients import serializers
@@ -18,6 +19,7 @@ from ottla.clients.columns import ColumnsFuture, Outgoing, Payload, wall_clock
 from ottla.clients.producer_core import Owner, ProducerCore, call_safely
 from ottla.config.producer import ProducerConfig
 from ottla.errors import ConfigError, InvalidPartitions, KafkaError, MessageTooLarge
+from ottla.producing.accumulator import Appended
 from ottla.producing.batch import Batch
 from ottla.producing.buffer_pool import Ticket
 from ottla.producing.errors import BufferExhausted
@@ -54,6 +56,7 @@ class WaitForMemory:
 
 Waits = Generator[WaitForTopic | WaitForMemory, None, tuple[RecordFuture, bool]]
 """Returns the future, and whether a batch was filled."""
+Appending = Generator[WaitForMemory, None, Appended]
 
 
 class Steps:
@@ -143,20 +146,8 @@ class SendPath:
         self._check_size(record, key, value)
         partition = _checked(asked, lanes, "") if asked is not None else self._partition(record, key, value, lanes)
         timestamp = time.time_ns() // 1_000_000 if record.timestamp is None else _timestamp(record.timestamp)
-        ticket: Ticket | None = None
-        try:
-            while True:
-                self._check_open()
-                outcome = self._core.append(
-                    lanes, partition, timestamp, key, value, record.headers, owner=owner, ticket=ticket
-                )
-                if not isinstance(outcome, Ticket):
-                    break
-                ticket = outcome
-                yield WaitForMemory(ticket, deadline)
-        except Exception:
-            self._core.give_up(ticket)
-            raise
+        append = partial(self._core.append, lanes, partition, timestamp, key, value, record.headers, owner=owner)
+        outcome = yield from self._appended(append, deadline)
         return self._future(outcome.batch, outcome.index, timestamp, key, value, callback), outcome.filled
 
     def send_to_next_batch(
@@ -185,21 +176,25 @@ class SendPath:
         """Send a batch of encoded records; the future is that of its first record."""
         deadline = self._deadline()
         to = TopicPartition(topic_partition.topic, whole(topic_partition.partition, "the partition"))
+        times = (base_timestamp, max_timestamp)
+        append = partial(self._core.append_batch, to, payload, count, *times, framed=framed, owner=owner)
+        outcome = yield from self._appended(append, deadline)
+        return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1), True
+
+    def _appended(self, append: Callable[..., Appended | Ticket], deadline: float) -> Appending:
+        """Append as soon as there is memory; who stops waiting gives up its place."""
         ticket: Ticket | None = None
         try:
             while True:
                 self._check_open()
-                outcome = self._core.append_batch(
-                    to, payload, count, base_timestamp, max_timestamp, framed=framed, owner=owner, ticket=ticket
-                )
+                outcome = append(ticket=ticket)
                 if not isinstance(outcome, Ticket):
-                    break
+                    return outcome
                 ticket = outcome
                 yield WaitForMemory(ticket, deadline)
         except Exception:
             self._core.give_up(ticket)
             raise
-        return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1), True
 
     def columns(self, topic: str, data: Any, partitions: int) -> Iterator[Payload]:
         """The payloads of a table, each an argument list of `batch_steps`."""

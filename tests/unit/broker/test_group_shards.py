@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ottla
+from compat.waiting import until
 from ottla import errors
 from ottla.coordinator.coordinator import partition_for
 from ottla.coordinator.records import CoordinatorRecord, OffsetCommitKey
@@ -37,12 +37,6 @@ def wire() -> Iterator[Wire]:
         groups = broker._running().node.groups
         groups._shards[partition_for(GROUP, 4)].is_loaded = False
         yield wire
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 20 s: {what}"
 
 
 def find(wire: Wire) -> None:
