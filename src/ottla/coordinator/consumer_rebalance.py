@@ -137,10 +137,11 @@ class ConsumerRebalance(ExplainedConsumerState):
 
     def _assign(self, assignor: Assignor, change: Change, epoch: int) -> dict[str, Partitions]:
         """Return what the assignor says."""
-        members, target = {**self.members, change.after.member_id: change.after}, dict(self.target)
-        if change.replaces is not None:
+        members, target = dict(self.members), dict(self.target)
+        if change.replaces is not None:  # It may have come back under the id that it had.
             del members[change.replaces.member_id]
             target[change.after.member_id] = target.pop(change.replaces.member_id, {})
+        members[change.after.member_id] = change.after
         return compute_target(assignor, members, self.topics_of_all(members), target, self.shard.topics(), epoch)
 
     def write_target(self, member_id: str, partitions: Partitions, fx: Effects) -> None:

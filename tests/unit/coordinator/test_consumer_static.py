@@ -118,3 +118,13 @@ def test_a_static_member_may_not_send_the_epoch_of_its_leave() -> None:
     context = group_of_static("x")
     context.beat("x-1", -2, instance_id="x")
     assert context.beat("x-1", 1, instance_id="x").error_code == errors.FencedMemberEpoch.code
+
+
+def test_it_comes_back_under_its_old_id_with_another_subscription() -> None:
+    """As a consumer does that unsubscribes, which a static one tells by -2, and subscribes to something else."""
+    context = group_of_static("x", "y")
+    context.beat("x-1", -2, instance_id="x")
+    call = context.enroll("x-1", "users", instance_id="x")
+    assert (call.response.member_epoch, call.response.assignment) == (3, having(users=[0, 1, 2]))
+    context.settle_consumers()
+    assert context.assigned() == {"y-1": {"orders": [0, 1, 2, 3, 4, 5]}, "x-1": {"users": [0, 1, 2]}}
