@@ -287,7 +287,8 @@ class ConsumerRebalance(ExplainedConsumerState):
         self.fence([member], history.SESSION_EXPIRED, fx)
 
     def revocation_ran_out(self, member: Member, fx: Effects) -> None:
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        # A static member that went for a while meanwhile has nothing to give up: it has its session to come back.
+        if member.pending_revocation:
             self.was_too_slow(member, member.rebalance_timeout)
             self.fence([member], REVOCATION_TIMED_OUT, fx)
 

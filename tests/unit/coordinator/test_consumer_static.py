@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla import errors
+from ottla.coordinator.consumer_member import MemberState
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
 from unit.coordinator.consumer_context import (
     SESSION,
@@ -128,3 +129,20 @@ def test_it_comes_back_under_its_old_id_with_another_subscription() -> None:
     assert (call.response.member_epoch, call.response.assignment) == (3, having(users=[0, 1, 2]))
     context.settle_consumers()
     assert context.assigned() == {"y-1": {"orders": [0, 1, 2, 3, 4, 5]}, "x-1": {"users": [0, 1, 2]}}
+
+
+def test_one_that_goes_while_it_gives_up_partitions_has_its_session_to_come_back() -> None:
+    context = ConsumerContext()
+    context.enroll("x-1", instance_id="x", rebalance_timeout=60_000)
+    context.enroll("y-1")
+    context.beat("x-1", 1, instance_id="x")
+    assert context.consumers.members["x-1"].state is MemberState.UNREVOKED_PARTITIONS
+    for _ in range(5):
+        context.sleep(10_000)
+        context.beat("x-1", 1, instance_id="x")
+        context.beat("y-1", 2)
+    context.beat("x-1", -2, instance_id="x")
+    context.sleep(30_000)
+    assert "x-1" in context.consumers.members
+    call = context.enroll("x-2", instance_id="x")
+    assert (call.response.member_epoch, call.response.assignment) == (2, having(orders=[0, 1, 2]))
