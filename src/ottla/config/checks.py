@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ottla.config.listeners import problem_of_advertised, problem_of_listeners
@@ -25,6 +26,7 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     yield from _listening(config)
     yield from _connections(config)
     yield from _logs(config)
+    yield from _groups(config)
 
 
 def _directories(config: BrokerConfig) -> Iterator[str]:
@@ -97,3 +99,19 @@ def _logs(config: BrokerConfig) -> Iterator[str]:
         )
     if config.log_cleaner_enable and config.log_cleaner_dedupe_buffer_size <= _MEGABYTE:
         yield "log.cleaner.dedupe.buffer.size must be more than 1 MiB."
+
+
+def _groups(config: BrokerConfig) -> Iterator[str]:
+    """The times of consumer groups lie between their limits, as those of a single group must."""
+    for name in ("session.timeout.ms", "heartbeat.interval.ms"):
+        names = f"group.consumer.min.{name}", f"group.consumer.{name}", f"group.consumer.max.{name}"
+        values = [getattr(config, each.replace(".", "_")) for each in names]
+        for (low, high), (less, more) in zip(pairwise(names), pairwise(values), strict=True):
+            if less > more:
+                yield f"{high} ({more}) must be greater than or equal to {low} ({less})."
+    session, interval = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
+    if session <= interval:
+        yield (
+            f"group.consumer.session.timeout.ms ({session}) must be greater than group.consumer.heartbeat.interval.ms "
+            f"({interval})."
+        )

@@ -209,6 +209,11 @@ def test_id() -> None:
         ("max.connections.per.ip.overrides", "10.0.0.1", "address:number"),
         ("max.connections.per.ip.overrides", "10.0.0.1:many", "address:number"),
         ("log.cleaner.dedupe.buffer.size", "1048576", "more than 1 MiB"),
+        ("group.consumer.session.timeout.ms", "44999", "group.consumer.min.session.timeout.ms (45000)"),
+        ("group.consumer.session.timeout.ms", "60001", "group.consumer.max.session.timeout.ms (60000)"),
+        ("group.consumer.min.session.timeout.ms", "60001", "group.consumer.min.session.timeout.ms (60001)"),
+        ("group.consumer.heartbeat.interval.ms", "4999", "group.consumer.min.heartbeat.interval.ms (5000)"),
+        ("group.consumer.heartbeat.interval.ms", "15001", "group.consumer.max.heartbeat.interval.ms (15000)"),
         ("ottla.metrics.listener", "9090", "such as 127.0.0.1:9090"),
         ("ottla.metrics.listener", "localhost:99999", "such as 127.0.0.1:9090"),
         ("ottla.log.format", "xml", "one of text, json"),
@@ -229,6 +234,13 @@ def test_refused_with_the_name_and_the_reason(name: str, value: str, says: str) 
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.parse({name: value})
     assert says in str(caught.value)
+
+
+def test_a_session_of_a_consumer_group_is_longer_than_its_heartbeat_interval() -> None:
+    times = {"group.consumer.session.timeout.ms": "10000", "group.consumer.min.session.timeout.ms": "10000"}
+    BrokerConfig.parse({**times, "group.consumer.heartbeat.interval.ms": "9999"})
+    with pytest.raises(ConfigError, match=r"must be greater than group.consumer.heartbeat.interval.ms \(10000\)"):
+        BrokerConfig.parse({**times, "group.consumer.heartbeat.interval.ms": "10000"})
 
 
 def test_listeners() -> None:
