@@ -91,9 +91,9 @@ def parse_time(text: str, zone: tzinfo | None = None) -> Millis:
     >>> parse_time("1700000000000"), parse_time("2023-11-14T22:13:20Z")
     (1700000000000, 1700000000000)
     """
-    if text.isdecimal():
-        return int(text)
     try:
+        if text.isdecimal() and int(text) < 2**63:
+            return int(text)
         moment = datetime.fromisoformat(text)
         return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -11,7 +11,7 @@ import csv
 import re
 import time
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -155,32 +155,40 @@ SCENARIOS: Mapping[str, Scenario] = {
 def parse_duration(text: str) -> Millis:
     """A length of time, in ISO 8601 or the short way.
 
-    >>> parse_duration("PT1H30M"), parse_duration("90m"), parse_duration("2d"), parse_duration("1.5s")
-    (5400000, 5400000, 172800000, 1500)
+    >>> parse_duration("PT1H30M"), parse_duration("90m"), parse_duration("2d"), parse_duration("1.001s")
+    (5400000, 5400000, 172800000, 1001)
     """
     matches = [match for pattern in _DURATIONS if (match := pattern.fullmatch(text.strip()))]
     parts = {unit: number for unit, number in matches[0].groupdict().items() if number} if matches else {}
     if not parts:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90m, 36h, 7d, or ISO 8601 such as P7DT12H")
-    return int(sum(float(number) * _UNITS_MS[unit] for unit, number in parts.items()))
+    return round(sum(float(number) * _UNITS_MS[unit] for unit, number in parts.items()))
 
 
 def read_file(path: Path, group: str) -> dict[TopicPartition, int]:
     """The offsets in a CSV file: lines of topic,partition,offset, or the same with the group in front."""
     offsets: dict[TopicPartition, int] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            if not row:
-                continue
-            name, key, offset = _read_row(row, f"{path}, line {number}", group)
-            if name != group:
-                continue
-            if key in offsets:
-                raise OttlaError(f"{path}, line {number}: partition {key} is there twice")
-            offsets[key] = offset
+    for number, row in enumerate(_rows(path), 1):
+        if not any(cell.strip() for cell in row):
+            continue
+        name, key, offset = _read_row(row, f"{path}, line {number}", group)
+        if name != group:
+            continue
+        if key in offsets:
+            raise OttlaError(f"{path}, line {number}: partition {key} is there twice")
+        offsets[key] = offset
     if not offsets:
         raise OttlaError(f"{path} has no offsets for group {group!r}: write lines of topic,partition,offset")
     return offsets
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    try:
+        # Spreadsheets begin their files with a byte order mark.
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from csv.reader(file)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise OttlaError(f"{path} is no CSV in UTF-8: {error}") from None
 
 
 def _read_row(row: Sequence[str], where: str, group: str) -> tuple[str, TopicPartition, int]:

@@ -120,6 +120,15 @@ def test_what_is_exported_can_be_read_back(
     assert committed(ottla, group) == {0: 4, 1: 2}
 
 
+def test_a_file_may_come_from_a_spreadsheet(
+    ottla: Ottla, inactive: Member, records: str, group: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "saved.csv"
+    file.write_bytes(f"\ufeff{records},0,3\r\n , \r\n{records},1,2\r\n".encode())
+    assert ottla("groups", "reset-offsets", group, "--from-file", str(file), "--execute").code == 0
+    assert committed(ottla, group) == {0: 3, 1: 2}
+
+
 def test_a_group_that_does_not_exist_is_made(ottla: Ottla, records: str, group: str) -> None:
     args = ("groups", "reset-offsets", group, "--topic", records, "--to-earliest")
     assert f"group '{group}' does not exist yet: --execute makes it" in ottla(*args).err
@@ -159,6 +168,7 @@ def test_a_group_in_use_is_not_reset_and_who_uses_it_is_told(
         (["--topic", "{topic}", "--shift-by", "some"], 2, "'some' is not a whole number"),
         (["--topic", "{topic}", "--shift-by", "1"], 1, "the group has none for {topic}-1, {topic}-2"),
         (["--topic", "{topic}", "--to-datetime", "soon"], 2, "'soon' is no time"),
+        (["--topic", "{topic}", "--to-datetime", "9" * 24], 2, "is no time"),
         (["--topic", "{topic}", "--by-duration", "P1M"], 2, "'P1M' is no duration: write 90m, 36h, 7d"),
         (["--topic", "{topic}:9", "--to-latest"], 1, "topic {topic} has no partition 9: it has 0 to 2"),
         (["--topic", "{topic}x", "--to-latest"], 1, "topic '{topic}x' does not exist; did you mean '{topic}'?"),
@@ -183,13 +193,15 @@ def test_mistakes_are_told_in_one_line(
         ("{topic},0,1\n{topic},0,2\n", "line 2: partition {topic}-0 is there twice"),
         ("other,{topic},0,1\n", "has no offsets for group '{group}'"),
         ("{topic},7,1\n", "topic {topic} has no partition 7"),
+        ("b\xfccher,0,1\n", "offsets.csv is no CSV in UTF-8: 'utf-8' codec can't decode byte 0xfc"),
+        ("{topic},0," + "1" * 200_000, "offsets.csv is no CSV in UTF-8: field larger than field limit"),
     ],
 )
 def test_mistakes_in_a_file_are_told_with_their_line(
     ottla: Ottla, inactive: Member, records: str, group: str, tmp_path: Path, text: str, message: str
 ) -> None:
     file = tmp_path / "offsets.csv"
-    file.write_text(text.format(topic=records))
+    file.write_text(text.format(topic=records), encoding="latin-1")
     result = ottla("groups", "reset-offsets", group, "--from-file", str(file), "--execute")
     assert (result.code, result.out) == (1, b"")
     assert message.format(topic=records, group=group) in result.err
