@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ottla.cli.groups_common import existing_groups
 from ottla.cli.groups_timeline import Names, headline, now_lines, rebalance_json, rebalance_lines
 from ottla.cli.options import positive
-from ottla.cli.terminal import print_json
+from ottla.cli.terminal import print_json, printable
 from ottla.clients.admin import AsyncAdmin
 from ottla.clients.groups import GroupDescription
 from ottla.clients.offsets_topic import GroupHistory, read_history
@@ -58,11 +58,15 @@ def _as_text(
 ) -> list[str]:
     told = [*shown, *([] if under_way is None else [under_way])]
     names = Names(group.members, told, full=full_ids)
-    blocks = ["\n".join(rebalance_lines(value, names, group.type)) for value in shown]
+    blocks = [_block(rebalance_lines(value, names, group.type)) for value in shown]
     if not told:
         blocks = ["it has not rebalanced yet"]
-    now = "\n".join(now_lines(group, under_way, names))
-    return [headline(group), *blocks, *([now] if now else [])]
+    now = _block(now_lines(group, under_way, names))
+    return [printable(headline(group)), *blocks, *([now] if now else [])]
+
+
+def _block(lines: Iterable[str]) -> str:
+    return "\n".join(map(printable, lines))
 
 
 def _as_json(

@@ -18,6 +18,7 @@ from ottla.cli.offsets_latest import Latest
 from ottla.cli.offsets_text import KINDS, TopicNames, as_json, as_text, kind_of
 from ottla.cli.options import UsageError, add_bootstrap_option, not_negative
 from ottla.cli.session import run, run_with_admin
+from ottla.cli.terminal import printable
 from ottla.clients.admin import AsyncAdmin
 from ottla.clients.offsets_topic import Entry, entries, partition_count, partition_of, read_entries
 from ottla.errors import OttlaError, UnknownTopicOrPartition
@@ -156,4 +157,4 @@ def _print_one(args: Namespace, entry: Entry, names: TopicNames) -> None:
     if args.json:
         sys.stdout.write(json.dumps(as_json(entry, names), ensure_ascii=False) + "\n")
     else:
-        sys.stdout.write(as_text(entry, names) + "\n")
+        sys.stdout.write(printable(as_text(entry, names)) + "\n")

@@ -26,7 +26,18 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, indent: s
 
 
 def _cell(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else printable(str(value))
+
+
+def printable(text: str) -> str:
+    r"""One line that does nothing to the terminal: who joins a group chooses its name, and may write anything.
+
+    >>> print(printable("a\x1b[2J\nb"))
+    a\x1b[2J\nb
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

@@ -19,6 +19,22 @@ def test_groups_are_listed_with_type_and_state(ottla: Ottla, active: Member, gro
     assert listed[group] == {"group": group, "type": "Classic", "state": "Stable", "protocol_type": "consumer"}
 
 
+def test_what_members_call_themselves_does_nothing_to_the_terminal(ottla: Ottla, bootstrap: str, records: str) -> None:
+    group = "odd\x1b[2J\nname"
+    with Member(bootstrap, group, "red\x1b[31m", records) as member:
+        member.join(reason="one\ntwo")
+        member.sync({member.member_id: [0]})
+        described = (["describe", group], ["describe", group, "--members"], ["members", group], ["explain", group])
+        shown = [ottla("groups", *action) for action in (["list"], *described)]
+        shown.append(ottla("offsets", "dump", "--group", group))
+        member.leave()
+    for result in shown:
+        assert result.code == 0
+        assert "odd\\x1b[2J\\nname" in result.text
+        assert "\x1b" not in result.text
+    assert '; it said "one\\ntwo"' in shown[4].text
+
+
 @pytest.mark.parametrize(
     ("filters", "found"),
     [
