@@ -220,7 +220,7 @@ class ClassicState:
         """Anybody may fetch the offsets of a classic group."""
 
     def check_delete_offsets(self) -> None:
-        if not self.is_empty and not self.uses_consumer_protocol:
+        if self.state is not State.EMPTY and not self.uses_consumer_protocol:
             raise errors.NonEmptyGroup(f"Group {self.group_id} has members.")
 
     def check_delete(self) -> None:

@@ -198,6 +198,14 @@ def test_offsets_of_a_group_that_is_not_made_of_consumers_can_be_deleted_only_wh
     assert delete(context, ("orders", 0)).partitions == (m.DeletedOffset("orders", 0),)
 
 
+def test_a_member_to_be_does_not_keep_the_offsets_of_an_empty_group(context: GroupContext) -> None:
+    context.commit("orders", 0)
+    assert context.join(client_id="worker").error_code == errors.MemberIdRequired.code
+    assert context.state == "Empty"
+    assert delete(context, ("orders", 0)).partitions == (m.DeletedOffset("orders", 0),)
+    assert context.committed("orders", 0) == NOTHING
+
+
 def test_offsets_of_a_group_that_does_not_exist_cannot_be_deleted(context: GroupContext) -> None:
     with pytest.raises(errors.GroupIdNotFound):
         delete(context, ("orders", 0))
