@@ -104,17 +104,18 @@ class LoopThread:
             return
         self._stopped = True
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
+            # On its own thread: the caller's may be running another loop (in a notebook, in a coroutine).
+            asyncio.run_coroutine_threadsafe(_wind_up(), self.loop).result()
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
         else:
-            self.loop.run_until_complete(_cancel_others())
-        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.run_until_complete(_wind_up())
         self.loop.close()
 
 
-async def _cancel_others() -> None:
+async def _wind_up() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_default_executor()

@@ -126,3 +126,14 @@ def test_a_thread_that_has_ended_is_told_of_and_can_be_stopped() -> None:
         another.join(10)
     assert set(told) == {"the thread of this consumer has ended, so that nothing can be done: make a new one"}
     thread.stop()
+
+
+def test_a_client_can_be_closed_inside_a_running_event_loop() -> None:
+    """As in a notebook, whose cells run on a loop."""
+
+    async def cell() -> None:
+        thread = LoopThread("producer")
+        thread.stop()
+        assert thread.loop.is_closed()
+
+    asyncio.run(cell())
