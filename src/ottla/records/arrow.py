@@ -174,10 +174,13 @@ def batches_of(data: Any) -> list[pa.RecordBatch] | Iterator[pa.RecordBatch]:
 
 
 def _table(pa: Any, data: Any) -> Any:
-    if type(data).__module__.partition(".")[0] == "pandas":
-        return pa.Table.from_pandas(data, preserve_index=False)
-    if isinstance(data, dict) or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return pa.table(data)
+    try:
+        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+            return pa.Table.from_pandas(data, preserve_index=False)
+        if isinstance(data, dict) or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+            return pa.table(data)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise UnusableColumns(f"no table can be made of this {type(data).__name__}: {error}") from error
     raise UnusableColumns(
         f"{type(data).__name__} is no table: give a pyarrow table or batch, a pandas or polars frame, "
         "or an object with __arrow_c_stream__"
@@ -218,26 +221,34 @@ def _bytes_of(pa: Any, name: str, array: Any) -> BytesColumn | None:
     if pa.types.is_null(kind):
         return None
     if pa.types.is_dictionary(kind):
-        return _bytes_of(pa, name, array.dictionary_decode())
-    wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+        # pyarrow takes nothing out of views, which the categories of polars are.
+        return _bytes_of(pa, name, _without_views(pa, array.dictionary).take(array.indices))
+    array = _without_views(pa, array)
+    wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
     if not wide and not pa.types.is_binary(kind) and not pa.types.is_string(kind):
-        if not (pa.types.is_fixed_size_binary(kind) or str(kind) in ("binary_view", "string_view")):
-            raise UnusableColumns(
-                f"column {name!r} is of type {kind}: make bytes or text of it first, with a cast or a serializer"
-            )
-        array, wide = array.cast(pa.large_binary() if str(kind) != "string_view" else pa.large_string()), True
+        raise UnusableColumns(
+            f"column {name!r} is of type {kind}: make bytes or text of it first, with a cast or a serializer"
+        )
     valid, ends, data = array.buffers()
     return BytesColumn(valid, ends, data, array.offset, len(array), wide, array.null_count)
+
+
+def _without_views(pa: Any, array: Any) -> Any:
+    """The array with offsets of its own, if it has bytes or text in another form."""
+    if str(array.type) == "string_view":
+        return array.cast(pa.large_string())
+    views = pa.types.is_fixed_size_binary(array.type) or str(array.type) == "binary_view"
+    return array.cast(pa.large_binary()) if views else array
 
 
 def _timestamps_of(pa: Any, array: Any) -> NumbersColumn | None:
     if pa.types.is_null(array.type):
         return None
     if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+        array = _cast(pa, "timestamp", array, pa.timestamp("ms", array.type.tz))
     elif not pa.types.is_integer(array.type):
         raise UnusableColumns(f"column 'timestamp' is of type {array.type}: give a timestamp, or milliseconds as int64")
-    numbers = array.cast(pa.int64())
+    numbers = _cast(pa, "timestamp", array, pa.int64())
     if (importlib.import_module("pyarrow.compute").min(numbers).as_py() or 0) < 0:
         raise UnusableColumns("a timestamp is negative: they count from 1970, in milliseconds")
     return _numbers(numbers)
@@ -248,7 +259,16 @@ def _partitions_of(pa: Any, array: Any) -> NumbersColumn | None:
         return None
     if not pa.types.is_integer(array.type):
         raise UnusableColumns(f"column 'partition' is of type {array.type}: give int32")
-    return _numbers(array.cast(pa.int32()))
+    return _numbers(_cast(pa, "partition", array, pa.int32()))
+
+
+def _cast(pa: Any, name: str, array: Any, kind: Any) -> Any:
+    """The column as another type. Times lose what is finer than a millisecond; what does not fit is refused."""
+    options = importlib.import_module("pyarrow.compute").CastOptions(kind, allow_time_truncate=True)
+    try:
+        return array.cast(options=options)
+    except pa.ArrowInvalid as error:
+        raise UnusableColumns(f"column {name!r}: {error}") from None
 
 
 def _numbers(array: Any) -> NumbersColumn:
@@ -263,7 +283,7 @@ def _headers_of(pa: Any, array: Any) -> HeadersColumn | None:
     if pa.types.is_map(kind):
         keys, values = array.keys, array.items
     elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_pair(pa, kind.value_type):
-        keys, values = (array.values.field(index) for index in (0, 1))
+        keys, values = array.values.flatten()  # a pair that is null has no name
     else:
         raise UnusableColumns(f"column 'headers' is of type {kind}: give list<struct<key: string, value: binary>>")
     key = _bytes_of(pa, "headers", keys)

@@ -102,13 +102,23 @@ def test_frames_of_pandas_and_polars_come_and_go() -> None:
         assert records_of(frame) == expected
 
 
+def test_categories_of_pandas_and_polars() -> None:
+    words = ["one", None, "two", "one"]
+    for kind in (polars.Categorical, polars.Enum(["one", "two"])):
+        values = records_of(polars.DataFrame({"value": words}, schema={"value": kind}))
+        assert [record.value for record in values] == [b"one", None, b"two", b"one"]
+    values = records_of(pandas.DataFrame({"value": pandas.Categorical(words)}))
+    assert [record.value for record in values] == [b"one", None, b"two", b"one"]
+
+
 @pytest.mark.parametrize(
     "kind",
     [pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary_view(), pa.string_view(), pa.binary(3)],
 )
 def test_bytes_and_texts_of_every_layout(kind: pa.DataType) -> None:
     array = pa.array([b"abc", None, b"def"], pa.binary()).cast(kind)
-    for given in (array, array.dictionary_encode() if "view" not in str(kind) else array):
+    words = pa.array([b"def", b"abc"], pa.binary()).cast(kind)
+    for given in (array, pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), words)):
         values = [record.value for record in records_of(pa.table({"value": given}))]
         assert values == [b"abc", None, b"def"]
 
@@ -137,6 +147,11 @@ def test_headers_are_lists_of_pairs_or_maps(kind: pa.DataType) -> None:
     assert [r.headers for r in records_of(table.slice(3))] == [(("b", None), ("c", b"3"))]
 
 
+def test_a_header_that_is_null_is_not_written_without_a_name() -> None:
+    with pytest.raises(ValueError, match="record 0: a header has no key"):
+        records_of(pa.table({"value": [b""], "headers": pa.array([[None]], HEADERS)}))
+
+
 def test_small_chunks_are_put_together() -> None:
     chunks = pa.chunked_array([[b"a"], [b"b"], [], [b"c"]], pa.binary())
     assert len(list(batches_of(pa.table({"value": chunks})))) == 1
@@ -151,8 +166,21 @@ def test_small_chunks_are_put_together() -> None:
         ({"value": [1]}, "column 'value' is of type int64: make bytes or text of it first"),
         ({"value": [b""], "timestamp": ["now"]}, "column 'timestamp' is of type string: give a timestamp, or"),
         ({"value": [b""], "timestamp": [-5]}, "a timestamp is negative"),
+        (
+            {"value": [b""], "timestamp": pa.array([2**62], pa.timestamp("s"))},
+            "column 'timestamp': Casting from timestamp.*out of bounds",
+        ),
+        ({"value": [b""], "timestamp": pa.array([2**63], pa.uint64())}, "column 'timestamp': Integer value .*not in"),
+        ({"value": [b""], "partition": [2**40]}, "column 'partition': Integer value 1099511627776 not in range"),
         ({"value": [b""], "partition": ["one"]}, "column 'partition' is of type string: give int32"),
         ({"value": [b""], "headers": [["h"]]}, "column 'headers' is of type list<.*>: give list<struct<key"),
+        (
+            {"value": [b"", b""], "key": [b""]},
+            "no table can be made of this dict: .*expected length 2",
+        ),
+        (pandas.Series(["a"], name="value"), "no table can be made of this Series"),
+        (polars.Series("value", ["a"]), "no table can be made of this Series"),
+        (pandas.DataFrame({"value": ["a", 1]}), "no table can be made of this DataFrame: .*column value"),
         ([1, 2], "list is no table: give a pyarrow table or batch, a pandas or polars frame"),
     ],
 )
