@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import dataclasses
+import enum
 import os
 import signal
 import socket
@@ -362,6 +363,33 @@ def test_interceptors_see_and_change_records_and_never_break_a_send(
     assert stored_values(bootstrap_servers, topic)[0] == [b"v+a+b"]
 
 
+class Forgetful(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        dataclasses.replace(record, value=b"lost")
+        return None  # type: ignore[return-value]
+
+
+class Listing(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return dataclasses.replace(record, headers=[*record.headers, ["seen", b"1"]])  # type: ignore[arg-type]
+
+
+class Spoiling(ProducerInterceptor):
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        return dataclasses.replace(record, headers={"seen": "text"})  # type: ignore[arg-type]
+
+
+def test_an_interceptor_that_returns_no_record_is_passed_over(
+    bootstrap_servers: str, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic()
+    with Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Forgetful, Listing, Spoiling]) as producer:
+        producer.send(topic, b"v", headers={"a": b"0"}).result(10)
+    assert stored(bootstrap_servers, topic)[0][0].headers() == [("a", b"0"), ("seen", b"1")]
+    assert "on_send returned None: it has to return the record" in caplog.text
+    assert "a header is a name (str) and a value (bytes or None), not 'seen' and 'text'" in caplog.text
+
+
 # Plugins.
 
 
@@ -601,8 +629,35 @@ def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -
         shared.send(topic, b"v", timestamp=-7)
     with pytest.raises(TypeError, match=r"the timestamp, in milliseconds since 1970, is an int, not 1\.5"):
         shared.send(topic, b"v", timestamp=1.5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="topic must be a name"):
-        shared.send(None, b"v")  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"headers are pairs of a name and a value, or a dict, not \[\('a', b'b', 1\)\]"
+    ):
+        shared.send(topic, b"v", headers=[("a", b"b", 1)])
+    for nameless in (None, "", 5, b"orders"):
+        with pytest.raises(TypeError, match="topic must be a name"):
+            shared.send(nameless, b"v")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="topic must be a name"):
+            shared.send_arrow(nameless, {"value": [b"v"]})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="topic must be a name"):
+            shared.partitions_for(nameless)  # type: ignore[arg-type]
+
+
+def test_members_of_enums_are_names(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+    class Topics(str, enum.Enum):  # noqa: UP042
+        ORDERS = make_topic()
+
+    topic = Topics.ORDERS
+    with Producer(bootstrap_servers=bootstrap_servers) as producer:
+        assert producer.send(topic, b"first").result(10).topic == topic.value
+        assert producer.send(topic, b"second").result(10).offset == 1
+        assert producer.send_arrow(topic, {"value": [b"third"]}).result(10).topic == topic.value
+    with ottla.Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, numpy.int32(0))])
+        values: list[bytes | None] = []
+        while len(values) < 3:
+            values += [record.value for record in consumer.poll(10)]
+        assert [type(each.topic) for each in consumer.assignment()] == [str]
+    assert values == [b"first", b"second", b"third"]
 
 
 @pytest.mark.parametrize("partition", [1.0, 0.5, numpy.float64(1), True, numpy.bool_(True), "1"])

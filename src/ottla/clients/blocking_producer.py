@@ -28,7 +28,7 @@ from ottla.clients.columns import ColumnsFuture
 from ottla.clients.producer import ProducerClosed
 from ottla.clients.producer_batches import batch_class
 from ottla.clients.producer_core import ProducerCore
-from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of
+from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of, topic_name
 from ottla.clients.producer_transactions import Offsets, TransactionCalls
 from ottla.config.producer import ProducerConfig
 from ottla.consuming.values import ConsumerGroupMetadata
@@ -132,6 +132,7 @@ class Producer(FastSend):
         cases an open transaction must be aborted. Needs ``ottla[arrow]``.
         """
         self._check()
+        topic = topic_name(topic)
         future = ColumnsFuture(topic)
         try:
             count = len(self.partitions_for(topic))
@@ -187,6 +188,7 @@ class Producer(FastSend):
 
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic; asks the cluster if it is not known yet."""
+        topic = topic_name(topic)
         if self._core.topics.lanes_of(topic) is None:
             self._thread.call(self._core.topics.wait_for(topic, self.config.max_block_ms / 1000))
         return self._core.topics.partitions_of(topic)

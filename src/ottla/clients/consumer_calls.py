@@ -66,10 +66,10 @@ class Calls(Polling):
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         self.put_back()
-        self.engine.subscription.assign(partitions)
+        wanted = self.engine.subscription.assign(partitions)
         if self.engine.group is not None:
             self.engine.group.subscribed = False
-        self.engine.positions.assign(partitions)
+        self.engine.positions.assign(wanted)
         self._look()
 
     async def unsubscribing(self, seconds: float) -> list[Chore]:

@@ -24,7 +24,7 @@ from ottla.clients.cluster import Cluster
 from ottla.clients.columns import ColumnsFuture
 from ottla.clients.producer_batches import batch_class
 from ottla.clients.producer_core import ProducerCore
-from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of
+from ottla.clients.producer_send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of, topic_name
 from ottla.clients.producer_transactions import Offsets, TransactionCalls
 from ottla.config.producer import ProducerConfig
 from ottla.consuming.values import ConsumerGroupMetadata
@@ -206,6 +206,7 @@ class AsyncProducer:
         """
         self._bind()
         self._core.check_open()
+        topic = topic_name(topic)
         future = ColumnsFuture(topic)
         try:
             count = len(await self.partitions_for(topic))
@@ -228,6 +229,7 @@ class AsyncProducer:
 
     async def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic; asks the cluster if it is not known yet."""
+        topic = topic_name(topic)
         self._bind()
         if self._core.topics.lanes_of(topic) is None:
             await self._core.topics.wait_for(topic, self.config.max_block_ms / 1000)

@@ -254,7 +254,7 @@ class SendPath:
     def _intercepted(self, record: ProducerRecord) -> ProducerRecord:
         for interceptor in self.interceptors:
             try:
-                record = interceptor.on_send(record)
+                record = _given_back(interceptor.on_send(record))
             except Exception:
                 log.exception("the interceptor %r failed in on_send", interceptor)
         return record
@@ -314,15 +314,30 @@ def record_of(
     topic: str, value: Any, key: Any, partition: int | None, timestamp: Millis | None, headers: Any
 ) -> ProducerRecord:
     """What was given to `send`, with headers as pairs."""
-    if not topic or type(topic) is not str:
-        raise TypeError(f"the topic must be a name, not {topic!r}")
-    return ProducerRecord(topic, value, key, partition, timestamp, _headers(headers))
+    return ProducerRecord(topic_name(topic), value, key, partition, timestamp, _headers(headers))
+
+
+def topic_name(given: str) -> str:
+    """A name as it was given to a producer; plain text if it is the member of an enum."""
+    if not given or not isinstance(given, str):
+        raise TypeError(f"the topic must be a name, not {given!r}")
+    return str.__str__(given)
+
+
+def _given_back(record: object) -> ProducerRecord:
+    """The record of an interceptor, which may have changed everything of it."""
+    if not isinstance(record, ProducerRecord):
+        raise TypeError(f"on_send returned {record!r}: it has to return the record")
+    return record_of(record.topic, record.value, record.key, record.partition, record.timestamp, record.headers)
 
 
 def _headers(given: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None) -> Any:
     if not given:
         return ()
-    pairs = tuple((name, value) for name, value in (given.items() if isinstance(given, Mapping) else given))
+    try:
+        pairs = tuple((name, value) for name, value in (given.items() if isinstance(given, Mapping) else given))
+    except (TypeError, ValueError):
+        raise TypeError(f"headers are pairs of a name and a value, or a dict, not {given!r}") from None
     for name, value in pairs:
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
             raise TypeError(f"a header is a name (str) and a value (bytes or None), not {name!r} and {value!r}")

@@ -49,9 +49,7 @@ class Subscription:
     def subscribe(self, topics: Collection[str]) -> None:
         if isinstance(topics, str):
             raise TypeError(f"subscribe takes a list of topics: write subscribe([{topics!r}])")
-        wanted = frozenset(topics)
-        for topic in wanted:
-            _check_name(topic)
+        wanted = frozenset(map(_name, topics))
         self._enter(Mode.TOPICS)
         if wanted != self.topics:
             self.topics = wanted
@@ -78,16 +76,12 @@ class Subscription:
         self.version += 1
         return True
 
-    def assign(self, partitions: Collection[TopicPartition]) -> None:
-        wanted = frozenset(partitions)
-        for partition in wanted:
-            if not isinstance(partition, TopicPartition):
-                raise TypeError(f"assign takes TopicPartition objects, not {partition!r}")
-            _check_name(partition.topic)
-            if whole(partition.partition, f"the partition of topic {partition.topic}") < 0:
-                raise ValueError(f"{partition.partition} is no partition of topic {partition.topic}")
+    def assign(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Take these partitions, which are returned as plain names and numbers."""
+        wanted = [_partition(partition) for partition in partitions]
         self._enter(Mode.PARTITIONS)
-        self.partitions = wanted
+        self.partitions = frozenset(wanted)
+        return wanted
 
     def unsubscribe(self) -> None:
         version = self.version + 1
@@ -103,9 +97,21 @@ class Subscription:
         self.mode = mode
 
 
-def _check_name(topic: object) -> None:
-    """No broker has a topic that it would not allow: to wait for one would be in vain."""
+def _partition(given: object) -> TopicPartition:
+    if not isinstance(given, TopicPartition):
+        raise TypeError(f"assign takes TopicPartition objects, not {given!r}")
+    topic = _name(given.topic)
+    number = whole(given.partition, f"the partition of topic {topic}")
+    if number < 0:
+        raise ValueError(f"{number} is no partition of topic {topic}")
+    return TopicPartition(topic, number)
+
+
+def _name(topic: object) -> str:
+    """A name as plain text, also of the member of an enum. No broker has a topic that it would not allow: to wait for
+    one would be in vain."""
     if not isinstance(topic, str) or not topic.strip():
         raise ValueError(f"{topic!r} is no name of a topic")
     if (problem := wrong_with_topic_name(topic)) is not None:
         raise InvalidTopicException(f"the topic name {topic[:300]!r} {problem}")
+    return str.__str__(topic)
