@@ -778,3 +778,33 @@ def test_new_partitions_are_noticed(bootstrap_servers: str, make_topic: MakeTopi
         # A partition that is not known yet is asked for.
         assert producer.send(topic, b"v", partition=2).result(10).partition == 2
         assert producer.partitions_for(topic) == {0, 1, 2}
+
+
+def test_a_topic_that_was_deleted_is_made_again_for_who_writes_to_it(own_broker: Any) -> None:
+    servers = own_broker(**{"num.partitions": "1"}).bootstrap_servers
+    with Producer(bootstrap_servers=servers) as producer, ottla.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics(ottla.NewTopic("orders", num_partitions=8))
+        keys = [b"%d" % number for number in range(20)]
+        for key in keys:
+            producer.send("orders", b"old", key=key).result(10)
+        admin.delete_topics("orders")
+        # What is on its way to partitions that are gone for good cannot arrive: one that is still there shows it.
+        assert producer.send("orders", b"new", partition=0).result(10).offset == 0
+        found = [producer.send("orders", b"new", key=key).result(10).partition for key in keys]
+    assert found == [0] * 20
+
+
+def test_a_topic_that_was_deleted_is_named_and_found_again(own_broker: Any) -> None:
+    servers = own_broker(**{"auto.create.topics.enable": "false"}).bootstrap_servers
+    options = {"max_block_ms": 300, "delivery_timeout_ms": 1_000, "request_timeout_ms": 500, "linger_ms": 0}
+    with Producer(bootstrap_servers=servers, **options) as producer, ottla.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics(ottla.NewTopic("orders", num_partitions=2))
+        producer.send("orders", b"old", partition=1).result(10)
+        admin.delete_topics("orders")
+        with pytest.raises(DeliveryTimeout, match="no broker knows the topic now, was it deleted"):
+            producer.send("orders", b"lost", partition=1).result(10)
+        with pytest.raises(MetadataTimeout, match="it does not exist, and no broker creates it"):
+            producer.send("orders", b"refused", partition=1)
+        admin.create_topics(ottla.NewTopic("orders", num_partitions=1))
+        keys = [b"%d" % number for number in range(20)]
+        assert {producer.send("orders", b"new", key=key).result(10).partition for key in keys} == {0}

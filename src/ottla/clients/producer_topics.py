@@ -85,7 +85,7 @@ class Topics:
         try:
             while True:
                 try:
-                    await self._refresh([topic], auto_create=True)
+                    await self._refresh([topic])
                 except OttlaError as error:
                     self._problem = error
                     if not (isinstance(error, KafkaError) and error.retriable):
@@ -110,8 +110,9 @@ class Topics:
             return f"{since}: it does not exist, and no broker creates it. `ottla topics create {topic}` does"
         return f"{since}: {self._problem}" if self._problem is not None else since
 
-    async def _refresh(self, topics: Iterable[str], *, auto_create: bool = False) -> None:
-        await self._cluster.refresh(list(topics), auto_create=auto_create)
+    async def _refresh(self, topics: Iterable[str]) -> None:
+        # Whoever writes to a topic that is missing, or was deleted meanwhile, wants it to be there, as with Kafka's.
+        await self._cluster.refresh(list(topics), auto_create=True)
         self._see(self._cluster.metadata)
         self._changed()
 
@@ -119,6 +120,8 @@ class Topics:
         led = {}
         for name, info in metadata.topics.items():
             if info.error is not None:
+                # Gone, or not ours any more: the next record asks for it, and hears why.
+                self._lanes.pop(name, None)
                 continue
             self._see_topic(info)
             led[name] = {

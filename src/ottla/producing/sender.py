@@ -107,7 +107,7 @@ class Sender:
     def poll(self, view: View, connected: Container[BrokerId], *, now: Millis) -> Plan:
         """What is to be done now."""
         plan = Plan()
-        self._expire(plan, now=now)
+        self._expire(plan, view, now=now)
         if self.transactions is not None:
             self._heed(self.transactions, plan)
         if self.fatal is not None:
@@ -270,11 +270,13 @@ class Sender:
 
     # Giving up.
 
-    def _expire(self, plan: Plan, *, now: Millis) -> None:
+    def _expire(self, plan: Plan, view: View, *, now: Millis) -> None:
         for batch in self.accumulator.expired(now=now):
+            known = view.led.get(batch.topic_partition.topic) is not None
             error = DeliveryTimeout(
                 f"{batch.count} record(s) for {batch.topic_partition} were not acknowledged within "
-                f"{self.accumulator.delivery_timeout_ms / 1000:g} s ({_how_far(batch)}): is its broker running? "
+                f"{self.accumulator.delivery_timeout_ms / 1000:g} s ({_how_far(batch)}): "
+                f"{'is its broker running?' if known else 'no broker knows the topic now, was it deleted?'} "
                 "delivery.timeout.ms sets this time"
             )
             plan.finished.append(self._finish(self._failed(batch, error, fate_known=not batch.was_sent)))
