@@ -183,3 +183,28 @@ def test_calls_end_in_time_when_the_broker_falls_silent(through_proxy: tuple[Pro
         with contextlib.suppress(RequestTimedOut):
             call()
         assert time.monotonic() - start < 2.5
+
+
+def test_a_broker_that_stays_away_is_told_once_each_time(own_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    broker = own_broker()
+    servers = broker.bootstrap_servers
+    topic = create(servers, 1)
+    settings: dict[str, Any] = {"reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 5, "enable_auto_commit": False}
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "ottla.clients.pool"]
+
+    away = f"nothing listens at {servers}: check the address and that the broker is running; the client goes on trying"
+    caplog.set_level("WARNING")
+    with Consumer(
+        bootstrap_servers=servers, group_id=new_group(), auto_offset_reset="earliest", **settings
+    ) as consumer:
+        consumer.subscribe([topic])
+        for outage in (1, 2):
+            write(servers, topic, numbers(0, 1))
+            assert values(read(consumer, 1)) == numbers(0, 1)
+            broker.stop()
+            poll_until([consumer], lambda: len(told()) >= outage, "a warning")  # noqa: B023
+            consumer.poll(0.2)
+            assert told() == [away] * outage
+            broker.start()

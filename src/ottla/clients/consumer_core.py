@@ -25,7 +25,7 @@ from ottla.clients.consumer_assignors import load_assignors
 from ottla.clients.consumer_group import Coordinator, Group, monotonic_ms
 from ottla.clients.consumer_lookup import Lookup, timestamp_of
 from ottla.clients.metadata import NO_LEADER, Metadata
-from ottla.clients.pool import ConnectionPool, ConnectionSettings
+from ottla.clients.pool import ConnectionPool
 from ottla.config.consumer import CONSUMER, ConsumerConfig
 from ottla.consuming.buffer import Buffer, Completed
 from ottla.consuming.classic import ClassicMember
@@ -75,8 +75,9 @@ class Engine:
         self.buffer = Buffer(self.positions, self._begun)
         self.fetcher = Fetcher(self.positions, self.buffer, _limits(config))
         self.auto_commit = AutoCommit(config.auto_commit_interval_ms) if config.auto_commits else None
-        self._fetch_pool = ConnectionPool(ConnectionSettings.of(config))
-        self._group_pool = ConnectionPool(ConnectionSettings.of(config))
+        shared = self.cluster.pool
+        self._fetch_pool = ConnectionPool(shared.settings, shared.reached)
+        self._group_pool = ConnectionPool(shared.settings, shared.reached)
         self.group = self._make_group()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.attention = True

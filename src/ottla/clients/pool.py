@@ -23,6 +23,8 @@ from ottla.types import Millis
 log = logging.getLogger(__name__)
 _RECONNECT = Backoff(50, 1_000)
 _SETUP = Backoff(10_000, 30_000)
+#: After so many failed attempts a broker that was there is away for longer than a restart takes: about three seconds.
+_AWAY_FAILURES = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +57,10 @@ class ConnectionSettings:
 class ConnectionPool:
     """One connection an address. Belongs to one event loop."""
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    def __init__(self, settings: ConnectionSettings, reached: set[Address] | None = None) -> None:
         self.settings = settings
+        self.reached: set[Address] = set() if reached is None else reached
+        """The addresses that were connected since somebody was last warned of them; pools of one client share it."""
         self.states: ConnectionStates[Address] = ConnectionStates(settings.reconnect, settings.setup)
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
@@ -135,12 +139,21 @@ class ConnectionPool:
         except Exception as error:
             self.states.lost(address, now=_now(), chance=_chance(), connecting=True)
             log.info("%s; the next attempt waits %s ms", error, self.states.wait_ms(address, now=_now()))
+            self._warn(address, error)
             raise
         log.debug("connected to %s", connection.address)
         self.states.ready(address)
+        self.reached.add(address)
         self._open[address] = connection
         self._watch_idle()
         return connection
+
+    def _warn(self, address: Address, error: Exception) -> None:
+        """Once for each time that a broker goes away: who waits for records hears of it nowhere else. One that never
+        was there is told by an error."""
+        if address in self.reached and self.states.failures(address) >= _AWAY_FAILURES:
+            self.reached.discard(address)
+            log.warning("%s; the client goes on trying", error)
 
     def _lost(self, address: Address) -> None:
         """A connection ended; one that we closed ourselves was taken out before."""
