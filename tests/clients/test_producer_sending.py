@@ -9,6 +9,8 @@ import enum
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -559,6 +561,33 @@ def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_servers: str
         assert isinstance(future.exception(), ProducerClosed)
 
     asyncio.run(run())
+
+
+FORGOTTEN = {
+    "blocking": """
+import sys, ottla
+producer = ottla.Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
+for _ in range(3):
+    producer.send(sys.argv[2], b"v")
+""",
+    "asyncio": """
+import asyncio, sys, ottla.aio
+async def main():
+    producer = ottla.aio.Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
+    for _ in range(3):
+        await producer.send(sys.argv[2], b"v")
+asyncio.run(main())
+""",
+}
+
+
+@pytest.mark.parametrize("face", FORGOTTEN)
+def test_a_program_that_ends_without_close_is_told_what_it_lost(
+    bootstrap_servers: str, make_topic: MakeTopic, face: str
+) -> None:
+    command = [sys.executable, "-c", FORGOTTEN[face], bootstrap_servers, make_topic()]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "3 record(s) were not acknowledged when the program ended: call flush() or close()" in ended.stderr
 
 
 def test_a_forked_child_has_to_make_its_own(bootstrap_servers: str, make_topic: MakeTopic) -> None:

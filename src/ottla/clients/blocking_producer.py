@@ -11,8 +11,6 @@ thread does the rest. It is a thin face: what happens is written in producer_sen
 from __future__ import annotations
 
 import asyncio
-import atexit
-import logging
 import os
 import threading
 import time
@@ -35,8 +33,6 @@ from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.records.buffers import Buffer
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis, TopicPartition
-
-log = logging.getLogger("ottla.producer")
 
 #: So long may it take to close connections.
 _END_SECONDS = 5.0
@@ -278,14 +274,5 @@ def _after_fork() -> None:
         producer._is_fast = False
 
 
-def _at_exit() -> None:
-    """A program that ends without `close` loses what is not sent: at least say so."""
-    for producer in list(_alive):
-        left = producer._core.unfinished if os.getpid() == producer._process else 0
-        if left:
-            log.warning("%d record(s) were not acknowledged when the program ended: call flush() or close()", left)
-
-
-atexit.register(_at_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

@@ -11,10 +11,13 @@ while somebody else's code runs.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
+import os
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -119,6 +122,8 @@ class ProducerCore:
         """Live on this loop, from its own thread."""
         self._loop = loop
         self._loop_thread = threading.get_ident()
+        self._process = os.getpid()
+        _alive.add(self)
 
     def check_open(self) -> None:
         """IllegalUse if no record can be taken any more."""
@@ -517,6 +522,18 @@ class ProducerCore:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.cluster.close()
+
+
+_alive: weakref.WeakSet[ProducerCore] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """A program that ends without `close` loses what is not sent: at least say so."""
+    for core in list(_alive):
+        left = core.unfinished if os.getpid() == core._process else 0
+        if left:
+            log.warning("%d record(s) were not acknowledged when the program ended: call flush() or close()", left)
 
 
 def _settled(batch: Batch) -> bool:
