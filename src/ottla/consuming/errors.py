@@ -54,9 +54,12 @@ def out_of_range(partition: TopicPartition, offset: int) -> OffsetOutOfRange:
 
 
 def truncated(partition: TopicPartition, offset: int, end: int) -> LogTruncation:
+    to, after = (
+        (f"to offset {end}", "after it") if end >= 0 else ("(its leader knows nothing of the last epoch)", "in it")
+    )
     return LogTruncation(
-        f"the log of partition {partition} was truncated to offset {end}, and {offset} was to be read next: what was "
-        "read after it was lost. Seek to where reading shall go on, or set auto.offset.reset"
+        f"the log of partition {partition} was truncated {to}, and {offset} was to be read next: what was read {after} "
+        "was lost. Seek to where reading shall go on, or set auto.offset.reset"
     )
 
 

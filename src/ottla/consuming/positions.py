@@ -215,13 +215,18 @@ class Positions:
             state.move(offset, epoch)
 
     def validated(self, partition: TopicPartition, token: int, end: int, epoch: int) -> KafkaError | None:
-        """The end of the epoch of the last record read: below the position, the log was truncated."""
+        """The end of the epoch of the last record read: below the position, the log was truncated. With -1 the leader
+        knows no such epoch: nothing of it is left, and nobody knows from where on the log is another one."""
         state = self.current(partition, token)
         if state is None or state.position is None:
             return None
-        if 0 <= end < state.position:
+        if end < state.position:
             offset = state.position
-            state.move(end, epoch if epoch >= 0 else None)
+            if end < 0:
+                self._settled = False
+                self._reset_by_policy(state)
+            else:
+                state.move(end, epoch if epoch >= 0 else None)
             return truncated(partition, offset, end) if self._reset == NONE else None
         state.need = Need.NOTHING
         state.asking = False

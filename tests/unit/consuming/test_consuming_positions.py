@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.consuming.consuming_values import T0, T1
 
-from ottla.consuming.errors import LogTruncation
+from ottla.consuming.errors import LogTruncation, NoOffsetForPartition
 from ottla.consuming.positions import Need, Positions
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import OffsetOutOfRange
@@ -117,6 +117,25 @@ def test_truncation_is_an_error_without_a_policy() -> None:
     error = positions.validated(T0, token, 45, 4)
     assert isinstance(error, LogTruncation)
     assert "truncated to offset 45" in str(error)
+
+
+def test_a_leader_that_knows_no_such_epoch_has_another_log() -> None:
+    positions = make()
+    positions.new_leader(T0, 4)
+    positions.seek(T0, 50, 7)
+    (token,) = positions.to_ask(Need.VALIDATE, now=0).values()
+    assert positions.validated(T0, token, -1, -1) is None
+    (token,) = positions.to_ask(Need.RESET, now=0).values()
+    positions.found(T0, token, 10, 4)
+    assert positions.consumed()[T0].offset == 10
+    strict = make("none")
+    strict.new_leader(T0, 4)
+    strict.seek(T0, 50, 7)
+    (token,) = strict.to_ask(Need.VALIDATE, now=0).values()
+    error = strict.validated(T0, token, -1, -1)
+    assert isinstance(error, LogTruncation)
+    assert "its leader knows nothing of the last epoch" in str(error)
+    assert isinstance(strict.without_start(), NoOffsetForPartition)
 
 
 def test_what_is_buffered_is_not_checked_before_it_is_handed_out() -> None:
