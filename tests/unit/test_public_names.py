@@ -7,7 +7,7 @@ import sys
 
 import ottla
 import ottla.testing
-from ottla import aio
+from ottla import aio, serializers
 
 
 def test_public_names_are_these() -> None:
@@ -47,6 +47,19 @@ def test_public_names_are_these() -> None:
     ]
     assert aio.__all__ == ["Admin", "Consumer", "DeadLetters", "Producer"]
     assert ottla.testing.__all__ == ["ManualClock"]
+    assert serializers.__all__ == [
+        "AvroDeserializer",
+        "AvroSerializer",
+        "BytesDeserializer",
+        "BytesSerializer",
+        "Deserializer",
+        "JsonDeserializer",
+        "JsonSerializer",
+        "SerializationError",
+        "Serializer",
+        "StringDeserializer",
+        "StringSerializer",
+    ]
     for name in ottla.__all__:
         assert getattr(ottla, name) is not None
     assert dir(ottla) == sorted(ottla.__all__)

@@ -114,7 +114,9 @@ class ConsumerConfig(ClientConfig):
         one_of("read_uncommitted", READ_COMMITTED),
     )
     check_crcs: bool = boolean(True, "Check the checksum of each batch.")
-    key_deserializer: Any = plugin(None, "Makes keys of bytes: a callable or an object of ottla.serializers.")
+    key_deserializer: Any = plugin(
+        None, "Makes keys of bytes: a function, its name (`string`, `json`), or a Deserializer (`ottla.serializers`)."
+    )
     value_deserializer: Any = plugin(None, "Makes values of bytes, as key.deserializer.")
     interceptor_classes: tuple[Any, ...] = plugins((), "Classes, instances or places of ConsumerInterceptors.")
     exclude_internal_topics: bool = boolean(True, "A pattern never matches internal topics such as __consumer_offsets.")

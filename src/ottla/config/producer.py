@@ -108,9 +108,11 @@ class ProducerConfig(ClientConfig):
     )
 
     # What runs in `send`.
-    key_serializer: Any = plugin(None, "Makes bytes of keys: a Serializer, a function, or its name (`string`, `json`).")
+    key_serializer: Any = plugin(
+        None, "Makes bytes of keys: a function, its name (`string`, `json`), or a Serializer (`ottla.serializers`)."
+    )
     value_serializer: Any = plugin(
-        None, "Makes bytes of values: a Serializer, a function, or its name (`string`, `json`)."
+        None, "Makes bytes of values: a function, its name (`string`, `json`), or a Serializer (`ottla.serializers`)."
     )
     interceptor_classes: Any = plugins((), "Interceptors, which see every record before it is sent and once it is.")
 
