@@ -18,7 +18,7 @@ from ottla.clients.blocking_consumer import Consumer
 from ottla.clients.consumer import AsyncConsumer
 from ottla.consuming.errors import CommitFailed
 from ottla.consuming.values import OffsetAndMetadata, RebalanceListener
-from ottla.errors import FencedInstanceId, InvalidSessionTimeout
+from ottla.errors import FencedInstanceId, InvalidSessionTimeout, OffsetMetadataTooLarge, UnknownTopicOrPartition
 from ottla.types import TopicPartition
 
 from .consumer_scenes import (
@@ -314,6 +314,17 @@ def test_a_member_that_does_not_poll_leaves_and_hears_why(servers: str, topic: s
         poll_until([slow], slow.assignment, "to be back")
 
 
+def test_who_waits_in_a_long_poll_is_not_stuck(topic: str, make: Make) -> None:
+    log = Log()
+    # What else wakes a poll is rarer than this.
+    rare = {"heartbeat_interval_ms": 2000, "session_timeout_ms": 6000, "metadata_max_age_ms": 60_000}
+    consumer = make(new_group(), max_poll_interval_ms=300, **rare)
+    consumer.subscribe([topic], listener=log)
+    poll_until([consumer], consumer.assignment, "partitions")
+    assert consumer.poll(1.0) == []
+    assert log.events == [("assigned", [0, 1, 2, 3])]
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_crashed_member_is_replaced(topic: str, make: Make, protocol: str) -> None:
     group = new_group()
@@ -421,6 +432,16 @@ def test_a_consumer_without_a_subscription_cannot_commit_to_a_group_that_has_mem
     stranger.assign(partitions(topic, 1))
     with pytest.raises(CommitFailed, match=r"group\.id of its own"):
         stranger.commit({TopicPartition(topic, 0): 1})
+
+
+def test_a_commit_that_is_wrong_in_itself_says_what_is_wrong(topic: str, make: Make) -> None:
+    alone = make(new_group())
+    alone.assign(partitions(topic, 1))
+    with pytest.raises(UnknownTopicOrPartition, match="partition no-such-topic-0"):
+        alone.commit({TopicPartition("no-such-topic", 0): 1})
+    with pytest.raises(OffsetMetadataTooLarge, match=f"partition {topic}-0: The text stored .* is too long"):
+        alone.commit({TopicPartition(topic, 0): OffsetAndMetadata(1, "x" * 5000)})
+    alone.commit({TopicPartition(topic, 0): 1})
 
 
 def test_asyncio_listeners_may_be_coroutines(servers: str, topic: str) -> None:

@@ -195,7 +195,7 @@ class Group:
 
     def _refused(self, error: KafkaError, who: Identity) -> KafkaError:
         kind = verdict(error)
-        if kind is Verdict.RETRY:
+        if kind is Verdict.RETRY or (kind is Verdict.FATAL and not self.subscribed):
             return error
         if not self.subscribed:
             return CommitFailed(

@@ -89,7 +89,8 @@ class Polling(Committing):
                 if engine.unreachable is not None:
                     raise engine.unreachable
                 return False
-            await engine.news(left)
+            # Who waits here is not stuck, however seldom something comes.
+            await engine.news(min(left, self.config.max_poll_interval_ms / 2000))
 
     def _attend(self) -> Chore | None:
         engine = self.engine
