@@ -96,6 +96,8 @@ def even_shares(
         return None  # A topic has gone.
     each, more = divmod(total, len(loads) + (joining is not None))
     free = _without_owner(target, topics, starts) if loads.total != total else []
+    if free is None:
+        return None
     shares: dict[str, Partitions] = {}
     for member_id, quota in loads.cuts(each, more):
         shares[member_id], given_up = _cut(target[member_id], starts, quota)
@@ -110,12 +112,15 @@ def even_shares(
     return shares
 
 
-def _without_owner(target: Mapping[str, Partitions], topics: Topics, starts: Mapping[UUID, int]) -> list[int]:
-    return [
-        starts[topic_id] + number
-        for topic_id, count in topics
-        for number in set(range(count)).difference(*(share.get(topic_id, ()) for share in target.values()))
-    ]
+def _without_owner(target: Mapping[str, Partitions], topics: Topics, starts: Mapping[UUID, int]) -> list[int] | None:
+    """Return the places of nobody; None if somebody has more of a topic than there is, as after a loss of metadata."""
+    free: list[int] = []
+    for topic_id, count in topics:
+        owned = _NONE.union(*(share.get(topic_id, ()) for share in target.values()))
+        if owned and max(owned) >= count:
+            return None
+        free += [starts[topic_id] + number for number in range(count) if number not in owned]
+    return free
 
 
 def _cut(share: Partitions, starts: Mapping[UUID, int], quota: int) -> tuple[dict[UUID, frozenset[int]], list[int]]:

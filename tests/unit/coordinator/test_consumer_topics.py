@@ -7,6 +7,7 @@ import pytest
 from ottla.coordinator.consumer_target import metadata_hash
 from ottla.coordinator.group import TopicInfo
 from unit.coordinator.consumer_context import (
+    ORDERS,
     ConsumerContext,
     current_record,
     epoch_record,
@@ -92,3 +93,15 @@ def test_the_hash_changes_with_the_topics_and_with_nothing_else() -> None:
         metadata_hash(["orders"], {"orders": TopicInfo(topic_id(9), 6)}),
     }
     assert len(hashes) == 5
+
+
+def test_a_topic_that_has_fewer_partitions_than_the_log_says_is_assigned_as_it_is() -> None:
+    """As after a loss of power that took the last partitions from the metadata, and not the target from the log."""
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("b")
+    context.settle_consumers()
+    context.topics["orders"] = TopicInfo(ORDERS, 2)
+    context.restart()
+    context.settle_consumers()
+    assert sorted(context.assigned().values(), key=str) == [{"orders": [0]}, {"orders": [1]}]
