@@ -53,6 +53,8 @@ class ExplainedConsumerState(ConsumerState):
         self._rebalance: _Rebalance | None = None
         self._known_topics: dict[str, TopicInfo] = {}
         """What the metadata hash was last computed of, to tell what has changed."""
+        self._former_names: dict[UUID, str] = {}
+        """What the topics were called that it was computed of before."""
 
     # ── the beginning ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,6 +145,7 @@ class ExplainedConsumerState(ConsumerState):
         """Remember the topics that the group depends on now; return what kind of change that is."""
         topics = self.shard.topics()
         known, self._known_topics = self._known_topics, {name: topics[name] for name in names if name in topics}
+        self._former_names = {info.topic_id: name for name, info in known.items()}
         same_topics = {name: info.topic_id for name, info in known.items()} == {
             name: info.topic_id for name, info in self._known_topics.items()
         }
@@ -212,13 +215,17 @@ class ExplainedConsumerState(ConsumerState):
         return _owners(former, changed, rebalance.names), _owners(target, changed, names), kept
 
     def _names_of(self, topic_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Return what topics are called; one that is no more is called by its id."""
+        """Return what topics are called, or were if they are no more; by their ids if nobody remembers."""
         topics = self.shard.topics()
         # Nearly always they are among those that the group subscribes to: there is no need to look at all.
         names = {topics[name].topic_id: name for name in self.subscribed_topics() if name in topics}
         if not all(topic_id in names for topic_id in topic_ids):
             names = {info.topic_id: name for name, info in topics.items()}
-        return {topic_id: names.get(topic_id) or str(topic_id) for topic_id in topic_ids}
+        return {topic_id: names.get(topic_id) or self._former_name(topic_id) for topic_id in topic_ids}
+
+    def _former_name(self, topic_id: UUID) -> str:
+        name = self._former_names.get(topic_id)
+        return f"{name} (deleted)" if name is not None else str(topic_id)
 
 
 def _owners(

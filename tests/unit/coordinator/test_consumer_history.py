@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ottla.coordinator import records as r
+from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.serde import decode
-from unit.coordinator.consumer_context import ConsumerContext, having, topics
+from unit.coordinator.consumer_context import ConsumerContext, having, topic_id, topics
 from unit.coordinator.group_context import START, AppendFailed
 
 
@@ -120,6 +121,21 @@ def test_each_reason_has_its_name() -> None:
         ("static member replaced", "x-2"),
         ("session expired", "x-2"),
     ]
+
+
+def test_partitions_of_a_topic_that_was_deleted_are_told_by_its_name() -> None:
+    context = ConsumerContext()
+    context.enroll("a", "orders", "users")
+    context.drop_topic("users")
+    context.settle_consumers()
+    assert context.rebalances()[-1].moves == tuple(
+        r.PartitionMove("users (deleted)", number, "a", None) for number in range(3)
+    )
+    context.topics["orders"] = TopicInfo(topic_id(50), 1)
+    context.run(context.coordinator.topics_changed, ["orders"], created=True)
+    context.settle_consumers()
+    told = {(move.topic, move.source, move.target) for move in context.rebalances()[-1].moves}
+    assert told == {("orders (deleted)", "a", None), ("orders", None, "a")}
 
 
 def test_a_member_that_does_not_give_up_its_partitions_is_named_as_late() -> None:
