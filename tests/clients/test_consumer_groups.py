@@ -314,6 +314,28 @@ def test_a_member_that_does_not_poll_leaves_and_hears_why(servers: str, topic: s
         poll_until([slow], slow.assignment, "to be back")
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_topic_that_is_deleted_and_made_anew_is_read_from_its_beginning(
+    servers: str, topic: str, make: Make, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = new_group()
+    write(servers, topic, numbers(0, 10))
+    # A commit names its topic, so that one of the old topic that comes late would count for the new one.
+    consumer = make(group, protocol, enable_auto_commit=False)
+    consumer.subscribe([topic])
+    assert values(read(consumer, 10)) == numbers(0, 10)
+    consumer.commit()
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.delete_topics([topic])[topic].result(20)
+    create(servers, 4, topic)
+    write(servers, topic, numbers(100, 120))
+    assert values(read(consumer, 20)) == numbers(100, 120)
+    consumer.commit()
+    assert consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] == OffsetAndMetadata(20, "", 0)
+    if protocol == "classic":  # otherwise the broker may be the first to tell
+        assert f"topic {topic} was deleted and made anew" in caplog.text
+
+
 def test_who_waits_in_a_long_poll_is_not_stuck(topic: str, make: Make) -> None:
     log = Log()
     # What else wakes a poll is rarer than this.

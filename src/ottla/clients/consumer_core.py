@@ -14,7 +14,7 @@ import os
 import time
 from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -24,7 +24,7 @@ from ottla.clients.cluster import Cluster
 from ottla.clients.consumer_assignors import load_assignors
 from ottla.clients.consumer_group import Coordinator, Group, monotonic_ms
 from ottla.clients.consumer_lookup import Lookup, timestamp_of
-from ottla.clients.metadata import NO_LEADER, Metadata
+from ottla.clients.metadata import NO_LEADER, Metadata, TopicInfo
 from ottla.clients.pool import ConnectionPool
 from ottla.config.consumer import CONSUMER, ConsumerConfig
 from ottla.consuming.buffer import Buffer, Completed
@@ -419,6 +419,7 @@ class Engine:
         internal = self.config.exclude_internal_topics
         there = {name: topic for name, topic in answer.topics.items() if topic.error is None}
         self.subscription.match(name for name, topic in there.items() if not (internal and topic.internal))
+        self._look_for_made_anew(there)
         for key in self.positions.assigned:
             info = answer.partition(key)
             if info is not None:
@@ -428,6 +429,16 @@ class Engine:
             counts = {name: len(topic.partitions) for name, topic in there.items()}
             ids = {name: topic.topic_id for name, topic in there.items() if topic.topic_id is not None}
             self.group.member.learned(Topics(counts, ids, wanted))
+
+    def _look_for_made_anew(self, there: Mapping[str, TopicInfo]) -> None:
+        anew = set()
+        for key in self.positions.assigned:
+            topic = there.get(key.topic)
+            if topic is not None and topic.topic_id is not None and self.positions.topic_is(key, topic.topic_id):
+                anew.add(key.topic)
+        for name in sorted(anew):
+            log.warning("topic %s was deleted and made anew: it is read from where auto.offset.reset says", name)
+        self.attention = self.attention or bool(anew)
 
     def _look_for_missing(self, answer: Metadata) -> None:
         missing = set()

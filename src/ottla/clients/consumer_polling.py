@@ -96,6 +96,7 @@ class Polling(Committing):
         engine = self.engine
         while engine.attention:
             engine.attention = False
+            engine.positions.start_anew()
             if engine.errors:
                 engine.attention = True
                 raise engine.errors.popleft()

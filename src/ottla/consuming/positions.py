@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
+from uuid import UUID
 
 from ottla.consuming.errors import NoOffsetForPartition, no_offset, out_of_range, truncated
 from ottla.consuming.values import OffsetAndMetadata
@@ -58,6 +59,7 @@ class PartitionState:
         "reset",
         "retry_at",
         "token",
+        "topic_ids",
         "until",
     )
 
@@ -71,6 +73,8 @@ class PartitionState:
         """The leader epoch of the record before the position."""
         self.leader_epoch = -1
         """That of the leader by which the position was last known to be good."""
+        self.topic_ids: tuple[UUID, ...] = ()
+        """Of the topic that the position is of, and before it those that it had earlier by the same name."""
         self.paused = False
         self.until: int | None = None
         """Nothing is fetched from here on."""
@@ -115,6 +119,7 @@ class Positions:
         self._reset = reset
         self._in_group = in_group
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._made_anew: set[TopicPartition] = set()
         self._settled = False
         """Nothing has to be asked: in a steady state nobody looks through thousands of partitions for nothing."""
 
@@ -161,13 +166,16 @@ class Positions:
         self._settled = False
         if offset < 0:
             raise ValueError(f"an offset is at least 0, not {offset}")
-        self._states[partition].move(offset, epoch, Need.NOTHING if epoch is None else Need.VALIDATE)
+        state = self._states[partition]
+        state.move(offset, epoch, Need.NOTHING if epoch is None else Need.VALIDATE)
+        state.topic_ids = ()
 
     def seek_to(self, partition: TopicPartition, where: str) -> None:
         self._settled = False
         state = self._states[partition]
         state.renew(Need.RESET)
         state.position, state.reset = None, where
+        state.topic_ids = ()
 
     # ── what has to be asked ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -231,6 +239,28 @@ class Positions:
         state.need = Need.NOTHING
         state.asking = False
         return None
+
+    def topic_is(self, partition: TopicPartition, topic_id: UUID) -> bool:
+        """The metadata names the topic's id. Whether it is another topic than the one that the position is of: it was
+        deleted and made anew, and `start_anew` has to follow. A broker that is behind may name an id from before."""
+        state = self._states.get(partition)
+        if state is None or topic_id in state.topic_ids:
+            return False
+        state.topic_ids += (topic_id,)
+        if len(state.topic_ids) == 1:
+            return False
+        self._made_anew.add(partition)
+        return True
+
+    def start_anew(self) -> None:
+        """Start by the policy in topics that were made anew. To be called while nobody takes records."""
+        while self._made_anew:
+            state = self._states.get(self._made_anew.pop())
+            if state is not None and len(state.topic_ids) > 1:
+                self._settled = False
+                state.leader_epoch = -1
+                state.high_watermark = state.last_stable_offset = state.log_start_offset = None
+                self._reset_by_policy(state)
 
     def new_leader(self, partition: TopicPartition, epoch: int) -> None:
         """The metadata names the leader's epoch: a newer one than before has to confirm the position."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from tests.unit.consuming.consuming_values import T0, T1
 
@@ -136,6 +138,33 @@ def test_a_leader_that_knows_no_such_epoch_has_another_log() -> None:
     assert isinstance(error, LogTruncation)
     assert "its leader knows nothing of the last epoch" in str(error)
     assert isinstance(strict.without_start(), NoOffsetForPartition)
+
+
+def test_a_topic_that_was_made_anew_is_read_by_the_policy() -> None:
+    positions = make()
+    first, second = UUID(int=1), UUID(int=2)
+    positions.committed(T0, positions.to_ask(Need.COMMITTED, now=0)[T0], OffsetAndMetadata(50))
+    assert not positions.topic_is(T0, first)
+    positions.new_leader(T0, 4)
+    assert positions.topic_is(T0, second)
+    assert positions.consumed()[T0].offset == 50, "nothing changes while records may be taken"
+    positions.start_anew()
+    assert T0 not in positions.consumed()
+    positions.found(T0, positions.to_ask(Need.RESET, now=0)[T0], 0, 0)
+    assert not positions.topic_is(T0, first), "of a broker that is behind"
+    assert not positions.topic_is(T0, second)
+    positions.start_anew()
+    assert positions.consumed()[T0].offset == 0
+
+
+def test_a_seek_is_meant_for_the_topic_as_it_is() -> None:
+    positions = make()
+    positions.topic_is(T0, UUID(int=1))
+    assert positions.topic_is(T0, UUID(int=2))
+    positions.seek(T0, 7)
+    positions.start_anew()
+    assert positions.consumed()[T0].offset == 7
+    assert not positions.topic_is(T0, UUID(int=2))
 
 
 def test_what_is_buffered_is_not_checked_before_it_is_handed_out() -> None:
