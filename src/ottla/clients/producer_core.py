@@ -27,6 +27,7 @@ from ottla.clients.cluster import Cluster
 from ottla.clients.producer_identity import fetch_producer_id
 from ottla.clients.producer_links import Links, read_results
 from ottla.clients.producer_metrics import Counters
+from ottla.clients.producer_packing import PackingThread
 from ottla.clients.producer_topics import Topics
 from ottla.clients.retry import JITTER
 from ottla.clients.transaction_requests import LAST_PRODUCE_OF_FIRST, carry_out
@@ -44,7 +45,7 @@ from ottla.producing.transactions import SECOND, Transactions
 from ottla.protocol.codec import Struct
 from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes
-from ottla.records.compression import Compression
+from ottla.records.compression import Compression, packs_ahead
 from ottla.records.values import Headers
 from ottla.types import Millis, TopicPartition
 
@@ -82,6 +83,7 @@ class ProducerCore:
         self._asking: asyncio.Task[None] | None = None
         self.set_fast: Callable[[bool], None] = lambda allowed: None
         """Says whether records may take the short way, which does not look at transactions."""
+        self._packing = PackingThread() if packs_ahead(self._codec, config.compression_level) else None
         self.accumulator = Accumulator(
             batch_size=config.batch_size,
             linger_ms=config.linger_ms,
@@ -89,6 +91,7 @@ class ProducerCore:
             delivery_timeout_ms=config.delivery_timeout_ms,
             backoff=self._backoff,
             make_batch=make_batch,
+            packer=None if self._packing is None else self._packing.packer,
         )
         self.transactions: Transactions | None = None
         if config.transactional_id is not None:
@@ -124,6 +127,8 @@ class ProducerCore:
         self._loop_thread = threading.get_ident()
         self._process = os.getpid()
         _alive.add(self)
+        if self._packing is not None:
+            self._packing.start()
 
     def check_open(self) -> None:
         """IllegalUse if no record can be taken any more."""
@@ -213,7 +218,7 @@ class ProducerCore:
                 index = opened.append(timestamp, None, value)
                 if index >= 0:
                     return opened, index  # type: ignore[return-value]
-                opened.close()
+                self.accumulator.full(opened)  # type: ignore[arg-type]
             partition = self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
             last = lanes.opened(partition)
             index = -1 if last is None else last.append(timestamp, None, value)
@@ -235,7 +240,7 @@ class ProducerCore:
         if opened is not None and (
             buffer is None or opened.size + self.accumulator.size_for(key, value, ()) > len(buffer)
         ):
-            opened.close()
+            self.accumulator.full(opened)  # type: ignore[arg-type]
         return self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
 
     def _queue_lengths(self, lanes: Lanes) -> list[tuple[int, int]]:
@@ -513,6 +518,8 @@ class ProducerCore:
         self._tell(left, waiting)
         if self._timer is not None:
             self._timer.cancel()
+        if self._packing is not None:
+            self._packing.stop()
         tasks = [
             task
             for task in (self._identifying, self._asking, *self.topics.tasks, *self._links.tasks)

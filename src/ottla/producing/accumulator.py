@@ -22,6 +22,7 @@ from ottla.producing.buffer_pool import BufferPool, Ticket
 from ottla.producing.values import View
 from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes
+from ottla.records.compression import Packer
 from ottla.records.header import BATCH_OVERHEAD
 from ottla.records.values import Headers, Record
 from ottla.types import BrokerId, Millis, TopicPartition
@@ -80,6 +81,7 @@ class Accumulator:
         delivery_timeout_ms: Millis,
         backoff: Backoff,
         make_batch: MakeBatch = Batch,
+        packer: Packer | None = None,
     ) -> None:
         self.batch_size = batch_size
         self.linger_ms = linger_ms
@@ -90,6 +92,7 @@ class Accumulator:
         self._flushes = 0
         self._backoff = backoff
         self._make_batch = make_batch
+        self._packer = packer
         self._lanes: dict[str, Lanes] = {}
         self._queues: dict[TopicPartition, Queue] = {}
         self._of_topic: dict[str, dict[int, Queue]] = {}
@@ -136,7 +139,7 @@ class Accumulator:
                 self.give_up(ticket)
             return Appended(last, index, False)
         if last is not None:
-            last.close()
+            self.full(last)
         memory = max(self.batch_size, self.size_for(key, value, headers))
         ticket = self.pool.reserve(memory, now=now) if ticket is None else ticket
         if not ticket.granted:
@@ -161,7 +164,7 @@ class Accumulator:
         if queue is None or queue.lanes is None or pool.waiting or pool.available < self.batch_size:
             return None
         if queue.batches:
-            queue.batches[-1].close()
+            self.full(queue.batches[-1])
         pool.take(self.batch_size)
         batch = self._make_batch(queue.topic_partition, pool.buffer(self.batch_size), memory=self.batch_size, now=now)
         self._enqueue(queue, batch)
@@ -198,9 +201,16 @@ class Accumulator:
         batch = self._make_batch(topic_partition, buffer, memory=ticket.size, now=now)
         batch.fill(None if framed else payload, count, base_timestamp, max_timestamp)
         if queue.batches:
-            queue.batches[-1].close()
+            self.full(queue.batches[-1])
+        self.full(batch)
         self._enqueue(queue, batch)
         return Appended(batch, 0, True, filled=True)
+
+    def full(self, batch: Batch) -> None:
+        """Close a batch, and have it compressed while others wait to be sent."""
+        batch.close()
+        if self._packer is not None:
+            batch.pack_ahead(self._packer)
 
     def give_up(self, ticket: Ticket) -> None:
         """Leave the line for memory: it took too long, or somebody else made room in an open batch."""

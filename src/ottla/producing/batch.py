@@ -17,7 +17,7 @@ from ottla.records._crc import crc32c
 from ottla.records.buffers import Buffer
 from ottla.records.builder import BatchBuilder, RecordFuture
 from ottla.records.codec import decode_batch
-from ottla.records.compression import Compression, compress_all
+from ottla.records.compression import Compression, Packer, Packing, compress_all
 from ottla.records.header import (
     BATCH_OVERHEAD,
     CRC,
@@ -66,8 +66,11 @@ class Batch(BatchBuilder):
     """Its sequence was numbered anew after it had been sent."""
     transactional = False
     _sealed: Buffer | None = None
-    _packed: bytearray | None = None
-    """Room for the header, and the compressed records."""
+    _packed: Buffer | None = None
+    """Room for the header, and the compressed records. If they were compressed ahead, they are where the records were."""
+    _codec = Compression.NONE
+    """That of what is packed."""
+    _packing: Packing | None = None
 
     def __init__(self, topic_partition: TopicPartition, buffer: bytearray, *, memory: int, now: Millis) -> None:
         super().__init__(buffer)
@@ -102,6 +105,25 @@ class Batch(BatchBuilder):
             self._sealed = self._seal(codec, self._plain() if self._packed is None else memoryview(self._packed))
         return self._sealed
 
+    def pack_ahead(self, packer: Packer) -> None:
+        """Have it compressed by somebody else until it is sealed; it is closed."""
+        if self._packed is None and self._packing is None and self.buffer is not None:
+            self._packing = packer.begin(self.buffer, BATCH_OVERHEAD, self.size)
+
+    def _withdraw(self) -> bool:
+        """Whether nobody has begun to compress it, nor will."""
+        if self._packing is not None and self._packing.withdraw():
+            self._packing = None
+        return self._packing is None
+
+    def _take_packed(self) -> bool:
+        """Wait until it is compressed: whether it got any smaller."""
+        size = 0 if self._packing is None else self._packing.size()
+        self._packing = None
+        if size:
+            self._packed, self._codec = self._plain()[: BATCH_OVERHEAD + size], Compression.LZ4
+        return size > 0
+
     def _seal(self, codec: Compression, output: memoryview) -> memoryview:
         HEADER.pack_into(
             output,
@@ -131,10 +153,13 @@ class Batch(BatchBuilder):
 
     def records(self) -> list[Record]:
         """The records again, numbered from 0."""
-        return decode_batch(self._seal(Compression.NONE, self._plain()))
+        packed = self._plain() if self._packed is None else memoryview(self._packed)
+        return decode_batch(self._seal(self._codec, packed), max_size=self.size)
 
     def release(self) -> bytearray | None:
         self._sealed = self._packed = None
+        if not self._withdraw():
+            self._take_packed()
         return super().release()
 
     def metadata(self, index: int, future: RecordFuture) -> RecordMetadata:
@@ -153,8 +178,14 @@ def pack(batches: Iterable[Batch], codec: Compression, level: int | None) -> Non
     if codec is Compression.NONE:
         return
     new = [batch for batch in batches if batch._packed is None]
-    for batch in new:
+    late = [batch for batch in new if batch._withdraw()]
+    _compress(late, codec, level)
+    _compress([batch for batch in new if batch._packed is None and not batch._take_packed()], codec, level)
+
+
+def _compress(batches: list[Batch], codec: Compression, level: int | None) -> None:
+    for batch in batches:
         batch.close()
-    pieces: list[Buffer] = [batch._plain()[BATCH_OVERHEAD:] for batch in new]
-    for batch, packed in zip(new, compress_all(codec, pieces, level, room=BATCH_OVERHEAD), strict=True):
-        batch._packed = packed
+    pieces: list[Buffer] = [batch._plain()[BATCH_OVERHEAD:] for batch in batches]
+    for batch, packed in zip(batches, compress_all(codec, pieces, level, room=BATCH_OVERHEAD), strict=True):
+        batch._packed, batch._codec = packed, codec

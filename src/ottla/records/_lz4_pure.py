@@ -15,6 +15,36 @@ _STORED = 0x8000_0000
 _END = bytes(4)
 
 
+class Packer:
+    """Makes frames ahead, in the thread that calls `run`, which needs the interpreter lock for nothing until `stop`. Without
+    such a thread, as here, whoever wants a frame makes it itself."""
+
+    def begin(self, buffer: bytearray, start: int, end: int) -> Packing:
+        """Put a frame of these bytes in their place, when their turn comes. They are the packer's until the `Packing` says
+        otherwise."""
+        if not 0 <= start <= end <= len(buffer):
+            raise ValueError(f"a buffer of {len(buffer)} bytes has no place from {start} to {end}")
+        return Packing()
+
+    def run(self) -> None:
+        """Work until `stop`."""
+
+    def stop(self) -> None:
+        """Begin with nothing more."""
+
+
+class Packing:
+    """What a packer was given. Letting go of it takes it back."""
+
+    def withdraw(self) -> bool:
+        """Take it back: whether the packer had not begun, so that the bytes are still there."""
+        return True
+
+    def size(self) -> int:
+        """How long the frame is, once it is made; 0 if the bytes are still there, for it would be longer than they are."""
+        return 0
+
+
 def frames(pieces: list[Buffer], room: int) -> list[bytearray]:
     """A frame of each piece, behind so many bytes of room, made by the fast compressor."""
     return [bytearray(room) + _frame(memoryview(piece)) for piece in pieces]

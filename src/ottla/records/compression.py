@@ -29,12 +29,14 @@ from ottla.records.buffers import Buffer
 from ottla.records.errors import DecompressionError
 
 if TYPE_CHECKING or PURE:
-    from ottla.records._lz4_pure import frames
+    from ottla.records._lz4_pure import Packer, Packing, frames
 else:
     try:
-        from ottla.records._lz4 import frames
+        from ottla.records._lz4 import Packer, Packing, frames
     except ImportError:
-        from ottla.records._lz4_pure import frames
+        from ottla.records._lz4_pure import Packer, Packing, frames
+
+__all__ = ["MAX_DECOMPRESSED", "Compression", "Packer", "Packing"]
 
 MAX_DECOMPRESSED = 128 * 1024 * 1024
 """The default limit of what one batch may unpack to; by default a broker takes no larger request either."""
@@ -78,11 +80,16 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
     return bytes(compress_all(codec, [data], level)[0])
 
 
+def packs_ahead(codec: Compression, level: int | None) -> bool:
+    """Whether a `Packer` makes what `compress_all` does."""
+    return codec is Compression.LZ4 and _level(codec, level) == _LZ4_KAFKA_DEFAULT
+
+
 def compress_all(codec: Compression, pieces: list[Buffer], level: int | None = None, room: int = 0) -> list[bytearray]:
     """Each of the pieces in `codec`'s format, behind so many bytes of room."""
-    chosen = _level(codec, level) if codec in LEVELS else 0
-    if codec is Compression.LZ4 and chosen == _LZ4_KAFKA_DEFAULT:
+    if packs_ahead(codec, level):
         return frames(pieces, room)
+    chosen = _level(codec, level) if codec in LEVELS else 0
     return [bytearray(room) + _COMPRESSORS[codec](piece, chosen) for piece in pieces]
 
 

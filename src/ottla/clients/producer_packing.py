@@ -1,0 +1,30 @@
+"""The thread of a producer that compresses full batches while others are filled and sent.
+
+It needs the interpreter lock only to begin and to end. In between it waits and works in C (`records/_lz4.pyx`): so the
+caller's thread, the loop's and this one work at the same time.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from ottla.records.compression import Packer
+
+
+class PackingThread:
+    """Runs from `start` to `stop`, or until nobody knows it any more."""
+
+    def __init__(self) -> None:
+        self.packer = Packer()
+        self._thread = threading.Thread(target=self.packer.run, name="producer-packer", daemon=True)
+        weakref.finalize(self, self.packer.stop)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Comes back when it has ended, which takes no longer than one batch."""
+        self.packer.stop()
+        if self._thread.ident is not None:
+            self._thread.join()
