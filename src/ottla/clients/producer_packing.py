@@ -15,9 +15,11 @@ from ottla.records.compression import Packer
 class PackingThread:
     """Runs from `start` to `stop`, or until nobody knows it any more."""
 
+    NAME = "producer-packer"
+
     def __init__(self) -> None:
         self.packer = Packer()
-        self._thread = threading.Thread(target=self.packer.run, name="producer-packer", daemon=True)
+        self._thread = threading.Thread(target=self.packer.run, name=self.NAME, daemon=True)
         weakref.finalize(self, self.packer.stop)
 
     def start(self) -> None:

@@ -67,7 +67,7 @@ class Batch(BatchBuilder):
     transactional = False
     _sealed: Buffer | None = None
     _packed: Buffer | None = None
-    """Room for the header, and the compressed records. If they were compressed ahead, they are where the records were."""
+    """Room for the header, and the compressed records: where the records were, if they were compressed ahead."""
     _codec = Compression.NONE
     """That of what is packed."""
     _packing: Packing | None = None
@@ -106,7 +106,7 @@ class Batch(BatchBuilder):
         return self._sealed
 
     def pack_ahead(self, packer: Packer) -> None:
-        """Have it compressed by somebody else until it is sealed; it is closed."""
+        """Have it compressed until it is sealed, which is soon; it is closed, and its records are the packer's now."""
         if self._packed is None and self._packing is None and self.buffer is not None:
             self._packing = packer.begin(self.buffer, BATCH_OVERHEAD, self.size)
 
@@ -118,7 +118,8 @@ class Batch(BatchBuilder):
 
     def _take_packed(self) -> bool:
         """Wait until it is compressed: whether it got any smaller."""
-        size = 0 if self._packing is None else self._packing.size()
+        assert self._packing is not None
+        size = self._packing.size()
         self._packing = None
         if size:
             self._packed, self._codec = self._plain()[: BATCH_OVERHEAD + size], Compression.LZ4
@@ -157,9 +158,7 @@ class Batch(BatchBuilder):
         return decode_batch(self._seal(self._codec, packed), max_size=self.size)
 
     def release(self) -> bytearray | None:
-        self._sealed = self._packed = None
-        if not self._withdraw():
-            self._take_packed()
+        self._sealed = self._packed = self._packing = None
         return super().release()
 
     def metadata(self, index: int, future: RecordFuture) -> RecordMetadata:
@@ -184,6 +183,8 @@ def pack(batches: Iterable[Batch], codec: Compression, level: int | None) -> Non
 
 
 def _compress(batches: list[Batch], codec: Compression, level: int | None) -> None:
+    if not batches:
+        return  # and keep the interpreter lock
     for batch in batches:
         batch.close()
     pieces: list[Buffer] = [batch._plain()[BATCH_OVERHEAD:] for batch in batches]

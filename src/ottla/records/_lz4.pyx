@@ -23,23 +23,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.list cimport PyList_GET_ITEM
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-from posix.types cimport pid_t
-from posix.unistd cimport getpid
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    ctypedef struct pthread_cond_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t *, void *)
-    int pthread_mutex_lock(pthread_mutex_t *)
-    int pthread_mutex_unlock(pthread_mutex_t *)
-    int pthread_cond_init(pthread_cond_t *, void *)
-    int pthread_cond_wait(pthread_cond_t *, pthread_mutex_t *)
-    int pthread_cond_signal(pthread_cond_t *)
-    int pthread_cond_broadcast(pthread_cond_t *)
 
 cdef extern from *:
     """
@@ -62,6 +46,9 @@ cdef enum:
     SPARE = 8  # literals are copied by eights
 
 cdef uint32_t STORED = 0x80000000U
+
+
+include "_packer.pxi"
 
 
 cdef struct Piece:
@@ -98,151 +85,6 @@ def frames(list pieces not None, Py_ssize_t room):
             PyBuffer_Release(&work[index].source)
         PyMem_Free(work)
     return outputs
-
-
-cdef enum:
-    WAITING
-    BEGUN
-    DONE
-    WITHDRAWN
-
-
-cdef struct Work:
-    uint8_t *place
-    Py_ssize_t size
-    Py_ssize_t packed
-    int state
-    Work *before
-    Work *behind
-
-
-cdef class Packer:
-    """The lock is held for moments, and never while its holder wants that of the interpreter."""
-
-    cdef pthread_mutex_t lock
-    cdef pthread_cond_t more
-    cdef pthread_cond_t done
-    cdef Work *first
-    cdef Work *last
-    cdef bint stopped
-    cdef pid_t process
-
-    def __cinit__(self):
-        pthread_mutex_init(&self.lock, NULL)
-        pthread_cond_init(&self.more, NULL)
-        pthread_cond_init(&self.done, NULL)
-        self.process = getpid()
-
-    def begin(self, bytearray buffer not None, Py_ssize_t start, Py_ssize_t end):
-        cdef Packing packing = Packing.__new__(Packing)
-        cdef Work *work = &packing.work
-        if not 0 <= start <= end <= len(buffer):
-            raise ValueError(f"a buffer of {len(buffer)} bytes has no place from {start} to {end}")
-        PyObject_GetBuffer(buffer, &packing.held, PyBUF_WRITABLE)
-        packing.packer = self
-        work.place = <uint8_t *> packing.held.buf + start
-        work.size = end - start
-        pthread_mutex_lock(&self.lock)
-        work.before = self.last
-        if self.last is NULL:
-            self.first = work
-        else:
-            self.last.behind = work
-        self.last = work
-        pthread_cond_signal(&self.more)
-        pthread_mutex_unlock(&self.lock)
-        return packing
-
-    def run(self):
-        with nogil:
-            self.work()
-
-    cdef void work(self) noexcept nogil:
-        cdef uint16_t table[1 << HASH_BITS]
-        cdef uint8_t *scratch = NULL
-        cdef Py_ssize_t room = 0
-        cdef Work *work
-        pthread_mutex_lock(&self.lock)
-        while True:
-            while self.first is NULL and not self.stopped:
-                pthread_cond_wait(&self.more, &self.lock)
-            if self.stopped:
-                break
-            work = self.first
-            self.unlink(work, BEGUN)
-            pthread_mutex_unlock(&self.lock)
-            if room < frame_bound(work.size):
-                free(scratch)
-                room = frame_bound(work.size)
-                scratch = <uint8_t *> malloc(room)
-            if scratch is NULL:
-                room = 0
-            else:
-                work.packed = write_frame(work.place, work.size, scratch, table)
-                if work.packed <= work.size:
-                    memcpy(work.place, scratch, work.packed)
-                else:
-                    work.packed = 0
-            pthread_mutex_lock(&self.lock)
-            work.state = DONE
-            pthread_cond_broadcast(&self.done)
-        pthread_mutex_unlock(&self.lock)
-        free(scratch)
-
-    cdef void unlink(self, Work *work, int state) noexcept nogil:
-        """Take it out of the line; under the lock."""
-        if work.before is NULL:
-            self.first = work.behind
-        else:
-            work.before.behind = work.behind
-        if work.behind is NULL:
-            self.last = work.before
-        else:
-            work.behind.before = work.before
-        work.state = state
-
-    def stop(self):
-        pthread_mutex_lock(&self.lock)
-        self.stopped = True
-        pthread_cond_signal(&self.more)
-        pthread_mutex_unlock(&self.lock)
-
-
-@cython.no_gc  # it holds nothing that could hold it, and must have its packer to the end
-cdef class Packing:
-    cdef Packer packer
-    cdef Py_buffer held
-    cdef Work work
-
-    def withdraw(self):
-        cdef Packer packer = self.packer
-        pthread_mutex_lock(&packer.lock)
-        if self.work.state == WAITING:
-            packer.unlink(&self.work, WITHDRAWN)
-        pthread_mutex_unlock(&packer.lock)
-        return self.work.state == WITHDRAWN
-
-    def size(self):
-        cdef bint done
-        pthread_mutex_lock(&self.packer.lock)
-        done = self.work.state != BEGUN
-        pthread_mutex_unlock(&self.packer.lock)
-        if not done:
-            with nogil:
-                self.wait()
-        return self.work.packed
-
-    cdef void wait(self) noexcept nogil:
-        pthread_mutex_lock(&self.packer.lock)
-        while self.work.state == BEGUN:
-            pthread_cond_wait(&self.packer.done, &self.packer.lock)
-        pthread_mutex_unlock(&self.packer.lock)
-
-    def __dealloc__(self):
-        if self.packer is not None and self.packer.process == getpid():
-            self.withdraw()
-            self.wait()
-        PyBuffer_Release(&self.held)
 
 
 cdef Py_ssize_t frame_bound(Py_ssize_t size) noexcept nogil:

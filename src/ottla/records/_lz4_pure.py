@@ -16,12 +16,12 @@ _END = bytes(4)
 
 
 class Packer:
-    """Makes frames ahead, in the thread that calls `run`, which needs the interpreter lock for nothing until `stop`. Without
-    such a thread, as here, whoever wants a frame makes it itself."""
+    """Makes frames ahead, in a thread that calls `run` and does without the interpreter lock until `stop`. That is the
+    compiled twin's work: here nothing is ever begun, and whoever wants a frame makes it itself."""
 
     def begin(self, buffer: bytearray, start: int, end: int) -> Packing:
-        """Put a frame of these bytes in their place, when their turn comes. They are the packer's until the `Packing` says
-        otherwise."""
+        """Put a frame of these bytes in their place when it is their turn. Nobody else may touch them, nor change the size
+        of the buffer, until the `Packing` was asked or let go."""
         if not 0 <= start <= end <= len(buffer):
             raise ValueError(f"a buffer of {len(buffer)} bytes has no place from {start} to {end}")
         return Packing()
@@ -34,14 +34,14 @@ class Packer:
 
 
 class Packing:
-    """What a packer was given. Letting go of it takes it back."""
+    """What a packer was given. To let go of it is to take it back."""
 
     def withdraw(self) -> bool:
         """Take it back: whether the packer had not begun, so that the bytes are still there."""
         return True
 
     def size(self) -> int:
-        """How long the frame is, once it is made; 0 if the bytes are still there, for it would be longer than they are."""
+        """How long the frame is, once it is made. 0 if it would be longer than the bytes, which are still there then."""
         return 0
 
 

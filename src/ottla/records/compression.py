@@ -36,7 +36,18 @@ else:
     except ImportError:
         from ottla.records._lz4_pure import Packer, Packing, frames
 
-__all__ = ["MAX_DECOMPRESSED", "Compression", "Packer", "Packing"]
+__all__ = [
+    "LEVELS",
+    "MAX_DECOMPRESSED",
+    "Compression",
+    "Packer",
+    "Packing",
+    "compress",
+    "compress_all",
+    "decompress",
+    "packs_ahead",
+    "too_large",
+]
 
 MAX_DECOMPRESSED = 128 * 1024 * 1024
 """The default limit of what one batch may unpack to; by default a broker takes no larger request either."""
