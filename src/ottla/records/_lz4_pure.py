@@ -20,8 +20,8 @@ class Packer:
     compiled twin's work: here nothing is ever begun, and whoever wants a frame makes it itself."""
 
     def begin(self, buffer: bytearray, start: int, end: int) -> Packing:
-        """Put a frame of these bytes in their place when it is their turn. Nobody else may touch them, nor change the size
-        of the buffer, until the `Packing` was asked or let go."""
+        """Put a frame of these bytes in their place when it is their turn. Nobody else may touch them, nor resize the
+        buffer, until the `Packing` was asked or let go."""
         if not 0 <= start <= end <= len(buffer):
             raise ValueError(f"a buffer of {len(buffer)} bytes has no place from {start} to {end}")
         return Packing()
@@ -41,7 +41,7 @@ class Packing:
         return True
 
     def size(self) -> int:
-        """How long the frame is, once it is made. 0 if it would be longer than the bytes, which are still there then."""
+        """How long the frame is, once it is made; 0 if the bytes are still there, because it would be longer."""
         return 0
 
 
