@@ -170,6 +170,10 @@ class Buffer:
     def add(self, completed: Completed) -> None:
         self._queue.append(completed)
 
+    def __len__(self) -> int:
+        """How many wait that nobody has begun."""
+        return len(self._queue)
+
     def __bool__(self) -> bool:
         """Whether `take` may give something."""
         return self._using is not None or bool(self._queue)

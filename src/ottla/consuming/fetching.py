@@ -1,8 +1,13 @@
 """What to fetch next, from whom, and what a response brings.
 
 One Fetch is under way to each broker that leads something fetchable. A partition is fetchable when its position is
-known, it is not paused, its end (`fetch_until`) is not reached, and less than two fetches of it wait in the buffer to
-be handed out. So records are used and fetched at the same time, and what is held is bounded.
+known, it is not paused, its end (`fetch_until`) is not reached, no fetch of it is under way, and less than two fetches
+of it wait in the buffer to be handed out. So records are used and fetched at the same time, and what is held is
+bounded.
+
+While the user is faster than the fetches there are two, each of a half of the partitions: the broker reads for one as
+the other is received, where otherwise each would wait for the other. A broker answers a connection in order, so that
+both must be fetches that it answers at once: all of their partitions are behind the high watermark.
 
 A fetch of partitions that are all at their ends waits on the broker, and holds up others of the same broker that become
 fetchable meanwhile. So while something of the broker is buffered, fetches wait there for a short time only, longer each
@@ -11,7 +16,7 @@ time that they bring nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -19,7 +24,7 @@ from uuid import UUID
 from ottla.consuming.batches import Aborted, readable
 from ottla.consuming.buffer import AHEAD, Buffer, Completed
 from ottla.consuming.positions import Need, PartitionState, Positions
-from ottla.consuming.sessions import FetchSession, Wanted
+from ottla.consuming.sessions import NO_SESSION, FetchSession, Wanted, sessionless
 from ottla.errors import (
     CorruptMessage,
     FetchSessionIdNotFound,
@@ -33,7 +38,13 @@ from ottla.protocol.codec import Message, Struct
 from ottla.types import BrokerId, Millis, TopicPartition
 
 SHORT_WAIT_MS: Millis = 5
+#: How many fetches may be under way to one broker.
+PIPELINED = 2
 _SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+
+
+Share = dict[TopicPartition, tuple[PartitionState, "Leader"]]
+"""Partitions to ask one broker for."""
 
 
 class Leader(NamedTuple):
@@ -57,7 +68,7 @@ class FetchLimits:
     preferred_replica_ms: Millis = 300_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fetch:
     """One request to one broker, and what it asked."""
 
@@ -66,6 +77,10 @@ class Fetch:
     asked: dict[TopicPartition, tuple[PartitionState, int, int]]
     """State, token and offset of each partition."""
     names: dict[UUID | str | None, str] = field(default_factory=dict)
+    in_session: bool = True
+    """A second fetch to the same broker has no session."""
+    is_prompt: bool = False
+    """Whether the broker has something to answer with at once, as far as we know."""
 
 
 class Outcome(NamedTuple):
@@ -84,7 +99,7 @@ class Fetcher:
         self._buffer = buffer
         self._limits = limits
         self._sessions: dict[BrokerId, FetchSession] = {}
-        self._under_way: set[BrokerId] = set()
+        self._under_way: dict[BrokerId, list[Fetch]] = {}
         self._not_before: dict[BrokerId, Millis] = {}
         self._in_vain: dict[BrokerId, int] = {}
         """How many fetches in a row brought nothing."""
@@ -95,11 +110,11 @@ class Fetcher:
         self, leader_of: Callable[[TopicPartition], Leader | None], *, now: Millis
     ) -> tuple[list[Fetch], bool, Millis | None]:
         """The fetches to send now, whether some partition has no leader, and when to ask again at the latest."""
-        shares: dict[BrokerId, dict[TopicPartition, tuple[PartitionState, Leader]]] = {}
+        shares: dict[BrokerId, Share] = {}
         busy: set[BrokerId] = set()
         leaderless, wake = False, None
         for state in self._positions.states():
-            if state.need is not Need.NOTHING or state.paused or state.position is None:
+            if state.need is not Need.NOTHING or state.paused or state.position is None or state.fetching:
                 continue
             if state.until is not None and state.fetch_offset >= state.until:
                 continue
@@ -118,23 +133,45 @@ class Fetcher:
             shares.setdefault(leader.node if node is None else node, {})[state.partition] = (state, leader)
         fetches = []
         for node, share in shares.items():
-            if node in self._under_way:
+            under_way = self._under_way.setdefault(node, [])
+            if under_way and (len(under_way) == PIPELINED or not under_way[0].is_prompt):
                 continue
             if (due := self._not_before.get(node, 0)) > now:
                 wake = due if wake is None else min(wake, due)
                 continue
-            fetches.append(self._fetch(node, share, self._wait(node, node in busy)))
+            planned = self._planned(node, share, self._wait(node, node in busy))
+            under_way += planned
+            fetches += planned
         return fetches, leaderless, wake
 
     def _wait(self, node: BrokerId, busy: bool) -> Millis:
         longest = self._limits.max_wait_ms
         return min(longest, SHORT_WAIT_MS << min(self._in_vain.get(node, 0), 16)) if busy else longest
 
-    def _fetch(
-        self, node: BrokerId, share: Mapping[TopicPartition, tuple[PartitionState, Leader]], wait_ms: Millis
-    ) -> Fetch:
+    def _planned(self, node: BrokerId, share: Share, wait_ms: Millis) -> list[Fetch]:
+        """One fetch of everything, two of a half each, or none beside the one that is under way."""
+        under_way = self._under_way[node]
+        is_prompt = self._limits.min_bytes <= 1 and all(self._is_behind(state) for state, _ in share.values())
+        # Who has more in the buffer than this brings is slower than the fetches: large ones cost less.
+        pipelines = is_prompt and len(self._buffer) <= len(share)
+        if under_way:
+            in_session = not under_way[0].in_session
+            return [self._fetch(node, share, wait_ms, in_session, is_prompt)] if pipelines else []
+        if not pipelines or len(share) == 1:
+            return [self._fetch(node, share, wait_ms, True, is_prompt)]
+        entries = list(share.items())
+        half = (len(entries) + 1) // 2
+        return [
+            self._fetch(node, dict(entries[:half]), wait_ms, True, is_prompt),
+            self._fetch(node, dict(entries[half:]), wait_ms, False, is_prompt),
+        ]
+
+    def _is_behind(self, state: PartitionState) -> bool:
+        end = state.last_stable_offset if self._limits.read_committed else state.high_watermark
+        return end is not None and state.fetch_offset < end
+
+    def _fetch(self, node: BrokerId, share: Share, wait_ms: Millis, in_session: bool, is_prompt: bool) -> Fetch:
         limits = self._limits
-        self._under_way.add(node)
         wanted, asked = {}, {}
         names: dict[UUID | str | None, str] = {}
         for key, (state, leader) in share.items():
@@ -149,17 +186,18 @@ class Fetcher:
             "max_bytes": limits.max_bytes,
             "isolation_level": int(limits.read_committed),
             "rack_id": limits.rack,
-            **session.message(wanted),
+            **(session.message(wanted) if in_session else sessionless(wanted)),
         }
-        return Fetch(node, message, asked, names)
+        return Fetch(node, message, asked, names, in_session, is_prompt)
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def failed(self, fetch: Fetch, *, now: Millis) -> None:
         """No answer came; the broker may or may not have heard the request."""
         self._end(fetch)
-        self._sessions[fetch.node].reset()
-        self._sessions[fetch.node].id = 0
+        if fetch.in_session:
+            self._sessions[fetch.node].reset()
+            self._sessions[fetch.node].id = NO_SESSION
         self._not_before[fetch.node] = now + self._limits.backoff_ms
         for state, token, _ in fetch.asked.values():
             if state.token == token:
@@ -169,13 +207,15 @@ class Fetcher:
         self._end(fetch)
         session = self._sessions[fetch.node]
         if response.error_code:
-            session.reset()
-            if issubclass(error_class(response.error_code), _SESSION_ERRORS):
-                session.id = 0
-            else:
+            is_lost = issubclass(error_class(response.error_code), _SESSION_ERRORS)
+            if fetch.in_session:
+                session.reset()
+                session.id = NO_SESSION if is_lost else session.id
+            if not (fetch.in_session and is_lost):
                 self._not_before[fetch.node] = now + self._limits.backoff_ms
             return Outcome(stale=True)
-        session.answered(response.session_id)
+        if fetch.in_session:
+            session.answered(response.session_id)
         stale, completed = False, []
         for topic in response.responses:
             name = fetch.names.get(topic.topic_id or topic.topic)
@@ -192,7 +232,7 @@ class Fetcher:
         return Outcome(stale, tuple(completed))
 
     def _end(self, fetch: Fetch) -> None:
-        self._under_way.discard(fetch.node)
+        self._under_way[fetch.node].remove(fetch)
         for state, token, _ in fetch.asked.values():
             if state.token == token:
                 state.fetching = False
@@ -255,7 +295,7 @@ class Fetcher:
         limits = self._limits
         messages = []
         for node, session in self._sessions.items():
-            if (message := session.closing()) is not None and node not in self._under_way:
+            if (message := session.closing()) is not None and not self._under_way.get(node):
                 limit = {"max_wait": 0, "min_bytes": 0, "max_bytes": limits.max_bytes, "isolation_level": 0}
                 messages.append((node, {**limit, **message}))
         return messages

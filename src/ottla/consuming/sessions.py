@@ -76,6 +76,16 @@ class FetchSession:
         return {"session_id": self.id, "session_epoch": FINAL_EPOCH, "topics": [], "forgotten_topics_data": []}
 
 
+def sessionless(wanted: Mapping[TopicPartition, Wanted]) -> Message:
+    """The same part of a request that the broker is to answer and to forget."""
+    return {
+        "session_id": NO_SESSION,
+        "session_epoch": FINAL_EPOCH,
+        "topics": _topics(wanted),
+        "forgotten_topics_data": [],
+    }
+
+
 def _topics(wanted: Mapping[TopicPartition, Wanted]) -> list[Message]:
     topics: dict[str, Message] = {}
     for key, want in wanted.items():

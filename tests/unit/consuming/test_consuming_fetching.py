@@ -87,6 +87,77 @@ def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_begun(
     assert (state.position, state.epoch) == (4, 3)
 
 
+def behind(scene: Scene) -> tuple[Fetch, Fetch]:
+    """Two partitions that are known to have more, and the two fetches of them."""
+    scene.answer(scene.one(), fetched(batch(0, b"a")), fetched(batch(0, b"b"), partition_index=1), session_id=77)
+    first, second = scene.plan()
+    return first, second
+
+
+def test_two_fetches_of_a_half_each_are_under_way_while_the_user_is_faster() -> None:
+    scene = Scene()
+    first, second = behind(scene)
+    assert (asked(first), asked(second)) == ({0: 1}, {1: 1})
+    assert (first.message["session_id"], first.message["session_epoch"]) == (77, 1)
+    assert first.message["forgotten_topics_data"][0]["partitions"] == [1]
+    assert (second.message["session_id"], second.message["session_epoch"]) == (0, -1), "asked without a session"
+    assert scene.plan() == []
+    assert scene.values() == [b"a", b"b"]
+    scene.answer(second, fetched(batch(1, b"d"), partition_index=1))
+    (third,) = scene.plan()
+    assert (asked(third), third.in_session) == ({1: 2}, False), "the session is in use"
+    assert scene.values() == [b"d"]
+    scene.answer(first, fetched(batch(1, b"c")), session_id=77)
+    (fourth,) = scene.plan()
+    assert (asked(fourth), fourth.message["session_epoch"]) == ({0: 2}, 2)
+    scene.answer(third, fetched(batch(2, b"f"), partition_index=1))
+    scene.answer(fourth, fetched(batch(2, b"e")), session_id=77)
+    assert scene.values() == [b"c", b"f", b"e"], "in the order in which they came"
+
+
+def test_one_fetch_is_under_way_while_the_user_is_slower() -> None:
+    scene = Scene()
+    first, second = behind(scene)
+    scene.answer(first, fetched(batch(1, b"c")), session_id=77)
+    scene.answer(second, fetched(batch(1, b"d"), partition_index=1))
+    assert scene.values(1) == [b"a"], "three wait behind it"
+    assert asked(scene.one()) == {0: 2}
+    assert scene.values(1) == [b"b"]
+    assert scene.plan() == [], "it waits for the one that is under way"
+
+
+@pytest.mark.parametrize("end", ["one at its end", "least bytes", "uncommitted"])
+def test_no_fetch_waits_behind_one_that_may_wait_on_the_broker(end: str) -> None:
+    scene = Scene(min_bytes=2 if end == "least bytes" else 1, read_committed=end == "uncommitted")
+    other = {"one at its end": {"high_watermark": 1}, "uncommitted": {"last_stable_offset": 1}}.get(end, {})
+    scene.answer(
+        scene.one(),
+        fetched(batch(0, b"a"), aborted_transactions=[]),
+        fetched(batch(0, b"b"), partition_index=1, aborted_transactions=[], **other),
+    )
+    assert asked(scene.one()) == {0: 1, 1: 1}
+    scene.positions.seek(T0, 0)
+    assert scene.plan() == []
+
+
+def test_a_fetch_without_a_session_that_fails_leaves_the_session_alone() -> None:
+    scene = Scene()
+    first, second = behind(scene)
+    scene.fetcher.failed(second, now=0)
+    assert scene.fetcher.closing() == [], "the first one is under way"
+    scene.answer(first, session_id=77)
+    assert scene.values() == [b"a", b"b"]
+    assert scene.plan() == [], "after a pause"
+    scene.now = 100
+    first, second = scene.plan()
+    assert (first.message["session_id"], first.message["session_epoch"], asked(second)) == (77, 2, {1: 1})
+    assert scene.answer(second, error_code=TopicAuthorizationFailed.code).stale
+    scene.answer(first, error_code=FetchSessionIdNotFound.code)
+    scene.now = 200
+    first, second = scene.plan()
+    assert (first.message["session_id"], first.message["session_epoch"]) == (0, 0)
+
+
 def test_paused_partitions_are_neither_fetched_nor_handed_out() -> None:
     scene = Scene()
     scene.answer(scene.one(), fetched(batch(0, b"a", b"b")), fetched(batch(0, b"c"), partition_index=1))
