@@ -13,7 +13,7 @@ from typing import Protocol
 
 SHARED_BYTES = 64 * 1024
 LARGE_BYTES = SHARED_BYTES // 2
-KEPT_BUFFERS = 4
+KEPT_BUFFERS = 8
 KEPT_BYTES = 32 * 1024 * 1024
 
 Frame = bytes | memoryview

@@ -4,6 +4,56 @@ A batch of n bytes cannot hold more than n bytes of keys nor of values, so room 
 walked, and the loop over its records only copies. Memory that is asked for and not written to costs nothing.
 """
 
+cdef enum:
+    KEPT_SMALLEST = 16 * 1024
+    KEPT_BYTES = 32 * 1024 * 1024
+    KEPT_BLOCKS = 256
+
+cdef struct Memory:
+    uint8_t *data
+    Py_ssize_t capacity
+
+# Memory of columns that nobody has any more, for the next ones. The system clears what is fresh page by page, which
+# takes several times as long as to fill it, and the allocator would give back most of a table's memory.
+cdef Memory kept[KEPT_BLOCKS]
+cdef Py_ssize_t kept_blocks = 0
+cdef Py_ssize_t kept_bytes = 0
+
+
+cdef Memory take_kept(Py_ssize_t size):
+    """Kept memory of about this size, what was used last first; without data if there is none."""
+    cdef Memory found = Memory(NULL, 0)
+    cdef Py_ssize_t index
+    if size >= KEPT_SMALLEST:
+        for index in range(kept_blocks - 1, -1, -1):
+            if size <= kept[index].capacity <= 2 * size:
+                found = kept[index]
+                drop_kept(index)
+                break
+    return found
+
+
+cdef void keep(Memory memory):
+    """Keep memory that is not used any more, instead of what was kept longest; or free it."""
+    global kept_blocks, kept_bytes
+    if not KEPT_SMALLEST <= memory.capacity <= KEPT_BYTES:
+        free(memory.data)
+        return
+    while kept_blocks == KEPT_BLOCKS or kept_bytes + memory.capacity > KEPT_BYTES:
+        free(kept[0].data)
+        drop_kept(0)
+    kept[kept_blocks] = memory
+    kept_blocks += 1
+    kept_bytes += memory.capacity
+
+
+cdef void drop_kept(Py_ssize_t index):
+    global kept_blocks, kept_bytes
+    kept_blocks -= 1
+    kept_bytes -= kept[index].capacity
+    memmove(&kept[index], &kept[index + 1], (kept_blocks - index) * sizeof(Memory))
+
+
 cdef class Block:
     """Memory that grows. As a buffer it shows what has been used, and is not written to from then on."""
 
@@ -12,30 +62,38 @@ cdef class Block:
     cdef Py_ssize_t capacity
 
     def __dealloc__(self):
-        free(self.data)
+        keep(Memory(self.data, self.capacity))
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.used, 1, flags)
 
     cdef int room(self, Py_ssize_t size) except -1:
         """Make it hold `size` bytes in all."""
-        cdef uint8_t *data
+        cdef Memory memory
         if size > self.capacity:
             size = max(size, 2 * self.capacity, 64)
-            data = <uint8_t *> realloc(self.data, size)
-            if data == NULL:
+            memory = take_kept(size) if self.data == NULL else Memory(NULL, 0)
+            if memory.data == NULL:
+                memory = Memory(<uint8_t *> realloc(self.data, size), size)
+            if memory.data == NULL:
                 raise MemoryError
-            self.data = data
-            self.capacity = size
+            self.data, self.capacity = memory.data, memory.capacity
         return 0
 
     cdef Block done(self, Py_ssize_t used):
-        """Give back what was not used."""
-        cdef uint8_t *data = <uint8_t *> realloc(self.data, max(used, 1))
-        if data != NULL:
-            self.data = data
-            self.capacity = max(used, 1)
+        """Give back what was not used, if that is much."""
+        cdef Memory memory
         self.used = used
+        if used < KEPT_SMALLEST < self.capacity:
+            memory = Memory(<uint8_t *> malloc(max(used, 1)), max(used, 1))
+            if memory.data != NULL:
+                memcpy(memory.data, self.data, used)
+                keep(Memory(self.data, self.capacity))
+                self.data, self.capacity = memory.data, memory.capacity
+        elif used < self.capacity // 4 * 3 or self.data == NULL:
+            memory = Memory(<uint8_t *> realloc(self.data, max(used, 1)), max(used, 1))
+            if memory.data != NULL:
+                self.data, self.capacity = memory.data, memory.capacity
         return self
 
 

@@ -404,3 +404,18 @@ def test_the_types_of_the_twins_have_the_same_names() -> None:
         for ours in (ColumnSink, ColumnSource):
             theirs = getattr(twin, ours.__name__)
             assert {name for name in vars(ours) if name[0] != "_"} <= set(dir(theirs)) | {"rows"}
+
+
+@needs_both
+def test_memory_that_is_used_again_is_nobody_elses() -> None:
+    held: dict[int, Columns] = {}
+    for number in range(200):
+        size = 10_000 + number * 7_919 % 200_000  # below and above of what is kept, in no order
+        batch = encode_batch([Record(number, 0, None, bytes([number]) * size)])
+        held[number] = read(TWINS[1].ColumnSink(), batch)[0]
+        held.pop(number * 31 % 200 if number % 3 else number - 5, None)
+    assert len(held) > 50
+    for number, columns in held.items():
+        size = 10_000 + number * 7_919 % 200_000
+        assert parts(columns.value) == [bytes([number]) * size]
+        assert bytes(columns.offset) == struct.pack("=q", number)
