@@ -28,7 +28,7 @@ class OptionalBuildExt(build_ext):
 
 KERNELS = [
     Extension(f"ottla.{package}.{source.stem}", [str(source)], depends=sorted(map(str, source.parent.glob("*.pxi"))))
-    for package in ("protocol", "records")
+    for package in ("net", "protocol", "records")
     for source in sorted(Path("src/ottla", package).glob("*.pyx"))
 ]
 

@@ -49,15 +49,15 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the answers."""
 
     __slots__ = (
-        "_busy", "_closed", "_fd", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_socket",
-        "_task", "_writing", "buffer", "client_host", "client_port", "client_software", "filled", "frame_hint",
+        "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_socket", "_task",
+        "_writing", "buffer", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint",
         "last_active", "receiving_since",
     )  # fmt: skip
 
     def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:
         self._server = server
         self._socket = sock
-        self._fd = sock.fileno()
+        self.fd = sock.fileno()
         self._loop = server.loop
         self._outgoing = Outgoing(sock)
         self._busy = False
@@ -75,7 +75,7 @@ class Connection:
         self._receive_to = FIRST_ALLOCATION
         """How far the buffer is filled: a large frame is received to its end, or its successor would have to move."""
         self.last_active = self.receiving_since = self._loop.time()
-        self._loop.add_reader(self._fd, self._readable)
+        self._loop.add_reader(self.fd, self._readable)
 
     @property
     def local_host(self) -> str:
@@ -104,7 +104,7 @@ class Connection:
         if self._busy:
             # Most clients send nothing before they are answered: only one that does is no longer listened to.
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self._loop.remove_reader(self.fd)
             return
         buffer = self.buffer
         if buffer is None:
@@ -235,7 +235,7 @@ class Connection:
             self._process(0)
         if not self._busy and not self._closed and not self._reading:
             self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
+            self._loop.add_reader(self.fd, self._readable)
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -255,7 +255,8 @@ class Connection:
 
     def flush(self) -> bool:
         """Send what is queued; return whether all of it is on its way. If not, nothing more is read until it is."""
-        if self._writing:
+        self._server.settle()
+        if self._writing or self._closed:
             return False
         try:
             done = self._flush()
@@ -265,13 +266,22 @@ class Connection:
         if not done:
             self._busy = True
             self._writing = True
-            self._loop.add_writer(self._fd, self._writable)
+            self._loop.add_writer(self.fd, self._writable)
         return done
 
     def _flush(self) -> bool:
         if self._server.unwritten:
             self._server.write()
         return self._outgoing.flush()
+
+    def take_frame(self) -> Buffer | None:
+        """Give out what is queued if it is one frame that others can send; `not_sent` brings the rest back."""
+        return None if self._writing else self._outgoing.take_frame()
+
+    def not_sent(self, rest: memoryview) -> None:
+        """Send the end of a frame that was given out. Nothing has been sent since."""
+        self._outgoing.put_back(rest)
+        self.flush()
 
     def _writable(self) -> None:
         before = self._loop.time()
@@ -283,7 +293,7 @@ class Connection:
         self.last_active = before
         if done:
             self._writing = False
-            self._loop.remove_writer(self._fd)
+            self._loop.remove_writer(self.fd)
             if self._task is None:
                 self._go_on()
 
@@ -291,11 +301,12 @@ class Connection:
 
     def close(self, reason: str, *, expected: bool = False) -> None:
         """Close the connection, with one line in the log if there is a reason. What it waits for is cancelled."""
+        self._server.settle()
         if self._closed:
             return
         self._closed = True
-        self._loop.remove_reader(self._fd)
-        self._loop.remove_writer(self._fd)
+        self._loop.remove_reader(self.fd)
+        self._loop.remove_writer(self.fd)
         with contextlib.suppress(OSError):
             self._flush()  # The answers to what came before.
         self._outgoing.clear()

@@ -139,6 +139,18 @@ class Outgoing:
         part.length -= sent
         return part.length == 0
 
+    def take_frame(self) -> Buffer | None:
+        """Give out what is queued if it is one whole frame without slices."""
+        if len(self._parts) != 1 or not isinstance(frame := self._parts[0], Buffer):
+            return None
+        self.clear()
+        return frame
+
+    def put_back(self, rest: memoryview) -> None:
+        """Queue the end of a frame that was given out, before all else."""
+        self._parts.appendleft(rest)
+        self.size += len(rest)
+
     def clear(self) -> None:
         """Forget everything; open files are released."""
         self._parts.clear()

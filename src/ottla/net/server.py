@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from ottla.errors import OttlaError
 from ottla.net.buffers import BufferPool
 from ottla.net.connection import Connection, FrameHandler
+from ottla.net.sending import Sending
 
 logger = logging.getLogger("ottla.net")
 #: With so many connections that have answers, those leave before the end of the turn: their clients can go on.
 MOST_WAITING = 256
+#: So many answers are handed over to a thread that sends them: waking it takes longer than sending a few.
+MANY_ANSWERS = 32
 POOLED_BYTES = 32 << 20
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -66,6 +69,7 @@ class Server:
         self._per_ip: Counter[str] = Counter()
         self._socket: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self.sending = Sending()
         self._answered: list[Connection] = []
         """Those with answers that leave at the end of the turn."""
 
@@ -79,6 +83,7 @@ class Server:
     def serve(self) -> None:
         """Begin to accept connections."""
         assert self._socket is not None
+        self.sending.start(self.loop)
         self.loop.add_reader(self._socket.fileno(), self._accept)
         self._sweep()
 
@@ -144,8 +149,31 @@ class Server:
 
     def _send_answers(self) -> None:
         connections, self._answered = self._answered, []
+        if len(connections) >= MANY_ANSWERS:
+            self._hand_over(connections)
+        else:
+            for connection in connections:
+                connection.flush()
+
+    def _hand_over(self, connections: list[Connection]) -> None:
+        """Have the thread send what it can, while the next requests are read here."""
+        self.settle()
+        if self.unwritten:
+            self.write()
+        taken: list[Connection] = []
+        frames: list[bytearray] = []
         for connection in connections:
-            connection.flush()
+            if (frame := connection.take_frame()) is not None:
+                taken.append(connection)
+                frames.append(frame)
+            else:
+                connection.flush()
+        self.sending.hand_over(taken, frames)
+
+    def settle(self) -> None:
+        """Wait until the thread has sent what was handed over to it."""
+        if self.sending.batch is not None:
+            self.sending.settle()
 
     def write(self) -> None:
         """Make what the answers say come true, before they leave."""
@@ -179,6 +207,7 @@ class Server:
             self._socket.close()
             self._socket = None
         self._send_answers()
+        self.sending.close()
         for connection in list(self.connections):
             connection.close("", expected=True)
         await asyncio.sleep(0)

@@ -1,0 +1,151 @@
+"""Answers that a thread sends: whole, in order, whatever the sockets take; and its two twins."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_server import connect, framed, receive, run, serving
+
+from ottla.net import _sending_pure
+from ottla.net.connection import Connection
+from ottla.net.sending import KERNELS, kernels
+from ottla.net.server import MANY_ANSWERS
+from ottla.protocol.codec import Buffer
+
+TWINS: list[Any] = [_sending_pure] if KERNELS == "pure" else [_sending_pure, kernels]
+MANY = 3 * MANY_ANSWERS
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["open", "full", "closed"]), st.integers(1, 400_000)), max_size=300))
+def test_both_twins_send_the_same(jobs: list[tuple[str, int]]) -> None:
+    jobs = [*jobs[:5], *((state, size % 50 + 1) for state, size in jobs[5:])]  # pairs of sockets have large buffers
+    first, *others = (_sent(twin, jobs) for twin in TWINS)
+    assert all(other == first for other in others)
+
+
+def _sent(twin: ModuleType, jobs: list[tuple[str, int]]) -> tuple[list[tuple[int, int]], list[bytes]]:
+    with ExitStack() as stack:
+        pairs = [tuple(map(stack.enter_context, _pair(state))) for state, _ in jobs]
+        frames = [bytearray(bytes(range(250)) * (size // 250 + 1))[:size] for _, size in jobs]
+        unsent = twin.send_all([ours.fileno() for ours, _ in pairs], frames)
+        open_ones = [theirs for (_, theirs), (state, _) in zip(pairs, jobs, strict=True) if state == "open"]
+        return unsent, [_received(theirs) for theirs in open_ones]
+
+
+def _pair(state: str) -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    if state == "full":
+        while True:
+            try:
+                ours.send(bytes(4096))
+            except BlockingIOError:
+                break
+    elif state == "closed":
+        theirs.close()
+    return ours, theirs
+
+
+def _received(theirs: socket.socket) -> bytes:
+    data = bytearray()
+    while True:
+        try:
+            part = theirs.recv(1 << 20)
+        except BlockingIOError:
+            return bytes(data)
+        data += part
+
+
+@pytest.mark.parametrize("size", [10, 60_000])
+def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> None:
+    """Some clients read nothing for a while: what their sockets did not take follows."""
+
+    async def scenario() -> None:
+        def answer(connection: Connection, frame: memoryview) -> Buffer:
+            return Buffer(framed(bytes(frame) * (size // 10)))
+
+        async with serving(answer, send_buffer=4096) as server:
+            handed_over = _watch(server)
+            clients = [await connect(server) for _ in range(MANY)]
+            for round_ in range(5):
+                for _, writer in clients:
+                    writer.write(framed(b"%010d" % round_))
+                for reader, _ in clients[::2]:
+                    assert await receive(reader) == b"%010d" % round_ * (size // 10)
+            for round_ in range(5):
+                for reader, _ in clients[1::2]:
+                    assert await receive(reader) == b"%010d" % round_ * (size // 10)
+            assert handed_over
+            for _, writer in clients:
+                writer.close()
+
+    run(scenario)
+
+
+def test_a_connection_that_ends_meanwhile_harms_no_other() -> None:
+    async def scenario() -> None:
+        def answer(connection: Connection, frame: memoryview) -> Buffer:
+            return Buffer(framed(bytes(frame)))
+
+        async with serving(answer) as server:
+            handed_over = _watch(server)
+            for _ in range(5):
+                clients = [await connect(server) for _ in range(MANY)]
+                for number, (_, writer) in enumerate(clients):
+                    writer.write(framed(b"%010d" % number))
+                    if number % 3 == 0:
+                        writer.transport.abort()
+                for number, (reader, writer) in enumerate(clients):
+                    if number % 3:
+                        assert await receive(reader) == b"%010d" % number
+                        writer.close()
+            assert handed_over
+
+    run(scenario)
+
+
+def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
+    async def scenario() -> None:
+        waiting: list[asyncio.Future[Buffer]] = []
+
+        def answer(connection: Connection, frame: memoryview) -> Any:
+            waiting.append(asyncio.get_running_loop().create_future())
+            return waiting[-1]
+
+        async with serving(answer) as server:
+            clients = [await connect(server) for _ in range(MANY)]
+            for _, writer in clients:
+                writer.write(framed(b"question"))
+            while len(waiting) < MANY:
+                await asyncio.sleep(0.001)
+            for future in waiting:
+                future.set_result(Buffer(framed(b"answer")))
+            while not server.sending.batch:
+                await asyncio.sleep(0)
+        for reader, writer in clients:
+            assert await receive(reader) == b"answer"
+            writer.close()
+
+    run(scenario)
+
+
+def _watch(server: Any) -> list[int]:
+    """How many answers were handed over, each time."""
+    counts: list[int] = []
+    hand_over = server.sending.hand_over
+
+    def counted(connections: list[Connection], frames: list[bytearray]) -> None:
+        counts.append(len(frames))
+        hand_over(connections, frames)
+
+    server.sending.hand_over = counted
+    return counts
