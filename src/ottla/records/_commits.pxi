@@ -23,6 +23,7 @@ cdef inline object untracked(type kind, tuple items):
         item = items[index]
         Py_INCREF(item)
         PyTuple_SET_ITEM(<tuple> made, index, item)
+    FORGET_HASH(made)
     PyObject_GC_UnTrack(<void *> made)
     return made
 

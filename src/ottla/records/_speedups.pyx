@@ -32,6 +32,17 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
     void PyObject_GC_UnTrack(void *obj)
 
+cdef extern from *:
+    """
+    /* Since 3.14 a tuple keeps its hash, and the zero of fresh memory would be one. */
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define FORGET_HASH(made) (((PyTupleObject *) (made))->ob_hash = -1)
+    #else
+    #define FORGET_HASH(made) ((void) 0)
+    #endif
+    """
+    void FORGET_HASH(object made)
+
 cdef enum:
     MIN_RECORD = 7
     MIN_HEADER = 2

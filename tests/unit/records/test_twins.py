@@ -277,3 +277,4 @@ def test_records_of_commits_are_made_alike(
     assert (first is None) == any(2 * len(offset[4] or "") > longest for offset in offsets)
     for made in (first or []) + [each for other in rest for each in other or []]:
         assert (type(made), type(made.key), type(made.value)) == (Commit, Key, Value)
+        assert hash(made) == hash(Commit(Key(*made.key), Value(*made.value)))
