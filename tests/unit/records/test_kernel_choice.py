@@ -15,6 +15,7 @@ REPORT += "assert encode_data('consumer_protocol_subscription', 0, {'topics': []
 REPORT += "from ottla.cli.kernels import KERNELS; print(KERNELS)"
 WITHOUT_RECORDS = "import sys; sys.modules['ottla.records._speedups'] = None; "
 WITHOUT_MESSAGES = "import sys; sys.modules['ottla.protocol._walker'] = None; "
+WITHOUT_SENDING = "import sys; sys.modules['ottla.net._sending'] = None; "
 
 
 def kernels_in(code: str, pure: str | None) -> str:
@@ -36,9 +37,10 @@ def test_the_pure_twin_can_be_asked_for() -> None:
 
 
 def test_the_pure_twin_serves_where_the_other_is_not_built() -> None:
-    assert kernels_in(WITHOUT_RECORDS + WITHOUT_MESSAGES + REPORT, None) == "pure"
+    assert kernels_in(WITHOUT_RECORDS + WITHOUT_MESSAGES + WITHOUT_SENDING + REPORT, None) == "pure"
 
 
 @pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not built")
 def test_it_is_said_if_some_are_built_and_some_are_not() -> None:
-    assert kernels_in(WITHOUT_MESSAGES + REPORT, None) == "cython (records), pure (messages)"
+    said = "cython (records), pure (messages), cython (sending)"
+    assert kernels_in(WITHOUT_MESSAGES + REPORT, None) == said
