@@ -264,7 +264,7 @@ class MetricsServer:
         self._timeout = timeout
         self._max_connections = max_connections
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     @property
     def port(self) -> int:
@@ -285,19 +285,21 @@ class MetricsServer:
         if server is None:
             return
         server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
+        serving = dict(self._serving)
+        for task, writer in serving.items():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            # One that has not begun would leave its connection open, and newer Pythons wait for those.
+            writer.transport.abort()
+        await asyncio.gather(*serving, return_exceptions=True)
         await server.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= self._max_connections:
+        if len(self._serving) >= self._max_connections:
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._serving[task] = writer
+        task.add_done_callback(self._serving.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

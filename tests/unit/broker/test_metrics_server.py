@@ -54,7 +54,7 @@ async def ask(server: MetricsServer, request: bytes) -> bytes:
 async def accepted(server: MetricsServer) -> set[asyncio.Task[None]]:
     """The connections open at the server. They are accepted in order, so an answered one comes after them."""
     assert status(await ask(server, HEALTH)) == 200
-    return set(server._tasks)
+    return set(server._serving)
 
 
 def status(answer: bytes) -> int:
@@ -157,7 +157,7 @@ def test_too_many_connections_are_closed_at_once() -> None:
         async with connected(server):
             async with connected(server):
                 assert await ask(server, HEALTH) == b""
-                tasks = set(server._tasks)
+                tasks = set(server._serving)
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             assert status(await ask(server, HEALTH)) == 200
 
