@@ -306,6 +306,16 @@ def test_a_float_is_refused_where_it_is_given_and_harms_nothing(
     assert values(read(consumer, 2)) == numbers(3, 5)
 
 
+@pytest.mark.parametrize("timeout", [None, "1", float("nan")])
+def test_a_timeout_that_is_no_number_is_told(make_topic: Any, make: Make, timeout: Any) -> None:
+    consumer = make()
+    consumer.assign([TopicPartition(make_topic(1), 0)])
+    for poll in (consumer.poll, consumer.poll_arrow):
+        with pytest.raises(TypeError, match="the timeout is a number of seconds, not"):
+            poll(timeout)
+    assert not consumer.poll(0)
+
+
 def test_partitions_are_given_one_by_one_or_as_a_list(bootstrap_servers: str, make_topic: Any, make: Make) -> None:
     topic = make_topic(2)
     keys = partitions(topic, 2)

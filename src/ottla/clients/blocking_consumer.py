@@ -16,7 +16,6 @@ import inspect
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
@@ -27,7 +26,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.clients.blocking import IllegalUse, LoopThread
 from ottla.clients.columns import Incoming
-from ottla.clients.consumer import DEFAULT_CLOSE_SECONDS, ITERATION_SECONDS, AsyncConsumer, deadline_in, left
+from ottla.clients.consumer import (
+    DEFAULT_CLOSE_SECONDS,
+    ITERATION_SECONDS,
+    AsyncConsumer,
+    deadline_after,
+    deadline_in,
+    left,
+)
 from ottla.clients.consumer_calls import UNSUBSCRIBED, Calls, listed, raise_first
 from ottla.clients.consumer_commits import CommitCallback, Committable
 from ottla.clients.consumer_core import Chore
@@ -182,7 +188,7 @@ class Consumer:
             limit = self._calls.limit(max_records)
             records = self._calls.take_now(limit)
             if records is None:
-                records = self._next(time.monotonic() + timeout, partial(self._calls.take, limit))
+                records = self._next(deadline_after(timeout), partial(self._calls.take, limit))
             return self._calls.finished(records)
 
     def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
@@ -224,7 +230,7 @@ class Consumer:
             if (found := self._calls.take_raw_now(limit)) is not None:
                 return found
             self._do(self._calls.put_back)
-            return self._next(time.monotonic() + timeout, partial(self._calls.take_raw, limit))
+            return self._next(deadline_after(timeout), partial(self._calls.take_raw, limit))
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 

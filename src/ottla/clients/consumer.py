@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
+from numbers import Real
 from operator import length_hint
 from re import Pattern
 from types import TracebackType
@@ -51,7 +52,16 @@ ITERATION_SECONDS = 5.0
 
 
 def deadline_in(seconds: float | None) -> float:
-    return math.inf if seconds is None else time.monotonic() + seconds
+    return math.inf if seconds is None else deadline_after(seconds)
+
+
+def deadline_after(seconds: Any) -> float:
+    """The time of the monotonic clock in so many seconds."""
+    if not isinstance(seconds, Real) or math.isnan(seconds):
+        raise TypeError(
+            f"the timeout is a number of seconds, not {seconds!r} (`for record in consumer` waits as long as it takes)"
+        )
+    return time.monotonic() + float(seconds)
 
 
 def left(deadline: float) -> float:
@@ -205,7 +215,7 @@ class AsyncConsumer:
                 await asyncio.sleep(0)
             records = self._calls.take_now(limit)
             if records is None:
-                records = await self._next(time.monotonic() + timeout, partial(self._calls.take, limit))
+                records = await self._next(deadline_after(timeout), partial(self._calls.take, limit))
             return self._calls.finished(records)
 
     async def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
@@ -261,7 +271,7 @@ class AsyncConsumer:
         """
         with self._use:
             self._calls.put_back()
-            return await self._next(time.monotonic() + timeout, partial(self._calls.take_raw, limit))
+            return await self._next(deadline_after(timeout), partial(self._calls.take_raw, limit))
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 
