@@ -18,7 +18,8 @@ from ottla.net.sending import Sending
 logger = logging.getLogger("ottla.net")
 #: With so many connections that have answers, those leave before the end of the turn: their clients can go on.
 MOST_WAITING = 256
-#: So many answers are handed over to a thread that sends them: waking it takes longer than sending a few.
+#: So many answers are handed over to a thread that sends them: waking it takes longer than sending a few. Only those
+#: that wait for a write come so close on each other that it pays: rebalances of 500 members took a sixth longer.
 MANY_ANSWERS = 32
 POOLED_BYTES = 32 << 20
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -149,7 +150,7 @@ class Server:
 
     def _send_answers(self) -> None:
         connections, self._answered = self._answered, []
-        if len(connections) >= MANY_ANSWERS:
+        if self.unwritten and len(connections) >= MANY_ANSWERS:
             self._hand_over(connections)
         else:
             for connection in connections:

@@ -71,6 +71,7 @@ def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> Non
 
     async def scenario() -> None:
         def answer(connection: Connection, frame: memoryview) -> Buffer:
+            server.unwritten.append(nothing)
             return Buffer(framed(bytes(frame) * (size // 10)))
 
         async with serving(answer, send_buffer=4096) as server:
@@ -94,6 +95,7 @@ def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> Non
 def test_a_connection_that_ends_meanwhile_harms_no_other() -> None:
     async def scenario() -> None:
         def answer(connection: Connection, frame: memoryview) -> Buffer:
+            server.unwritten.append(nothing)
             return Buffer(framed(bytes(frame)))
 
         async with serving(answer) as server:
@@ -127,6 +129,7 @@ def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
                 writer.write(framed(b"question"))
             while len(waiting) < MANY:
                 await asyncio.sleep(0.001)
+            server.unwritten.append(nothing)
             for future in waiting:
                 future.set_result(Buffer(framed(b"answer")))
             while not server.sending.batch:
@@ -136,6 +139,30 @@ def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
             writer.close()
 
     run(scenario)
+
+
+def test_answers_that_wait_for_no_write_are_sent_at_once() -> None:
+    """To wake a thread for them takes longer than it saves."""
+
+    async def scenario() -> None:
+        def answer(connection: Connection, frame: memoryview) -> Buffer:
+            return Buffer(framed(bytes(frame)))
+
+        async with serving(answer) as server:
+            handed_over = _watch(server)
+            clients = [await connect(server) for _ in range(MANY)]
+            for _, writer in clients:
+                writer.write(framed(b"question"))
+            for reader, writer in clients:
+                assert await receive(reader) == b"question"
+                writer.close()
+            assert not handed_over
+
+    run(scenario)
+
+
+def nothing() -> None:
+    """What is to be written before answers leave: here it is not looked at."""
 
 
 def _watch(server: Any) -> list[int]:
