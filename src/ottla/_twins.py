@@ -1,5 +1,22 @@
-"""Whether the compiled twins of the hot loops are wanted, where they were built. ``OTTLA_PURE=1`` takes the others."""
+"""Which of two twins of a hot loop is in use: the compiled one where it was built, the one in Python otherwise, or if
+``OTTLA_PURE=1`` asks for it."""
 
 import os
+from importlib import import_module
+from typing import Any
 
 PURE = os.environ.get("OTTLA_PURE", "") not in ("", "0")
+
+
+def choose(compiled: str, pure: str) -> tuple[Any, str]:
+    """The module that is in use of these two, and what it is called.
+
+    >>> choose("ottla.net._no_such_module", "ottla.net._sending_pure")[1]
+    'pure'
+    """
+    if not PURE:
+        try:
+            return import_module(compiled), "cython"
+        except ImportError:
+            pass
+    return import_module(pure), "pure"

@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
 
+from compat.waiting import until
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.blocking_producer import Producer
 from ottla.clients.producer import AsyncProducer
@@ -82,12 +82,12 @@ def test_the_thread_of_a_forgotten_producer_ends(bootstrap_servers: str) -> None
     async def forget() -> None:
         await AsyncProducer(bootstrap_servers=bootstrap_servers, **OPTIONS).start()
 
-    asyncio.run(forget())
-    deadline = time.monotonic() + 10
-    while packing_threads() > before:
+    def is_gone() -> bool:
         gc.collect()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return packing_threads() <= before
+
+    asyncio.run(forget())
+    until(is_gone, "the thread of the producer has ended", timeout=10)
 
 
 def test_a_producer_that_gives_up_lets_go_of_what_is_being_packed(

@@ -15,7 +15,7 @@ from asyncio import AbstractEventLoop
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
-from ottla._twins import PURE
+from ottla._twins import choose
 
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
@@ -29,20 +29,8 @@ class Kernels(Protocol):
     def send_all(self, fds: list[int], frames: list[bytearray]) -> list[tuple[int, int]]: ...
 
 
-def _choose() -> tuple[Kernels, str]:
-    if not PURE:
-        try:
-            from ottla.net import _sending
-        except ImportError:
-            pass
-        else:
-            return _sending, "cython"
-    from ottla.net import _sending_pure
-
-    return _sending_pure, "pure"
-
-
-kernels, KERNELS = _choose()
+kernels: Kernels
+kernels, KERNELS = choose("ottla.net._sending", "ottla.net._sending_pure")
 
 
 class Batch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla._twins import PURE
+from ottla._twins import choose
 from ottla.protocol._fields import Decoder, Encoder, Field, Framer
 
 
@@ -20,17 +20,5 @@ class Kernels(Protocol):
     def compile_framer(self, name: str, fields: list[Field], version: int, flexible: bool) -> Framer: ...
 
 
-def _choose() -> tuple[Kernels, str]:
-    if not PURE:
-        try:
-            from ottla.protocol import _walker
-        except ImportError:
-            pass
-        else:
-            return _walker, "cython"
-    from ottla.protocol import _compiler
-
-    return _compiler, "pure"
-
-
-kernels, KERNELS = _choose()
+kernels: Kernels
+kernels, KERNELS = choose("ottla.protocol._walker", "ottla.protocol._compiler")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from ottla._twins import PURE
+from ottla._twins import choose
 from ottla.records.buffers import Buffer
 from ottla.records.header import BatchHeader
 from ottla.records.values import BatchSummary, KeyEntry, Record, Scan
@@ -66,18 +66,5 @@ class Kernels(Protocol):
     def scan(self, buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan: ...
 
 
-def _choose() -> tuple[Kernels, str]:
-    if PURE:
-        from ottla.records import _pure
-
-        return _pure, "pure"
-    try:
-        from ottla.records import _speedups
-    except ImportError:
-        from ottla.records import _pure
-
-        return _pure, "pure"
-    return _speedups, "cython"
-
-
-kernels, KERNELS = _choose()
+kernels: Kernels
+kernels, KERNELS = choose("ottla.records._speedups", "ottla.records._pure")

@@ -23,18 +23,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import cramjam
 
-from ottla._twins import PURE
+from ottla._twins import choose
 from ottla.records._frames import lz4_bound, zstd_bound
 from ottla.records.buffers import Buffer
 from ottla.records.errors import DecompressionError
 
-if TYPE_CHECKING or PURE:
+if TYPE_CHECKING:
     from ottla.records._lz4_pure import Packer, Packing, frames
 else:
-    try:
-        from ottla.records._lz4 import Packer, Packing, frames
-    except ImportError:
-        from ottla.records._lz4_pure import Packer, Packing, frames
+    _lz4, _ = choose("ottla.records._lz4", "ottla.records._lz4_pure")
+    Packer, Packing, frames = _lz4.Packer, _lz4.Packing, _lz4.frames
 
 __all__ = [
     "LEVELS",
