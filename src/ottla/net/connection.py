@@ -19,12 +19,15 @@ from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ottla.net.outgoing import Outgoing
+from ottla.net.receiving import LITTLE
 from ottla.protocol.codec import Buffer
 
 if TYPE_CHECKING:
     from ottla.net.server import Server
 
 _SIZE = Layout(">i")
+#: A request has at least a header of this size.
+SHORTEST = 8
 #: A frame is received into at most this much more than has arrived, until it has proved to be that long.
 FIRST_ALLOCATION = 1 << 16
 #: Answers wait for the end of the turn until they are this long.
@@ -75,7 +78,7 @@ class Connection:
         self._receive_to = FIRST_ALLOCATION
         """How far the buffer is filled: a large frame is received to its end, or its successor would have to move."""
         self.last_active = self.receiving_since = self._loop.time()
-        self._loop.add_reader(self.fd, self._readable)
+        server.readers.add(self)
 
     @property
     def local_host(self) -> str:
@@ -100,11 +103,39 @@ class Connection:
 
     # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _readable(self) -> None:
+    @property
+    def expects_little(self) -> bool:
+        """Whether `received` may be called with what the socket has: a new request that is probably short."""
+        return self.buffer is None and self.frame_hint <= LITTLE and not self._busy
+
+    def received(self, data: memoryview, now: float) -> None:
+        """Take what was received in a buffer of others."""
+        if self._closed:
+            return
+        size = len(data)
+        self._server.bytes_in += size
+        self.last_active = self.receiving_since = now
+        # Mostly it is one request, and the connection is not busy; it may have become so since.
+        fits = 4 + SHORTEST <= size <= self._server.max_request_size and not self._busy
+        if fits and _SIZE.unpack_from(data)[0] == size - 4:
+            self.frame_hint = size
+            self._handle(data[4:])
+            return
+        self._receive_to = FIRST_ALLOCATION
+        self.buffer = self._server.pool.take(FIRST_ALLOCATION)
+        self.buffer[:size] = data
+        self.filled = size
+        if not self._busy:
+            self._process(0)
+
+    def readable(self) -> None:
+        """Receive what is there."""
+        if self._closed:
+            return
         if self._busy:
             # Most clients send nothing before they are answered: only one that does is no longer listened to.
             self._reading = False
-            self._loop.remove_reader(self.fd)
+            self._server.readers.remove(self)
             return
         buffer = self.buffer
         if buffer is None:
@@ -116,10 +147,10 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self.close(f"receiving failed: {error.strerror}", expected=True)
+            self.receiving_ended(str(error.strerror))
             return
         if count == 0:
-            self.close("the client closed in the middle of a request" if filled else "", expected=True)
+            self.receiving_ended()
             return
         self._server.bytes_in += count
         self.filled = filled + count
@@ -128,13 +159,21 @@ class Connection:
             self.receiving_since = self.last_active
         self._process(0)
 
+    def receiving_ended(self, problem: str = "") -> None:
+        """The client has closed the connection, or it is broken."""
+        if problem:
+            problem = f"receiving failed: {problem}"
+        elif self.filled:
+            problem = "the client closed in the middle of a request"
+        self.close(problem, expected=True)
+
     def _process(self, position: int) -> None:
         """Handle the whole frames that lie in the buffer from a position on, until one must be waited for."""
         buffer = self.buffer
         assert buffer is not None
         while self.filled - position >= 4:
             (size,) = _SIZE.unpack_from(buffer, position)
-            if not 8 <= size <= self._server.max_request_size:
+            if not SHORTEST <= size <= self._server.max_request_size:
                 self._refuse_size(size)
                 return
             end = position + 4 + size
@@ -151,7 +190,7 @@ class Connection:
 
     def _refuse_size(self, size: int) -> None:
         limit = self._server.max_request_size
-        self.close(f"a request of {size} bytes; between 8 and {limit} (socket.request.max.bytes) are allowed")
+        self.close(f"a request of {size} bytes; between {SHORTEST} and {limit} (socket.request.max.bytes) are allowed")
 
     def _make_room(self, position: int, size: int) -> None:
         """Move a partly received frame to the front of a buffer that can hold more of it."""
@@ -235,7 +274,7 @@ class Connection:
             self._process(0)
         if not self._busy and not self._closed and not self._reading:
             self._reading = True
-            self._loop.add_reader(self.fd, self._readable)
+            self._server.readers.add(self)
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -305,7 +344,7 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        self._loop.remove_reader(self.fd)
+        self._server.readers.remove(self)
         self._loop.remove_writer(self.fd)
         with contextlib.suppress(OSError):
             self._flush()  # The answers to what came before.

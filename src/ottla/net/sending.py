@@ -13,24 +13,12 @@ import os
 import threading
 from asyncio import AbstractEventLoop
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from ottla._twins import choose
+from ottla.net.kernels import kernels
 
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
-
-
-class Kernels(Protocol):
-    """What both twins offer: see `_sending_pure`."""
-
-    def current_cpu(self) -> int: ...
-
-    def send_all(self, fds: list[int], frames: list[bytearray]) -> list[tuple[int, int]]: ...
-
-
-kernels: Kernels
-kernels, KERNELS = choose("ottla.net._sending", "ottla.net._sending_pure")
 
 
 class Batch:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ottla.errors import OttlaError
 from ottla.net.buffers import BufferPool
 from ottla.net.connection import Connection, FrameHandler
+from ottla.net.receiving import Readers, readers_of
 from ottla.net.sending import Sending
 
 logger = logging.getLogger("ottla.net")
@@ -58,6 +59,7 @@ class Server:
         self.limits = limits
         self.max_request_size = limits.max_request_size
         self.loop: asyncio.AbstractEventLoop
+        self.readers: Readers
         self.pool = BufferPool(POOLED_BYTES)
         self.connections: set[Connection] = set()
         self.bytes_in = 0
@@ -78,6 +80,7 @@ class Server:
         """Listen on an address; port 0 picks a free one."""
         self.loop = asyncio.get_running_loop()
         self._socket = await _listen(host, port, self.limits)
+        self.readers = readers_of(self.loop)
         self.host = host
         self.port = self._socket.getsockname()[1]
 
@@ -203,14 +206,16 @@ class Server:
         """Stop listening and close all connections."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._socket is not None:
-            self.loop.remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            self.loop.remove_reader(listening.fileno())
+            listening.close()
         self._send_answers()
         self.sending.close()
         for connection in list(self.connections):
             connection.close("", expected=True)
+        if listening is not None:
+            self.readers.close()
         await asyncio.sleep(0)
 
 

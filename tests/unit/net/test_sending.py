@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_server import connect, framed, receive, run, serving
 
-from ottla.net import _sending_pure
+from ottla.net import _sockets_pure
 from ottla.net.connection import Connection
-from ottla.net.sending import KERNELS, kernels
+from ottla.net.kernels import KERNELS, kernels
 from ottla.net.server import MANY_ANSWERS
 from ottla.protocol.codec import Buffer
 
-TWINS: list[Any] = [_sending_pure] if KERNELS == "pure" else [_sending_pure, kernels]
+TWINS: list[Any] = [_sockets_pure] if KERNELS == "pure" else [_sockets_pure, kernels]
 MANY = 3 * MANY_ANSWERS
 
 

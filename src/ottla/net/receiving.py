@@ -1,0 +1,107 @@
+"""Which connections have something to read, and receiving what many of them have with one call.
+
+The event loop watches one epoll, and that the connections: what a loop does around every single socket that is ready
+takes as long as receiving a small request. Where there is no epoll the loop watches every connection.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from asyncio import AbstractEventLoop
+from errno import EAGAIN, EINTR, EWOULDBLOCK
+from typing import TYPE_CHECKING, Protocol
+
+from ottla.net.kernels import kernels
+
+if TYPE_CHECKING:
+    from ottla.net.connection import Connection
+
+#: So many connections are served before the event loop does anything else.
+MOST_AT_ONCE = 256
+#: Fewer than these are received from one by one, as it is done without epoll.
+MANY = 4
+#: A connection whose last request was no longer than this is received from together with others.
+LITTLE = 1 << 14
+#: What is received at once. It is dense, so that it stays in the processor's cache.
+RECEIVED_TOGETHER = 1 << 18
+_NOTHING_THERE = (-EAGAIN, -EWOULDBLOCK, -EINTR)
+
+
+class Readers(Protocol):
+    """The connections that are read from."""
+
+    def add(self, connection: Connection) -> None: ...
+
+    def remove(self, connection: Connection) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LoopReaders:
+    """The event loop watches every connection."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def add(self, connection: Connection) -> None:
+        self._loop.add_reader(connection.fd, connection.readable)
+
+    def remove(self, connection: Connection) -> None:
+        self._loop.remove_reader(connection.fd)
+
+    def close(self) -> None:
+        """Nothing is held here."""
+
+
+class EpollReaders:
+    """An epoll watches them."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._epoll = select.epoll()
+        self._connections: dict[int, Connection] = {}
+        self._buffer = bytearray(RECEIVED_TOGETHER)
+        self._view = memoryview(self._buffer)
+        loop.add_reader(self._epoll.fileno(), self._receive)
+
+    def add(self, connection: Connection) -> None:
+        self._connections[connection.fd] = connection
+        self._epoll.register(connection.fd, select.EPOLLIN)
+
+    def remove(self, connection: Connection) -> None:
+        if self._connections.pop(connection.fd, None) is not None:
+            self._epoll.unregister(connection.fd)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+
+    def _receive(self) -> None:
+        ready = [self._connections[fd] for fd, _ in self._epoll.poll(0, MOST_AT_ONCE)]
+        if len(ready) < MANY:
+            for connection in ready:
+                connection.readable()
+            return
+        together = [connection for connection in ready if connection.expects_little]
+        alone = [connection for connection in ready if not connection.expects_little]
+        # Before anything is handled: that may close a connection, and its number may become another file's.
+        counts = kernels.receive_all([connection.fd for connection in together], self._buffer, LITTLE)
+        self._hand_out(together, counts)
+        for connection in alone:
+            connection.readable()
+
+    def _hand_out(self, connections: list[Connection], counts: list[int]) -> None:
+        start, now, view = 0, self._loop.time(), self._view
+        for connection, count in zip(connections, counts, strict=False):
+            if count > 0:
+                end = start + count
+                connection.received(view[start:end], now)
+                start = end
+            elif count not in _NOTHING_THERE:
+                connection.receiving_ended(os.strerror(-count) if count else "")
+
+
+def readers_of(loop: AbstractEventLoop) -> Readers:
+    """Return what this system can do best."""
+    return EpollReaders(loop) if hasattr(select, "epoll") else LoopReaders(loop)

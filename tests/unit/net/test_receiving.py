@@ -1,0 +1,189 @@
+"""Requests that are received from many connections at once: whole, in order, each to its own; and the two twins."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_server import closed_by_server, connect, echo, framed, receive, run, serving
+
+from ottla.net import _sockets_pure
+from ottla.net import server as server_module
+from ottla.net.connection import Connection
+from ottla.net.kernels import KERNELS, kernels
+from ottla.net.receiving import LITTLE, MANY, EpollReaders, LoopReaders
+from ottla.net.server import Server
+from ottla.protocol.codec import Buffer
+
+TWINS: list[Any] = [_sockets_pure] if KERNELS == "pure" else [_sockets_pure, kernels]
+READERS: list[Any] = [LoopReaders, *([EpollReaders] if hasattr(select, "epoll") else [])]
+CLIENTS = 10 * MANY
+
+
+@pytest.fixture(params=READERS, autouse=True)
+def _readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "readers_of", request.param)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["open", "closed", "none"]), st.integers(0, 300)), max_size=600),
+    st.integers(0, 100_000),
+    st.integers(1, 200),
+)
+def test_both_twins_receive_the_same(sockets: list[tuple[str, int]], size: int, most: int) -> None:
+    first, *others = (_received(twin, sockets, size, most) for twin in TWINS)
+    assert all(other == first for other in others)
+    counts, buffer = first
+    assert all(count == min(sent, most) for (state, sent), count in zip(sockets, counts, strict=False) if count > 0)
+    assert len(counts) == len(sockets) or sum(max(count, 0) for count in counts) + most > size
+    assert not any(buffer[sum(max(count, 0) for count in counts) :])
+
+
+def _received(twin: ModuleType, sockets: list[tuple[str, int]], size: int, most: int) -> tuple[list[int], bytes]:
+    buffer = bytearray(size)
+    with ExitStack() as stack:
+        fds = []
+        for number, (state, sent) in enumerate(sockets):
+            ours, theirs = map(stack.enter_context, socket.socketpair())
+            ours.setblocking(False)
+            theirs.send(bytes([number % 255 + 1]) * sent)
+            if state == "closed":
+                theirs.close()
+            elif state == "none":
+                ours.close()
+            fds.append(ours.fileno())
+        return twin.receive_all(fds, buffer, most), bytes(buffer)
+
+
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def many_clients(server: Server) -> AsyncIterator[list[Client]]:
+    clients = [await connect(server) for _ in range(CLIENTS)]
+    while len(server.connections) < CLIENTS:
+        await asyncio.sleep(0)
+    yield clients
+    for _, writer in clients:
+        writer.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("at_once", [True, False])
+def test_each_of_many_clients_gets_its_own_answers_in_order(seed: int, at_once: bool) -> None:
+    """Requests of all sizes in pieces of all sizes, several on their way on each connection."""
+    random = Random(seed)
+    longest = random.choice([30, 3_000, 3 * LITTLE])
+
+    async def later(frame: bytes) -> Buffer:
+        await asyncio.sleep(0)
+        return Buffer(framed(frame))
+
+    async def scenario() -> None:
+        async with (
+            serving(echo if at_once else lambda _, frame: later(bytes(frame))) as server,
+            many_clients(server) as clients,
+        ):
+            sent = [[os.urandom(random.randint(8, longest)) for _ in range(5)] for _ in clients]
+            streams = [b"".join(map(framed, payloads)) for payloads in sent]
+            while any(streams):
+                for number, (_, writer) in enumerate(clients):
+                    cut = random.choice([3, 12, len(streams[number]) // 2, len(streams[number])])
+                    writer.write(streams[number][:cut])
+                    streams[number] = streams[number][cut:]
+                await asyncio.sleep(0)
+            for (reader, _), payloads in zip(clients, sent, strict=True):
+                assert [await receive(reader) for _ in payloads] == payloads
+            assert server.bytes_in == server.bytes_out == sum(4 + len(each) for payloads in sent for each in payloads)
+
+    run(scenario)
+
+
+def test_those_that_go_wrong_among_many_do_not_harm_the_others() -> None:
+    """One closes, one is reset, one sends a length that cannot be."""
+
+    async def scenario() -> None:
+        async with serving(echo) as server, many_clients(server) as clients:
+            for number, (_, writer) in enumerate(clients):
+                if number % 4 == 1:
+                    writer.write(framed(b"")[:2])
+                    writer.close()
+                elif number % 4 == 2:
+                    sock = writer.get_extra_info("socket")
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    writer.transport.abort()
+                elif number % 4 == 3:
+                    writer.write(struct.pack(">i", 7) + bytes(7))
+                else:
+                    writer.write(framed(b"number %d of many" % number))
+            for number, (reader, writer) in enumerate(clients):
+                if number % 4 == 3:
+                    assert await closed_by_server(reader)
+                elif number % 4 == 0:
+                    assert await receive(reader) == b"number %d of many" % number
+                    writer.write(framed(b"and again"))
+                    assert await receive(reader) == b"and again"
+            while len(server.connections) > CLIENTS / 4:
+                await asyncio.sleep(0.001)
+
+    run(scenario)
+
+
+def test_what_a_connection_sent_is_dropped_when_it_is_closed_while_others_are_handled() -> None:
+    async def scenario() -> None:
+        asked: list[bytes] = []
+
+        def close_all_others(connection: Connection, frame: memoryview) -> Buffer:
+            asked.append(bytes(frame))
+            for other in server.connections - {connection}:
+                other.close("enough")
+            return Buffer(framed(b"the only one"))
+
+        async with serving(close_all_others) as server, many_clients(server) as clients:
+            for _, writer in clients:
+                writer.write(framed(b"a request"))
+            answers = [await _last_words(reader) for reader, _ in clients]
+            assert asked == [b"a request"]
+            assert [answer for answer in answers if answer] == [framed(b"the only one")]
+
+    run(scenario)
+
+
+async def _last_words(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read(100)
+    except ConnectionError:
+        return b""
+
+
+def test_a_client_that_sends_on_while_it_waits_is_answered_in_order_among_many() -> None:
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def when_released(frame: bytes) -> Buffer:
+            await release.wait()
+            return Buffer(framed(frame))
+
+        async with serving(lambda _, frame: when_released(bytes(frame))) as server, many_clients(server) as clients:
+            for text in (b"first one", b"second one", b"third one"):
+                for _, writer in clients:
+                    writer.write(framed(text))
+                while server.bytes_in < CLIENTS * len(framed(b"first one")):
+                    await asyncio.sleep(0)
+            release.set()
+            for reader, _ in clients:
+                assert [await receive(reader) for _ in range(3)] == [b"first one", b"second one", b"third one"]
+
+    run(scenario)
