@@ -317,9 +317,12 @@ class Connection:
         """Give out what is queued if it is one frame that others can send; `not_sent` brings the rest back."""
         return None if self._writing else self._outgoing.take_frame()
 
-    def not_sent(self, rest: memoryview) -> None:
-        """Send the end of a frame that was given out. Nothing has been sent since."""
-        self._outgoing.put_back(rest)
+    def not_sent(self, frames: list[memoryview]) -> None:
+        """Send what was given out and not sent, from where that ended. Nothing has been sent since."""
+        if not frames[0]:
+            self.close("an answer was lost")
+            return
+        self._outgoing.put_back(frames)
         self.flush()
 
     def _writable(self) -> None:

@@ -146,10 +146,10 @@ class Outgoing:
         self.clear()
         return frame
 
-    def put_back(self, rest: memoryview) -> None:
-        """Queue the end of a frame that was given out, before all else."""
-        self._parts.appendleft(rest)
-        self.size += len(rest)
+    def put_back(self, frames: list[memoryview]) -> None:
+        """Queue frames that were given out, before all else."""
+        self._parts.extendleft(reversed(frames))
+        self.size += sum(map(len, frames))
 
     def clear(self) -> None:
         """Forget everything; open files are released."""

@@ -1,17 +1,20 @@
-"""A thread that sends the answers of a turn with many of them, while the event loop takes the next requests. Sending
+"""A thread that sends the answers of turns with many of them, while the event loop takes the next requests. Sending
 takes no interpreter, and a quarter of all the time that a small request takes.
 
-One batch of answers is on its way at most. Before anything else is sent, and before a connection is closed, it is
-settled: so the answers of a connection stay in order, and the number of a socket means no other one meanwhile. What a
-socket did not take goes back to its connection.
+Batches of answers leave in the order in which they were handed over. Before anything else is sent, and before a
+connection is closed, all of them are settled: so the answers of a connection stay in order, and the number of a socket
+means no other one meanwhile. What a socket did not take goes back to its connection, with what later batches have for
+it; the thread waits until that is done.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from asyncio import AbstractEventLoop
+from collections import deque
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,10 @@ from ottla.net.kernels import kernels
 
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
+
+logger = logging.getLogger("ottla.net")
+#: So many batches are on their way at most.
+MOST_BATCHES = 8
 
 
 class Batch:
@@ -29,29 +36,58 @@ class Batch:
         self._frames = frames
         self._on_its_way = threading.Lock()
         self._on_its_way.acquire()
+        self._untaken = threading.Lock()
+        self._untaken.acquire()
         self.unsent: list[tuple[Connection, memoryview]] = []
         self.handed_over_on = kernels.current_cpu()
 
+    # What the thread does.
+
     def send(self) -> None:
-        """Send what the sockets take. This is what the thread does."""
-        unsent = kernels.send_all([connection.fd for connection in self._connections], self._frames)
-        self.unsent = [(self._connections[index], memoryview(self._frames[index])[sent:]) for index, sent in unsent]
-        self._frames.clear()
+        """Send what the sockets take."""
+        try:
+            unsent = kernels.send_all([connection.fd for connection in self._connections], self._frames)
+        except Exception:
+            logger.exception("answers could not be sent; their connections are closed")
+            self.unsent = [(connection, memoryview(b"")) for connection in self._connections]
+        else:
+            self.unsent = [(self._connections[index], memoryview(self._frames[index])[sent:]) for index, sent in unsent]
         self._on_its_way.release()
 
-    def settle(self) -> None:
-        """Wait for the thread, and give back what was not sent."""
+    def wait_until_taken_back(self) -> None:
+        """Wait until somebody has taken what was not sent."""
+        self._untaken.acquire()
+
+    # What the event loop does.
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the thread has done with it, and nothing is left."""
+        return not self._on_its_way.locked() and not self.unsent
+
+    def wait(self) -> None:
+        """Wait for the thread."""
         self._on_its_way.acquire()
-        for connection, rest in self.unsent:
-            connection.not_sent(rest)
+
+    def taken_back(self) -> None:
+        """Let the thread go on: what was not sent is back at its connections."""
+        self._untaken.release()
+
+    def withdraw(self, connection: Connection) -> memoryview | None:
+        """Take the frame for a connection out of a batch that the thread has not begun."""
+        if connection not in self._connections:
+            return None
+        index = self._connections.index(connection)
+        del self._connections[index]
+        return memoryview(self._frames.pop(index))
 
 
 class Sending:
     """The thread, and what it is sending."""
 
     def __init__(self) -> None:
-        self.batch: Batch | None = None
-        """What was handed over and is not settled."""
+        self._on_their_way: deque[Batch] = deque()
+        """What was handed over and is not known to be sent."""
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._loop: AbstractEventLoop
         self._thread: threading.Thread | None = None
@@ -62,21 +98,37 @@ class Sending:
         self._thread = threading.Thread(target=self._run, name="ottla-sending", daemon=True)
         self._thread.start()
 
+    def make_room(self) -> None:
+        """Be ready for another batch. Connections may be closed by it."""
+        while self._on_their_way and self._on_their_way[0].is_sent:
+            self._on_their_way.popleft()
+        if len(self._on_their_way) == MOST_BATCHES:
+            self.settle()
+
     def hand_over(self, connections: list[Connection], frames: list[bytearray]) -> None:
         """Have the thread send a frame on each connection."""
-        assert self.batch is None
-        self.batch = Batch(connections, frames)
-        self._batches.put(self.batch)
+        batch = Batch(connections, frames)
+        self._on_their_way.append(batch)
+        self._batches.put(batch)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was handed over is known to be sent."""
+        return not self._on_their_way
 
     def settle(self) -> None:
         """Wait until what was handed over is sent, or back at its connection."""
-        batch, self.batch = self.batch, None
-        if batch is not None:
-            batch.settle()
-
-    def _settle(self, batch: Batch) -> None:
-        if batch is self.batch:
-            self.settle()
+        stuck: dict[Connection, list[memoryview]] = {}
+        while self._on_their_way:
+            batch = self._on_their_way.popleft()
+            batch.wait()
+            for connection, rest in batch.unsent:
+                later = (each.withdraw(connection) for each in self._on_their_way)
+                stuck[connection] = [rest, *(frame for frame in later if frame is not None)]
+            if batch.unsent:
+                batch.taken_back()
+        for connection, frames in stuck.items():
+            connection.not_sent(frames)
 
     def close(self) -> None:
         """Settle, and end the thread."""
@@ -95,8 +147,8 @@ class Sending:
                 _stay_off(left_alone, allowed)
             batch.send()
             if batch.unsent:
-                # Otherwise whoever sends next settles it.
-                self._loop.call_soon_threadsafe(self._settle, batch)
+                self._loop.call_soon_threadsafe(self.settle)
+                batch.wait_until_taken_back()
             del batch
 
 

@@ -161,22 +161,26 @@ class Server:
 
     def _hand_over(self, connections: list[Connection]) -> None:
         """Have the thread send what it can, while the next requests are read here."""
-        self.settle()
         if self.unwritten:
             self.write()
+        self.sending.make_room()
         taken: list[Connection] = []
         frames: list[bytearray] = []
+        others: list[Connection] = []
         for connection in connections:
             if (frame := connection.take_frame()) is not None:
                 taken.append(connection)
                 frames.append(frame)
             else:
-                connection.flush()
+                others.append(connection)
         self.sending.hand_over(taken, frames)
+        # Not before: this may close connections.
+        for connection in others:
+            connection.flush()
 
     def settle(self) -> None:
         """Wait until the thread has sent what was handed over to it."""
-        if self.sending.batch is not None:
+        if not self.sending.is_settled:
             self.sending.settle()
 
     def write(self) -> None:

@@ -6,16 +6,17 @@ import asyncio
 import socket
 from contextlib import ExitStack
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_server import connect, framed, receive, run, serving
+from test_server import closed_by_server, connect, framed, receive, run, serving
 
 from ottla.net import _sockets_pure
 from ottla.net.connection import Connection
 from ottla.net.kernels import KERNELS, kernels
+from ottla.net.sending import MOST_BATCHES, Sending
 from ottla.net.server import MANY_ANSWERS
 from ottla.protocol.codec import Buffer
 
@@ -132,7 +133,7 @@ def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
             server.unwritten.append(nothing)
             for future in waiting:
                 future.set_result(Buffer(framed(b"answer")))
-            while not server.sending.batch:
+            while server.sending.is_settled:
                 await asyncio.sleep(0)
         for reader, writer in clients:
             assert await receive(reader) == b"answer"
@@ -176,3 +177,84 @@ def _watch(server: Any) -> list[int]:
 
     server.sending.hand_over = counted
     return counts
+
+
+class Receiver:
+    """A connection as the thread sees it, whose client reads nothing meanwhile."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._ours, self._theirs = map(stack.enter_context, _pair("open"))
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        self.fd = self._ours.fileno()
+        self.put_back: list[memoryview] = []
+
+    def not_sent(self, frames: list[memoryview]) -> None:
+        assert not self.put_back
+        self.put_back = frames
+
+    @property
+    def has(self) -> bytes:
+        return b"".join([_received(self._theirs), *self.put_back])
+
+
+class LoopOfNobody:
+    """Calls nothing: the test settles by itself."""
+
+    def call_soon_threadsafe(self, *_: Any) -> None:
+        """A real event loop would settle."""
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([0, 10, 3_000, 9_000]), min_size=4, max_size=4), max_size=MOST_BATCHES))
+def test_what_a_socket_did_not_take_is_not_overtaken_by_later_batches(batches: list[list[int]]) -> None:
+    with ExitStack() as stack:
+        sending, receivers = Sending(), [Receiver(stack) for _ in range(4)]
+        expected = [bytearray() for _ in receivers]
+        for number, sizes in enumerate(batches):
+            frames = [bytearray([number + 1]) * size for size in sizes]
+            sending.make_room()
+            sending.hand_over(
+                [cast(Connection, each) for each, size in zip(receivers, sizes, strict=True) if size],
+                [frame for frame in frames if frame],
+            )
+            for all_of_it, frame in zip(expected, frames, strict=True):
+                all_of_it += frame
+        assert sending.is_settled == (not batches)
+        sending.start(cast(asyncio.AbstractEventLoop, LoopOfNobody()))
+        sending.settle()
+        assert sending.is_settled
+        assert [receiver.has for receiver in receivers] == expected
+        sending.close()
+
+
+def test_answers_that_cannot_be_sent_at_all_close_their_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class OutOfMemory:
+        current_cpu = staticmethod(kernels.current_cpu)
+
+        @staticmethod
+        def send_all(fds: list[int], frames: list[bytearray]) -> list[tuple[int, int]]:
+            raise MemoryError
+
+    async def scenario() -> None:
+        def answer(connection: Connection, frame: memoryview) -> Buffer:
+            server.unwritten.append(nothing)
+            return Buffer(framed(bytes(frame)))
+
+        async with serving(answer) as server:
+            clients = [await connect(server) for _ in range(MANY)]
+            monkeypatch.setattr("ottla.net.sending.kernels", OutOfMemory)
+            for _, writer in clients:
+                writer.write(framed(b"question"))
+            for reader, writer in clients:
+                assert await closed_by_server(reader)
+                writer.close()
+            monkeypatch.undo()
+            reader, writer = await connect(server)
+            writer.write(framed(b"question"))
+            assert await receive(reader) == b"question"
+            writer.close()
+
+    run(scenario)
+    assert "answers could not be sent" in caplog.text
