@@ -1,7 +1,8 @@
 """Which connections have something to read, and receiving what many of them have with one call.
 
-The event loop watches one epoll, and that the connections: what a loop does around every single socket that is ready
-takes as long as receiving a small request. Where there is no epoll the loop watches every connection.
+What an event loop does around every single socket that is ready takes longer than receiving a small request. So it
+watches a few connections by itself, which is the shortest way for each of them, and an epoll that watches the others.
+Where there is no epoll it watches all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from ottla.net.kernels import kernels
 if TYPE_CHECKING:
     from ottla.net.connection import Connection
 
-#: So many connections are served before the event loop does anything else.
+#: So many connections the event loop watches by itself.
+FEW = 16
+#: So many of the others are served before the event loop does anything else.
 MOST_AT_ONCE = 256
 #: Fewer than these are received from one by one, as it is done without epoll.
 MANY = 4
@@ -55,22 +58,31 @@ class LoopReaders:
 
 
 class EpollReaders:
-    """An epoll watches them."""
+    """The event loop watches a few, and an epoll the others."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
+        self._few: set[Connection] = set()
+        self._by_loop = LoopReaders(loop)
+        self._others: dict[int, Connection] = {}
         self._epoll = select.epoll()
-        self._connections: dict[int, Connection] = {}
         self._buffer = bytearray(RECEIVED_TOGETHER)
         self._view = memoryview(self._buffer)
         loop.add_reader(self._epoll.fileno(), self._receive)
 
     def add(self, connection: Connection) -> None:
-        self._connections[connection.fd] = connection
-        self._epoll.register(connection.fd, select.EPOLLIN)
+        if len(self._few) < FEW:
+            self._few.add(connection)
+            self._by_loop.add(connection)
+        else:
+            self._others[connection.fd] = connection
+            self._epoll.register(connection.fd, select.EPOLLIN)
 
     def remove(self, connection: Connection) -> None:
-        if self._connections.pop(connection.fd, None) is not None:
+        if connection in self._few:
+            self._few.remove(connection)
+            self._by_loop.remove(connection)
+        elif self._others.pop(connection.fd, None) is not None:
             self._epoll.unregister(connection.fd)
 
     def close(self) -> None:
@@ -78,7 +90,7 @@ class EpollReaders:
         self._epoll.close()
 
     def _receive(self) -> None:
-        ready = [self._connections[fd] for fd, _ in self._epoll.poll(0, MOST_AT_ONCE)]
+        ready = [self._others[fd] for fd, _ in self._epoll.poll(0, MOST_AT_ONCE)]
         if len(ready) < MANY:
             for connection in ready:
                 connection.readable()

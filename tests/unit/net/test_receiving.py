@@ -22,13 +22,13 @@ from ottla.net import _sockets_pure
 from ottla.net import server as server_module
 from ottla.net.connection import Connection
 from ottla.net.kernels import KERNELS, kernels
-from ottla.net.receiving import LITTLE, MANY, EpollReaders, LoopReaders
+from ottla.net.receiving import FEW, LITTLE, MANY, EpollReaders, LoopReaders
 from ottla.net.server import Server
 from ottla.protocol.codec import Buffer
 
 TWINS: list[Any] = [_sockets_pure] if KERNELS == "pure" else [_sockets_pure, kernels]
 READERS: list[Any] = [LoopReaders, *([EpollReaders] if hasattr(select, "epoll") else [])]
-CLIENTS = 10 * MANY
+CLIENTS = FEW + 10 * MANY
 
 
 @pytest.fixture(params=READERS, autouse=True)
