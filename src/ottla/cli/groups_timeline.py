@@ -136,10 +136,11 @@ def _because(value: HistoryValue, names: Names) -> Iterator[str]:
 
 
 def _trigger(trigger: Trigger, started_at: Millis, names: Names) -> str:
-    who = f": {names.in_full(trigger.who)}" if trigger.who is not None else ""
     later = f", {duration(trigger.at - started_at)} later" if trigger.at > started_at else ""
+    if trigger.who is None:
+        return f"{trigger.kind}{later}{f': {trigger.reason}' if trigger.reason else ''}"
     reason = f'; it said "{trigger.reason}"' if trigger.reason else ""
-    return f"{trigger.kind}{who}{later}{reason}"
+    return f"{trigger.kind}: {names.in_full(trigger.who)}{later}{reason}"
 
 
 def _waited(value: HistoryValue) -> Iterator[str]:

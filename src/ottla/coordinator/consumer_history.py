@@ -30,6 +30,8 @@ classic protocol did not do as its heartbeat told it."""
 GAVE_UP = "gave up its partitions"
 TOOK = "took its partitions"
 """What members are late with."""
+MAX_TOPICS = 5
+"""Topics that are named when they change."""
 
 
 @dataclass(slots=True)
@@ -141,15 +143,14 @@ class ExplainedConsumerState(ConsumerState):
         rebalance = _Rebalance(history.Trace(fx.now, [trigger]), self.target, self._names_of(self.target_topics))
         self._write(rebalance, history.UNCHANGED, epoch, self.target, fx)
 
-    def remember_topics(self, names: Collection[str]) -> str:
-        """Remember the topics that the group depends on now; return what kind of change that is."""
+    def remember_topics(self, names: Collection[str]) -> tuple[str, str]:
+        """Remember the topics that the group depends on now; return what kind of change that is, and what changed."""
         topics = self.shard.topics()
         known, self._known_topics = self._known_topics, {name: topics[name] for name in names if name in topics}
         self._former_names = {info.topic_id: name for name, info in known.items()}
-        same_topics = {name: info.topic_id for name, info in known.items()} == {
-            name: info.topic_id for name, info in self._known_topics.items()
-        }
-        return history.PARTITIONS_ADDED if same_topics and known else history.TOPIC_METADATA_CHANGED
+        if not known:  # Nobody knows what they were before a restart.
+            return history.TOPIC_METADATA_CHANGED, ""
+        return _what_changed(known, self._known_topics)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,3 +238,23 @@ def _owners(
         for topic_id, numbers in target.get(member_id, {}).items()
         for number in numbers
     }
+
+
+def _what_changed(before: Mapping[str, TopicInfo], after: Mapping[str, TopicInfo]) -> tuple[str, str]:
+    """Return the kind of trigger that other topics are, and what a person is told of them."""
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    told = [_change_of(name, before.get(name), after.get(name)) for name in changed[:MAX_TOPICS]]
+    if len(changed) > MAX_TOPICS:
+        told.append(f"{len(changed) - MAX_TOPICS} more topics changed")
+    same = before.keys() == after.keys() and all(before[name].topic_id == after[name].topic_id for name in changed)
+    return history.PARTITIONS_ADDED if same else history.TOPIC_METADATA_CHANGED, "; ".join(told)
+
+
+def _change_of(name: str, before: TopicInfo | None, after: TopicInfo | None) -> str:
+    if before is None:
+        return f"{name} is there now"
+    if after is None:
+        return f"{name} is gone"
+    if before.topic_id != after.topic_id:
+        return f"{name} was deleted and made anew"
+    return f"{name} has {after.partitions} partitions instead of {before.partitions}"

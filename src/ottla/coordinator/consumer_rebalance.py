@@ -81,15 +81,16 @@ class ConsumerRebalance(ExplainedConsumerState):
         leaving = [member for member in change.leaving if member.member_id in self.members]
         names = self.subscribed_topics(leaving, change.after)
         hash_now = metadata_hash(names, self.shard.topics())
-        what_changed = self.remember_topics(names)
+        kind, changed = self.remember_topics(names)
         who: r.Who | None = change.after.who
+        reason = ""
         if trigger is None and hash_now != self.metadata_hash:
-            trigger, who = what_changed, None
+            trigger, who, reason = kind, None, changed
         epoch = self.group_epoch
         if trigger is not None:
             epoch += 1
             self.raise_epoch(epoch, hash_now, fx)
-            self.trigger(trigger, fx, who)
+            self.trigger(trigger, fx, who, reason)
         self._checked_epoch = epoch
         if self.has_partition_metadata:
             fx.write(r.ConsumerGroupPartitionMetadataKey(self.group_id), None)

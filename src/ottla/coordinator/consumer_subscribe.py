@@ -110,8 +110,9 @@ class SubscribedConsumerGroup(ConsumerRebalance):
         hash_now = metadata_hash(names, topics)
         if self.regexes and (changed or hash_now != self.metadata_hash):
             self.raise_epoch(self.group_epoch + 1, hash_now, fx)
-            self.remember_topics(names)
-            self.trigger(self._asked_by[0], fx, self._asked_by[1])
+            _, what = self.remember_topics(names)
+            kind, who = self._asked_by
+            self.trigger(kind, fx, who, "" if who else what)
             self.tell(self.group_epoch + 1, self.target, fx)
         self._asked_by = (history.TOPIC_METADATA_CHANGED, None)
 

@@ -276,7 +276,7 @@ class Trigger:
     at: Millis
     who: Who | None = None
     reason: str = ""
-    """What the client gave as its reason (KIP-800)."""
+    """What the client gave as its reason (KIP-800); where there is no client, what changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,48 @@ def test_each_reason_has_its_name() -> None:
     ]
 
 
+def test_topics_that_changed_are_named() -> None:
+    context = ConsumerContext()
+    names = ("orders", "users", *(f"new-{number}" for number in range(7)))
+    context.enroll("a", *names)
+    context.settle_consumers()
+
+    def reason() -> str:
+        context.beat("a", context.consumers.group_epoch)
+        context.settle_consumers()
+        (trigger,) = last(context).triggers
+        assert trigger.who is None
+        return trigger.reason
+
+    context.grow(orders=8)
+    assert reason() == "orders has 8 partitions instead of 6"
+    context.drop_topic("users")
+    assert reason() == "users is gone"
+    context.topics["orders"] = TopicInfo(topic_id(60), 2)
+    context.topics["users"] = TopicInfo(topic_id(61), 2)
+    context.run(context.coordinator.topics_changed, ["orders", "users"], created=True)
+    assert reason() == "orders was deleted and made anew; users is there now"
+    for number, name in enumerate(names[2:]):
+        context.topics[name] = TopicInfo(topic_id(70 + number), 1)
+    context.run(context.coordinator.topics_changed, names[2:], created=True)
+    assert reason() == "; ".join(f"new-{number} is there now" for number in range(5)) + "; 2 more topics changed"
+
+
+def test_topics_that_a_pattern_begins_to_match_are_named() -> None:
+    context = ConsumerContext()
+    context.enroll("a", subscribed_topic_names=(), subscribed_topic_regex="new-.*|orders")
+    context.sleep(0)
+    context.settle_consumers()
+    context.sleep(20_000)
+    context.topics["new-1"] = TopicInfo(topic_id(70), 1)
+    context.run(context.coordinator.topics_changed, ["new-1"], created=True)
+    context.beat("a", context.consumers.group_epoch)
+    context.sleep(0)
+    context.settle_consumers()
+    (trigger,) = last(context).triggers
+    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "new-1 is there now")
+
+
 def test_partitions_of_a_topic_that_was_deleted_are_told_by_its_name() -> None:
     context = ConsumerContext()
     context.enroll("a", "orders", "users")

@@ -220,6 +220,12 @@ def test_the_first_line_tells_how_it_ended(outcome: str, generation: int, kind: 
     assert first.endswith(expected)
 
 
+def test_a_change_of_topics_is_told_as_it_was_noticed_and_not_as_what_somebody_said() -> None:
+    change = Trigger(history.PARTITIONS_ADDED, 1_700_000_001_500, None, "orders has 8 partitions instead of 6")
+    (because, *_) = lines(rebalance(triggers=(change,), started_at=change.at))
+    assert because == "because partitions added: orders has 8 partitions instead of 6"
+
+
 def test_what_is_not_known_is_left_out() -> None:
     value = rebalance(joined_at=-1, members=0, leader="", protocol="", triggers=(), partitions_kept=0)
     assert lines(value) == ["because of something that was not recorded"]
