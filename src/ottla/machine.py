@@ -6,7 +6,7 @@ record does, so that a live request and a restart take the same way. It holds no
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -33,7 +33,7 @@ class Timer(NamedTuple):
 class Outcome(NamedTuple, Generic[Record, Response]):
     """What an operation decided: records to append, the answer, timers to set, answers of parked requests."""
 
-    records: tuple[Record, ...]
+    records: Sequence[Record]
     response: Response | Parked
     timers: tuple[Timer, ...] = ()
     answers: Mapping[Hashable, object] = _NO_ANSWERS

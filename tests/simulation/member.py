@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.simulation.world import TOPIC, World
+from tests.simulation.world import TOPIC, TOPIC_ID, World
 
 from ottla import errors
 from ottla.coordinator import messages as m
+from ottla.metadata import Topic
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import decode_request_header, encode_request
+from ottla.protocol.commits import read_commit
 
 HEARTBEAT = 3_000
 COMMIT = 5_000
+COMMIT_VERSION = 9
 BACKOFF = 100
 REQUEST_TIMEOUT = 10_000
 
@@ -172,9 +177,29 @@ class Member:
             member_id=self.member_id,
             generation_id=self.generation,
             group_instance_id=self.instance_id,
-            offsets=tuple(m.OffsetToCommit(TOPIC, number, offset) for number, offset in self.positions.items()),
+            # Both ways, in turn: as they come with most requests, and with the rest.
+            offsets=self._packed() if self.generation % 2 else self._unpacked(),
         )
         self._call("commit", request, lambda _: None)
+
+    def _unpacked(self) -> tuple[m.OffsetToCommit, ...]:
+        return tuple(m.OffsetToCommit(TOPIC, number, offset) for number, offset in self.positions.items())
+
+    def _packed(self) -> bytes:
+        partitions = [
+            {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
+            for number, offset in self.positions.items()
+        ]
+        message = {
+            "group_id": self.group_id, "member_id": self.member_id,
+            "topics": [{"name": TOPIC, "partitions": partitions}],
+        }  # fmt: skip
+        frame = encode_request(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, 0, None, message)[4:]
+        _, body = decode_request_header(frame)
+        topics = {TOPIC: Topic(TOPIC, TOPIC_ID, self.world.partitions, {})}
+        commit = read_commit(frame, body, COMMIT_VERSION, 0, topics, 0)
+        assert commit is not None
+        return commit[0][-1]
 
 
 def error_of(answer: Any) -> errors.KafkaError | None:

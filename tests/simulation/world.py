@@ -23,6 +23,7 @@ from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.serde import decode, encode
 from ottla.machine import Outcome, Parked
+from ottla.records import PackedCommits
 from ottla.runtime.runner import RETRY_AFTER
 from ottla.runtime.timers import TimerQueue
 
@@ -168,9 +169,12 @@ class World:
             if name == "fire":
                 self.timers.set(request, self.now + RETRY_AFTER)
             raise AppendFailed
-        for record in records:
-            self.log.append(encode(record))
-            self.coordinator.replay(record)
+        self.log += map(encode, records)
+        if isinstance(records, PackedCommits):
+            self.coordinator.replay_commit(records)
+        else:
+            for record in records:
+                self.coordinator.replay(record)
         self._set_and_answer(outcome)
         self.steps += 1
         for observe in self.observers:

@@ -30,7 +30,7 @@ from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.net.connection import Later
 from ottla.protocol.codec import Message
-from ottla.records import BatchHeader, decode_batch
+from ottla.records import BatchHeader, decode_batch, join_commits
 from ottla.runtime.runner import Gathering, Runner
 from ottla.storage.contracts import AppendInfo
 from ottla.storage.transactions import read_marker
@@ -66,7 +66,7 @@ class Shard(StateShard):
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
         )
         self.journal = PartitionJournal(node, partition, encode_batch)
-        gathering = Gathering(node.unwritten, self.coordinator.replay_commit, _tell)
+        gathering = Gathering(node.unwritten, join_commits, self.coordinator.replay_commit, _tell)
         self.runner = Runner(self.coordinator, self.journal, node.clock, self.coordinator.append_failed, gathering)
 
     async def load(self) -> None:

@@ -30,6 +30,7 @@ from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Group, Shard, TopicInfo
 from ottla.coordinator.offsets import NO_PRODUCER
 from ottla.machine import Outcome
+from ottla.records import PackedCommits, pack_commits
 from ottla.types import Millis, TopicPartition
 
 EXPIRE_OFFSETS = ("expire-offsets",)
@@ -186,6 +187,9 @@ class Coordinator:
             # Clients from version 9 on know the better error.
             error = errors.GroupIdNotFound if request.api_version >= 9 else errors.IllegalGeneration
             raise error(f"There is no group {request.group_id}.")
+        if isinstance(request.offsets, bytes):
+            commits = pack_commits(request.offsets, now, r.COMMIT_TYPES)
+            return fx.outcome(m.all_taken(len(commits)), commits)
         expires_at = -1 if request.retention_time == -1 else now + request.retention_time
         return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx, expires_at=expires_at))
 
@@ -370,13 +374,13 @@ class Coordinator:
             return
         replayer(key, value, producer_id)
 
-    def replay_commit(self, records: Sequence[Any]) -> None:
-        """Replay what `commit` gave, all at once."""
-        group_id = records[0].key.group_id
+    def replay_commit(self, commits: PackedCommits) -> None:
+        """Replay what `commit` gave for packed offsets, all at once."""
+        group_id = commits.group_id
         if group_id in self.groups:
-            self.offsets.replay_commit(group_id, records)
+            self.offsets.replay_packed(group_id, commits)
         else:
-            for record in records:
+            for record in commits:
                 self.replay(record)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:

@@ -5,7 +5,7 @@ The functions of a machine hand one of these down instead of merging outcomes. I
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, TypeVar
 
 from ottla.coordinator.records import CoordinatorRecord, Key, Value
@@ -38,9 +38,14 @@ class Effects:
     def answer(self, token: Hashable, response: object) -> None:
         self.answers[token] = response
 
-    def outcome(self, response: Response | Parked) -> Outcome[CoordinatorRecord, Response]:
-        """Return what was decided. A request that was parked and answered by itself is not parked."""
+    def outcome(
+        self, response: Response | Parked, records: Sequence[CoordinatorRecord] | None = None
+    ) -> Outcome[CoordinatorRecord, Response]:
+        """Return what was decided, with records of the caller's own if there are some.
+
+        A request that was parked and answered by itself is not parked.
+        """
         if isinstance(response, Parked) and response.token in self.answers:
             response = self.answers.pop(response.token)
         timers = tuple([Timer(key, at) for key, at in self.timers.items()]) if self.timers else ()
-        return Outcome(tuple(self.records), response, timers, self.answers)
+        return Outcome(tuple(self.records) if records is None else records, response, timers, self.answers)

@@ -8,6 +8,7 @@ Messages of the consumer protocol (KIP-848) are in ``consumer_messages``.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -156,12 +157,19 @@ class CommitRequest(NamedTuple):
     retention_time: Millis = -1
     """Versions 2 to 4: how long to keep the offsets; -1 for as long as the broker does."""
     api_version: int = LATEST_VERSION
-    offsets: tuple[Offset, ...] = ()
+    offsets: tuple[Offset, ...] | bytes = ()
+    """Bytes if they are packed, see ``records/packed.py``: then no metadata is too long."""
 
 
 class CommitResponse(NamedTuple):
     error_codes: tuple[int, ...] = ()
     """One for each offset, in the order of the request."""
+
+
+@lru_cache(256)
+def all_taken(count: int) -> CommitResponse:
+    """The answer to a commit of so many offsets of which none is refused."""
+    return CommitResponse((0,) * count)
 
 
 class TransactionalCommitRequest(NamedTuple):

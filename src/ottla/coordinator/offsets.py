@@ -1,8 +1,10 @@
 """Committed offsets: how far each group has read. Whether a member may commit is the group's to say, not checked here.
 
-An offset is kept under the key of its record. Those of open transactions wait in ``open`` until the transaction ends.
-Where a plain commit and a transactional one meet, the one whose record is later in the log wins: the other waits on
-without a value, because the offset is not stable before that transaction has ended either.
+An offset is kept under the key of its record. Where a group commits the same partitions again and again, packed, the
+last of these commits is all that is kept, until something else is written of its offsets. Those of open transactions
+wait in ``open`` until the transaction ends. Where a plain commit and a transactional one meet, the one whose record is
+later in the log wins: the other waits on without a value, because the offset is not stable before that transaction has
+ended either.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.effects import Effects
-from ottla.records import make_commits
+from ottla.records import PackedCommits, make_commits
 from ottla.types import Millis, TopicPartition
 
 NO_PRODUCER = -1
@@ -25,7 +27,6 @@ IsExpired: TypeAlias = Callable[[r.OffsetCommitValue], bool]
 Committed: TypeAlias = dict[r.OffsetCommitKey, r.OffsetCommitValue]
 Open: TypeAlias = dict[r.OffsetCommitKey, dict[int, r.OffsetCommitValue | None]]
 """The offsets of each producer's transaction, in the order of the log; None if a later one counts already."""
-_TYPES = (r.OffsetCommitKey, r.OffsetCommitValue, r.CoordinatorRecord)
 ANY_LENGTH = 2**62
 
 
@@ -34,10 +35,20 @@ class Offsets:
 
     def __init__(self, metadata_max: int) -> None:
         self._metadata_max = metadata_max
-        self._committed: dict[str, Committed] = {}
+        self._committed: dict[str, Committed | PackedCommits] = {}
         self._open: dict[str, Open] = {}
         self._transactions: dict[int, dict[r.OffsetCommitKey, None]] = {}
         """What the open transaction of a producer has offsets for."""
+
+    def _of(self, group_id: str) -> Committed:
+        """The offsets of a group, to be looked at."""
+        found = self._committed.get(group_id)
+        return found if isinstance(found, dict) else dict(found or ())
+
+    def _own(self, group_id: str) -> Committed:
+        """The offsets of a group, to be changed."""
+        found = self._committed[group_id] = self._of(group_id)
+        return found
 
     # ── commit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -51,11 +62,11 @@ class Offsets:
     ) -> m.CommitResponse:
         """Write the records of a commit that the group has agreed to."""
         codes = (0,) * len(offsets)
-        records = make_commits(group_id, offsets, fx.now, expires_at, self._metadata_max, _TYPES)
+        records = make_commits(group_id, offsets, fx.now, expires_at, self._metadata_max, r.COMMIT_TYPES)
         if records is None:
             codes = tuple(map(self._problem, offsets))
             taken = [offset for offset, code in zip(offsets, codes, strict=True) if not code]
-            records = make_commits(group_id, taken, fx.now, expires_at, ANY_LENGTH, _TYPES)
+            records = make_commits(group_id, taken, fx.now, expires_at, ANY_LENGTH, r.COMMIT_TYPES)
             assert records is not None
         fx.records += records
         return m.CommitResponse(codes)
@@ -70,7 +81,7 @@ class Offsets:
     def fetch(self, request: m.FetchRequest) -> m.FetchResponse:
         """Return the offsets that were asked for, -1 where there is none."""
         group_id = request.group_id
-        committed = self._committed.get(group_id, {})
+        committed = self._of(group_id)
         unstable = self._open.get(group_id, {}) if request.require_stable else {}
         if request.topics is None:
             wanted: Iterable[tuple[Any, UUID | None]] = ((key, None) for key in committed)
@@ -83,22 +94,22 @@ class Offsets:
 
     def get(self, group_id: str, topic: str, partition: int) -> r.OffsetCommitValue | None:
         """Return one committed offset."""
-        return self._committed.get(group_id, {}).get(r.OffsetCommitKey(group_id, topic, partition))
+        return self._of(group_id).get(r.OffsetCommitKey(group_id, topic, partition))
 
     def of_group(self, group_id: str) -> dict[TopicPartition, r.OffsetCommitValue]:
         """Return all committed offsets of a group."""
-        committed = self._committed.get(group_id, {})
+        committed = self._of(group_id)
         return {TopicPartition(key.topic, key.partition): value for key, value in committed.items()}
 
     @property
     def count(self) -> int:
-        return sum(map(len, self._committed.values()))
+        return sum(len(self._of(group_id)) for group_id in self._committed)
 
     # ── delete, expire ────────────────────────────────────────────────────────────────────────────────────────────
 
     def delete(self, group_id: str, places: Iterable[Place], fx: Effects) -> None:
         """Write tombstones for those of the places that have an offset, committed or pending."""
-        committed, pending = self._committed.get(group_id, {}), self._open.get(group_id, {})
+        committed, pending = self._of(group_id), self._open.get(group_id, {})
         for place in places:
             key = r.OffsetCommitKey(group_id, *place)
             if key in committed or key in pending:
@@ -121,7 +132,7 @@ class Offsets:
 
     def expire(self, group_id: str, is_subscribed: Callable[[str], bool], is_expired: IsExpired, fx: Effects) -> bool:
         """Write tombstones for what has expired; return whether the group has nothing left."""
-        committed, pending = self._committed.get(group_id, {}), self._open.get(group_id, {})
+        committed, pending = self._of(group_id), self._open.get(group_id, {})
         gone = [
             key
             for key, value in committed.items()
@@ -135,7 +146,7 @@ class Offsets:
         return group_id in self._committed or group_id in self._open
 
     def _keys(self, group_id: str) -> Iterator[r.OffsetCommitKey]:
-        committed = self._committed.get(group_id, {})
+        committed = self._of(group_id)
         yield from committed
         yield from (key for key in self._open.get(group_id, {}) if key not in committed)
 
@@ -149,20 +160,29 @@ class Offsets:
         elif producer_id == NO_PRODUCER:
             if group_id in self._open:
                 self._overtake(key)
-            self._committed.setdefault(group_id, {})[key] = value
+            self._own(group_id)[key] = value
         else:
             waiting = self._open.setdefault(group_id, {}).setdefault(key, {})
             waiting.pop(producer_id, None)
             waiting[producer_id] = value
             self._transactions.setdefault(producer_id, {})[key] = None
 
-    def replay_commit(self, group_id: str, records: Iterable[Any]) -> None:
-        """Take the records of a commit of one group, none of them a tombstone or part of a transaction."""
+    def replay_packed(self, group_id: str, commits: PackedCommits) -> None:
+        """Take the records of a commit of one group."""
         if group_id in self._open:
-            for key, value in records:
+            for key, value in commits:
                 self.replay(key, value, NO_PRODUCER)
+        elif self._is_all(self._committed.get(group_id), commits):
+            self._committed[group_id] = commits
         else:
-            self._committed.setdefault(group_id, {}).update(records)
+            self._own(group_id).update(commits)
+
+    @staticmethod
+    def _is_all(former: Committed | PackedCommits | None, commits: PackedCommits) -> bool:
+        """Whether nothing is left of a group's offsets after a commit."""
+        if isinstance(former, PackedCommits):
+            return commits.same_places(former)
+        return former is None or (len(former) == len(commits) and list(former) == [key for key, _ in commits])
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Take the end of a producer's transaction: its offsets count now, or never."""
@@ -171,7 +191,7 @@ class Offsets:
             value = waiting[producer_id]
             if committed and value is not None:
                 self._overtake(key, producer_id)
-                self._committed.setdefault(key.group_id, {})[key] = value
+                self._own(key.group_id)[key] = value
             del waiting[producer_id]
             if not waiting:
                 _discard(self._open, key)
@@ -184,6 +204,8 @@ class Offsets:
             waiting[earlier] = None
 
     def _forget(self, key: r.OffsetCommitKey) -> None:
+        if key.group_id in self._committed:
+            self._own(key.group_id)
         _discard(self._committed, key)
         for producer_id in self._open.get(key.group_id, {}).get(key, ()):
             del self._transactions[producer_id][key]

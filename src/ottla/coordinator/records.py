@@ -381,3 +381,7 @@ class CoordinatorRecord(NamedTuple):
     @property
     def is_tombstone(self) -> bool:
         return self.value is None
+
+
+COMMIT_TYPES = (OffsetCommitKey, OffsetCommitValue, CoordinatorRecord)
+"""What a commit of an offset is made of, for the kernels that make it."""

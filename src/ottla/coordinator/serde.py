@@ -22,7 +22,7 @@ from ottla.coordinator.serde_consumer import encode_by_hand
 from ottla.errors import OttlaError
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field
 from ottla.protocol._kernels import kernels
-from ottla.records import encode_commits, encode_pairs
+from ottla.records import PackedCommits, encode_commits, encode_packed, encode_pairs
 from ottla.types import Millis
 
 _INT16 = struct.Struct(">h")
@@ -110,6 +110,8 @@ def encode_batch(
 ) -> bytearray:
     """The records of one decision as a batch. Commits, which are most of what is written, have a way of their own, and
     so has what a rebalance writes for every member."""
+    if isinstance(records, PackedCommits):
+        return encode_packed(records, timestamp)
     key, value = r.OffsetCommitKey, r.OffsetCommitValue
     batch = encode_commits(records, key, value, timestamp, producer_id, producer_epoch)
     if batch is None:

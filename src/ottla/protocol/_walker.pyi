@@ -15,4 +15,5 @@ def read_commit(
     version: int,
     correlation_id: int,
     topics: Mapping[Any, KnownTopic],
+    longest_metadata: int,
 ) -> tuple[Commit, Buffer] | None: ...

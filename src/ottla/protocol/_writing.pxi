@@ -228,13 +228,15 @@ cdef int write_bytes(Writer *writer, const uint8_t *data, Py_ssize_t size) excep
 
 
 cdef int write_uuid(Writer *writer, value) except -1:
-    cdef uint8_t *out
+    return put_uuid(room(writer, 16), value)
+
+
+cdef int put_uuid(uint8_t *out, value) except -1:
     cdef uint64_t high = 0, low = 0
     if value is not None:
         number = value.int
         low = PyLong_AsUnsignedLongLongMask(number)
         high = PyLong_AsUnsignedLongLongMask(number >> 64)
-    out = room(writer, 16)
     put_integer(out, high, 8)
     put_integer(out + 8, low, 8)
     return 0

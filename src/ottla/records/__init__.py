@@ -5,6 +5,7 @@ codec.py        whole batches: encode, decode, scan, and questions that need no 
 compression.py  gzip, snappy, lz4, zstd with bounded output
 columns.py      records to and from buffers in Arrow's layout; arrow.py makes pyarrow's objects of those
 builder.py      what a producer does for every record: batches that grow, futures, the fast path of `send`
+packed.py       records of commits of offsets that stay bytes from the request to the batch
 values.py       Record and the other values
 _kernels.py     which twin of the hot loops is in use: `_speedups` (Cython) or `_pure`
 """
@@ -16,6 +17,7 @@ from ottla.records.codec import (
     decode_keys,
     encode_batch,
     encode_commits,
+    encode_packed,
     encode_pairs,
     find_timestamp,
     scan,
@@ -33,6 +35,7 @@ from ottla.records.header import (
     stamp,
     stamp_log_append_time,
 )
+from ottla.records.packed import PackedCommits, join_commits, pack_commits
 from ottla.records.values import BatchSummary, Headers, KeyEntry, Record, Scan
 
 make_commits = kernels.make_commits
@@ -52,6 +55,7 @@ __all__ = [
     "DecompressionError",
     "Headers",
     "KeyEntry",
+    "PackedCommits",
     "Record",
     "Scan",
     "check_batch",
@@ -61,9 +65,12 @@ __all__ = [
     "decompress",
     "encode_batch",
     "encode_commits",
+    "encode_packed",
     "encode_pairs",
     "find_timestamp",
+    "join_commits",
     "make_commits",
+    "pack_commits",
     "read_header",
     "scan",
     "stamp",

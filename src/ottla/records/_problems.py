@@ -15,6 +15,7 @@ SIZE = "its length is not that of its parts"
 SIZE_REFUSAL = "it has more than 2 GiB"
 COLUMN_OFFSETS = "its offsets lie outside of the column's data"
 HEADER_KEY_NULL = "a header has no key"
+NOT_PACKED = "these bytes are no packed commits"
 
 
 def too_many(there: int, count: int) -> str:

@@ -5,8 +5,12 @@ Hostile bytes cannot lead out of the buffer: every read compares with the end fi
 what is left before it moves a pointer. Nothing is allocated for a count that the payload is too small for.
 """
 
+from collections.abc import Sequence
+from uuid import UUID
+
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow
@@ -17,7 +21,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from ottla.records._crc import crc32c
 
@@ -56,6 +60,7 @@ cdef enum:
 include "_walk.pxi"
 include "_encode.pxi"
 include "_commits.pxi"
+include "_packed.pxi"
 
 
 # ── Decoding ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -33,7 +33,9 @@ class Gathering(NamedTuple, Generic[Record]):
 
     unwritten: list[Callable[[], None]]
     """Has the runner's `write` while there is something to write."""
-    replay: Callable[[Sequence[Record]], None]
+    join: Callable[[list[Any]], Sequence[Record]]
+    """Makes one sequence of the records of several operations."""
+    replay: Callable[[Any], None]
     """Replays the records of one operation."""
     failed: Callable[[Any, Exception], None]
     """Tells an asker."""
@@ -121,10 +123,10 @@ class Runner(Generic[Record]):
         """Write what was gathered as one batch; if that cannot be, the records of each operation by themselves."""
         gathered, self.gathered = self.gathered, []
         assert self._gathering is not None
-        _, replay, failed = self._gathering
+        _, join, replay, failed = self._gathering
         if len(gathered) > 1:
             try:
-                self._journal.append([record for outcome, _ in gathered for record in outcome.records])
+                self._journal.append(join([outcome.records for outcome, _ in gathered]))
             except Exception:
                 logger.warning("what was gathered could not be written together", exc_info=True)
             else:

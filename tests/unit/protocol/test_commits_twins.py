@@ -16,6 +16,7 @@ from ottla.protocol.apis import ApiKey
 _walker = pytest.importorskip("ottla.protocol._walker", reason="the compiled twin is not built")
 
 API = ApiKey.OFFSET_COMMIT
+LONGEST_METADATA = 12
 
 
 class Topic(NamedTuple):
@@ -33,7 +34,7 @@ partitions = st.fixed_dictionaries(
         "partition_index": st.integers(0, 2) | st.integers(-(2**31), 2**31 - 1),
         "committed_offset": st.integers(-(2**63), 2**63 - 1),
         "committed_leader_epoch": st.integers(-(2**31), 2**31 - 1),
-        "committed_metadata": st.none() | names,
+        "committed_metadata": st.none() | st.text(st.characters(codec="utf-8"), max_size=6),
     }
 )
 
@@ -61,7 +62,7 @@ requests = st.fixed_dictionaries(
 
 def read(twin: Any, frame: bytes, version: int, correlation_id: int) -> Any:
     _, body = codec.decode_request_header(frame)
-    return twin.read_commit(memoryview(frame), body, version, correlation_id, known(version))
+    return twin.read_commit(memoryview(frame), body, version, correlation_id, known(version), LONGEST_METADATA)
 
 
 def known(version: int) -> dict[Any, Topic]:
@@ -85,7 +86,12 @@ def test_the_twins_read_alike(version: int, correlation_id: int, message: dict[s
 
 def is_known(asked: dict[str, Any]) -> bool:
     topic = BY_ID.get(asked["topic_id"])
-    return topic is not None and all(0 <= each["partition_index"] < topic.partitions for each in asked["partitions"])
+    return topic is not None and all(is_taken(topic, each) for each in asked["partitions"])
+
+
+def is_taken(topic: Topic, each: dict[str, Any]) -> bool:
+    metadata = (each["committed_metadata"] or "").encode()
+    return 0 <= each["partition_index"] < topic.partitions and len(metadata) <= LONGEST_METADATA
 
 
 @given(st.integers(8, 10), requests, st.data())
@@ -96,7 +102,9 @@ def test_bytes_that_are_cut_or_damaged(version: int, message: dict[str, Any], da
     for _ in range(data.draw(st.integers(0, 3))):
         broken[data.draw(st.integers(body, len(frame) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(broken[: data.draw(st.integers(body, len(frame)))])
-    results = [twin.read_commit(cut, body, version, 5, known(version)) for twin in (_walker, _commits_pure)]
+    results = [
+        twin.read_commit(cut, body, version, 5, known(version), LONGEST_METADATA) for twin in (_walker, _commits_pure)
+    ]
     assert results[0] == results[1]
 
 
@@ -105,6 +113,12 @@ def test_a_long_request_takes_the_long_way() -> None:
     message = {
         "group_id": "g", "member_id": "", "topics": [{"name": "orders", "partitions": [offset]}],
     }  # fmt: skip
+    assert [read(twin, frame_of(9, message), 9, 1) for twin in (_walker, _commits_pure)] == [None, None]
+
+
+def test_a_group_that_no_record_can_name_takes_the_long_way() -> None:
+    offset = {"partition_index": 1, "committed_offset": 1, "committed_metadata": None}
+    message = {"group_id": "g" * 2**15, "member_id": "", "topics": [{"name": "orders", "partitions": [offset]}]}
     assert [read(twin, frame_of(9, message), 9, 1) for twin in (_walker, _commits_pure)] == [None, None]
 
 

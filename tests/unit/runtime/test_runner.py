@@ -259,11 +259,18 @@ class Gatherer:
         self.journal.commit.set()
         self.unwritten: list[Callable[[], None]] = []
         self.failed: list[tuple[str, str]] = []
-        gathering = Gathering(self.unwritten, self.replay, lambda asker, error: self.failed.append((asker, str(error))))
+        gathering: Gathering[int] = Gathering(self.unwritten, self.join, self.replay, self.tell)
         self.runner = Runner(self.machine, self.journal, ManualClock(), gathering=gathering)
+
+    @staticmethod
+    def join(parts: list[Sequence[int]]) -> Sequence[int]:
+        return [record for part in parts for record in part]
 
     def replay(self, records: Sequence[int]) -> None:
         self.machine.total += sum(records)
+
+    def tell(self, asker: str, error: Exception) -> None:
+        self.failed.append((asker, str(error)))
 
     def gather(self, number: int, asker: str) -> None:
         self.runner.gather(self.machine.add, number, asker)

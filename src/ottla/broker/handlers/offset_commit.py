@@ -57,7 +57,8 @@ def quick(node: Node, call: Call, frame: memoryview, body: int) -> Buffer | None
     It must not leave before what is in ``node.unwritten`` was called. None if the commit takes the long way.
     """
     topics = node.metadata.topics if call.api_version < FIRST_WITH_IDS else node.metadata.topics_by_id
-    commit = read_commit(frame, body, call.api_version, call.correlation_id, topics)
+    longest = node.config.offset_metadata_max_bytes
+    commit = read_commit(frame, body, call.api_version, call.correlation_id, topics, longest)
     if commit is None:
         return None
     wish, answer = commit

@@ -1,0 +1,128 @@
+"""Records of commits of offsets as bytes, from the request to the batch: the twin of `_packed.pxi`.
+
+    size of the key     int32
+    size of the value   int32
+    key                 type 1 (int16); group, topic (int16 and UTF-8); partition (int32)
+    value               version 4 (int16); offset (int64); leader epoch (int32); metadata (length + 1 as a varint,
+                        UTF-8); commit timestamp (int64); one tagged field, number 0 of 16 bytes, the id of the topic
+
+one behind the other, as they lie in a batch but for the number that each has there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from ottla.records._problems import NOT_PACKED
+from ottla.records._pure import _Bad, _unsigned, encode_pairs
+
+Types: TypeAlias = tuple[type[Any], type[Any], type[Any]]
+"""The classes of keys, values and records, all of them tuples."""
+_SIZES, _NAME_SIZE, _PARTITION, _TIME = (
+    struct.Struct(">ii"),
+    struct.Struct(">h"),
+    struct.Struct(">i"),
+    struct.Struct(">q"),
+)
+_NUMBERS = struct.Struct(">hqi")
+_SMALLEST_KEY, _SMALLEST_VALUE = 10, 42
+_TIME_AT, _TAGS_AT = -27, -19
+
+
+class PackedCommits(Sequence[Any]):
+    """A sequence of records that are made when somebody looks at them."""
+
+    __slots__ = ("_count", "_types", "data")
+
+    def __init__(self, data: bytes, count: int, types: Types) -> None:
+        self.data = data
+        self._count = count
+        self._types = types
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        key_type, value_type, record_type = self._types
+        for key, value in _pairs(self.data):
+            group, at = _name(key, 2)
+            topic, at = _name(key, at)
+            (partition,) = _PARTITION.unpack_from(key, at)
+            yield record_type(key_type(group, topic, partition), value_type(*_parts(value)))
+
+    @property
+    def group_id(self) -> str:
+        """The group of the first of them."""
+        key, _ = next(_pairs(self.data))
+        return _name(key, 2)[0]
+
+    def same_places(self, other: PackedCommits) -> bool:
+        """Whether both are about the same partitions of the same groups, in the same order."""
+        return [key for key, _ in _pairs(self.data)] == [key for key, _ in _pairs(other.data)]
+
+
+def pack_commits(data: bytes, timestamp: int, types: Types) -> PackedCommits:
+    """Records out of a request, which has no time for them yet."""
+    time = _TIME.pack(timestamp)
+    parts: list[bytes] = []
+    for key, value in _pairs(data):
+        parts += (_SIZES.pack(len(key), len(value)), key, value[:_TIME_AT], time, value[_TAGS_AT:])
+    return PackedCommits(b"".join(parts), len(parts) // 5, types)
+
+
+def join_commits(commits: Sequence[PackedCommits]) -> PackedCommits:
+    """All of them in one; there is one at least."""
+    return PackedCommits(b"".join([each.data for each in commits]), sum(map(len, commits)), commits[0]._types)
+
+
+def encode_packed(commits: PackedCommits, timestamp: int) -> bytearray:
+    """61 bytes of room for a header with the records behind it, all of the same time."""
+    return encode_pairs(_pairs(commits.data), timestamp)
+
+
+def _pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    at = 0
+    while at < len(data):
+        key_size, value_size = _SIZES.unpack_from(data, at) if len(data) - at >= 8 else (0, 0)
+        middle = at + 8 + key_size
+        end = middle + value_size
+        if key_size < _SMALLEST_KEY or value_size < _SMALLEST_VALUE or end > len(data):
+            raise ValueError(NOT_PACKED)
+        key = data[at + 8 : middle]
+        _check_names(key)
+        yield key, data[middle:end]
+        at = end
+
+
+def _check_names(key: bytes) -> None:
+    (group_size,) = _NAME_SIZE.unpack_from(key, 2)
+    if 0 <= group_size <= len(key) - _SMALLEST_KEY:
+        (topic_size,) = _NAME_SIZE.unpack_from(key, 4 + group_size)
+        if topic_size >= 0 and _SMALLEST_KEY + group_size + topic_size == len(key):
+            return
+    raise ValueError(NOT_PACKED)
+
+
+def _name(key: bytes, at: int) -> tuple[str, int]:
+    (size,) = _NAME_SIZE.unpack_from(key, at)
+    end = at + 2 + size
+    return key[at + 2 : end].decode(), end
+
+
+def _parts(value: bytes) -> tuple[Any, ...]:
+    _, offset, leader_epoch = _NUMBERS.unpack_from(value)
+    end = len(value) + _TIME_AT
+    try:
+        length, at = _unsigned(value, _NUMBERS.size, end, 32)
+    except _Bad as error:
+        raise ValueError(NOT_PACKED) from error
+    if length - 1 != end - at:
+        raise ValueError(NOT_PACKED)
+    (timestamp,) = _TIME.unpack_from(value, end)
+    return offset, leader_epoch, value[at:end].decode(), timestamp, -1, UUID(bytes=value[-16:])
