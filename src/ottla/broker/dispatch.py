@@ -37,12 +37,16 @@ class Dispatcher:
         handler = HANDLERS.get(api_key)
         if handler is None:
             raise CloseConnection(f"the API {api_key} is not served")
+        if (
+            handler.quick is not None
+            and version <= handler.last
+            and (quickly := handler.quick(self._node, version, header.correlation_id, frame, body)) is not None
+        ):
+            self._node.metrics.request(handler.name, time.perf_counter() - started)
+            return quickly
         call = _new(Call, (connection, api_key, version, header.correlation_id, header.client_id))
         if not handler.first <= version <= handler.last:
             return self._unsupported(call, handler)
-        if handler.quick is not None and (quickly := handler.quick(self._node, call, frame, body)) is not None:
-            self._node.metrics.request(handler.name, time.perf_counter() - started)
-            return quickly
         try:
             request = codec.decode_request_body(api_key, version, frame, body)
         except codec.DecodeError as error:

@@ -212,18 +212,18 @@ class Groups:
             return Later(begun, partial(_finish, told))
         return told(begun)
 
-    def commit(self, request: CommitRequest, asker: Asker) -> CommitResponse | None:
-        """Commit offsets together with others. The answer holds unless the asker is told; None if this cannot be."""
-        group_id = request.group_id
-        if len(group_id) > LONGEST_KEPT or not self._shards:
-            return None
-        shard = self._shards[_partition_for(group_id, len(self._shards))]
+    def commit(self, request: CommitRequest, asker: Asker) -> bool:
+        """Commit packed offsets together with others. They are taken unless the asker is told; False if this cannot be.
+        """
+        group_id, shards = request.group_id, self._shards
+        if len(group_id) > LONGEST_KEPT or not shards:
+            return False
+        shard = shards[_partition_for(group_id, len(shards))]
         runner = shard.runner
         if not runner.gathered and not (shard.is_loaded and shard.journal.forces_nothing):
-            return None
-        response = runner.gather(shard.coordinator.commit, request, asker)
-        assert not isinstance(response, Parked)
-        return response
+            return False
+        runner.gather(shard.coordinator.commit, request, asker)
+        return True
 
     def index_of(self, group_id: str) -> int:
         """Return the partition of ``__consumer_offsets`` that a group belongs to."""

@@ -188,8 +188,8 @@ class Coordinator:
             error = errors.GroupIdNotFound if request.api_version >= 9 else errors.IllegalGeneration
             raise error(f"There is no group {request.group_id}.")
         if isinstance(request.offsets, bytes):
-            commits = pack_commits(request.offsets, now, r.COMMIT_TYPES)
-            return fx.outcome(m.all_taken(len(commits)), commits)
+            commits = pack_commits(request.offsets, now, request.group_id, r.COMMIT_TYPES)
+            return fx.outcome(m.ALL_TAKEN, commits)
         expires_at = -1 if request.retention_time == -1 else now + request.retention_time
         return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx, expires_at=expires_at))
 

@@ -8,7 +8,6 @@ Messages of the consumer protocol (KIP-848) are in ``consumer_messages``.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -163,14 +162,10 @@ class CommitRequest(NamedTuple):
 
 class CommitResponse(NamedTuple):
     error_codes: tuple[int, ...] = ()
-    """One for each offset, in the order of the request."""
+    """One for each offset, in the order of the request; none for packed ones, of which all are taken."""
 
 
-@lru_cache(256)
-def all_taken(count: int) -> CommitResponse:
-    """The answer to a commit of so many offsets of which none is refused."""
-    return CommitResponse((0,) * count)
-
+ALL_TAKEN = CommitResponse()
 
 class TransactionalCommitRequest(NamedTuple):
     """TxnOffsetCommit: the offsets count once the transaction of the producer is committed."""

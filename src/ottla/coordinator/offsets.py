@@ -172,17 +172,10 @@ class Offsets:
         if group_id in self._open:
             for key, value in commits:
                 self.replay(key, value, NO_PRODUCER)
-        elif self._is_all(self._committed.get(group_id), commits):
+        elif commits.replaces(self._committed.get(group_id)):
             self._committed[group_id] = commits
         else:
             self._own(group_id).update(commits)
-
-    @staticmethod
-    def _is_all(former: Committed | PackedCommits | None, commits: PackedCommits) -> bool:
-        """Whether nothing is left of a group's offsets after a commit."""
-        if isinstance(former, PackedCommits):
-            return commits.same_places(former)
-        return former is None or (len(former) == len(commits) and list(former) == [key for key, _ in commits])
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Take the end of a producer's transaction: its offsets count now, or never."""

@@ -17,7 +17,6 @@ from ottla.records.codec import (
     decode_keys,
     encode_batch,
     encode_commits,
-    encode_packed,
     encode_pairs,
     find_timestamp,
     scan,
@@ -35,7 +34,7 @@ from ottla.records.header import (
     stamp,
     stamp_log_append_time,
 )
-from ottla.records.packed import PackedCommits, join_commits, pack_commits
+from ottla.records.packed import PackedCommits, encode_packed, join_commits, pack_commits
 from ottla.records.values import BatchSummary, Headers, KeyEntry, Record, Scan
 
 make_commits = kernels.make_commits

@@ -19,11 +19,12 @@ cdef struct Packed:
 @cython.freelist(256)
 cdef class PackedCommits:
     cdef readonly bytes data
+    cdef readonly str group_id
     cdef Py_ssize_t count
     cdef tuple types
 
-    def __cinit__(self, bytes data not None, Py_ssize_t count, tuple types not None):
-        self.data, self.count, self.types = data, count, types
+    def __cinit__(self, bytes data not None, Py_ssize_t count, str group_id not None, tuple types not None):
+        self.data, self.count, self.group_id, self.types = data, count, group_id, types
 
     def __len__(self):
         return self.count
@@ -34,30 +35,30 @@ cdef class PackedCommits:
     def __iter__(self):
         return iter(expand(self))
 
-    @property
-    def group_id(self):
-        cdef Packed found
-        next_packed(begin_of(self.data), end_of(self.data), &found)
-        return name_of(found.key + 2)
-
-    def same_places(self, PackedCommits other not None):
-        cdef Packed mine, its
-        cdef const uint8_t *at = begin_of(self.data)
-        cdef const uint8_t *other_at = begin_of(other.data)
-        if self.count != other.count:
-            return False
-        while at < end_of(self.data) and other_at < end_of(other.data):
-            at = next_packed(at, end_of(self.data), &mine)
-            other_at = next_packed(other_at, end_of(other.data), &its)
-            if mine.key_size != its.key_size or memcmp(mine.key, its.key, mine.key_size):
-                return False
-        return True
+    def replaces(self, former):
+        if type(former) is PackedCommits:
+            return same_places(self, <PackedCommits> former)
+        return former is None or (len(former) == self.count and list(former) == [key for key, _ in expand(self)])
 
 
 Sequence.register(PackedCommits)
 
 
-def pack_commits(bytes data not None, int64_t timestamp, tuple types not None):
+cdef bint same_places(PackedCommits one, PackedCommits other) except -1:
+    cdef Packed mine, its
+    cdef const uint8_t *at = begin_of(one.data)
+    cdef const uint8_t *other_at = begin_of(other.data)
+    if one.count != other.count:
+        return False
+    while at < end_of(one.data) and other_at < end_of(other.data):
+        at = next_packed(at, end_of(one.data), &mine)
+        other_at = next_packed(other_at, end_of(other.data), &its)
+        if mine.key_size != its.key_size or memcmp(mine.key, its.key, mine.key_size):
+            return False
+    return True
+
+
+def pack_commits(bytes data not None, int64_t timestamp, str group_id not None, tuple types not None):
     cdef bytes stamped = PyBytes_FromStringAndSize(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     cdef const uint8_t *at = begin_of(stamped)
     cdef Packed found
@@ -66,7 +67,7 @@ def pack_commits(bytes data not None, int64_t timestamp, tuple types not None):
         at = next_packed(at, end_of(stamped), &found)
         write_int(<uint8_t *> at - TIME_AT, timestamp, 8)
         count += 1
-    return PackedCommits(stamped, count, types)
+    return PackedCommits(stamped, count, group_id, types)
 
 
 def join_commits(commits):
@@ -76,7 +77,7 @@ def join_commits(commits):
     for each in commits:
         parts.append(each.data)
         count += each.count
-    return PackedCommits(b"".join(parts), count, first.types)
+    return PackedCommits(b"".join(parts), count, first.group_id, first.types)
 
 
 def encode_packed(PackedCommits commits not None, timestamp):
@@ -91,9 +92,7 @@ def encode_packed(PackedCommits commits not None, timestamp):
     encoder.index = 0
     encoder.base_timestamp = 0
     note_timestamp(&encoder, timestamp)
-    out = <uint8_t *> PyByteArray_AS_STRING(output)
-    memset(out, 0, BATCH_OVERHEAD)
-    out += BATCH_OVERHEAD
+    out = <uint8_t *> PyByteArray_AS_STRING(output) + BATCH_OVERHEAD
     while at < end:
         at = next_packed(at, end, &found)
         size = 3 + varint_size(encoder.index) + varint_size(found.key_size) + found.key_size
@@ -106,7 +105,26 @@ def encode_packed(PackedCommits commits not None, timestamp):
         out += 1
         encoder.index += 1
     PyByteArray_Resize(output, out - <uint8_t *> PyByteArray_AS_STRING(output))
+    seal(<uint8_t *> PyByteArray_AS_STRING(output), PyByteArray_GET_SIZE(output), encoder.index, encoder.latest)
     return output
+
+
+cdef int seal(uint8_t *batch, Py_ssize_t size, Py_ssize_t count, int64_t timestamp) except -1:
+    """Write the header of a batch of no producer, whose records all have the same time."""
+    if not count:
+        raise ValueError("a batch of no records has no offsets")
+    write_int(batch, 0, 8)  # base offset
+    write_int(batch + 8, size - LOG_OVERHEAD, 4)
+    write_int(batch + 12, -1, 4)  # leader epoch
+    batch[16] = MAGIC
+    write_int(batch + 21, 0, 2)  # attributes
+    write_int(batch + 23, count - 1, 4)
+    write_int(batch + 27, timestamp, 8)
+    write_int(batch + 35, timestamp, 8)
+    memset(batch + 43, 0xFF, 14)  # producer id and epoch, base sequence
+    write_int(batch + 57, count, 4)
+    write_int(batch + 17, crc_of(batch, size), 4)
+    return 0
 
 
 cdef list expand(PackedCommits commits):

@@ -12,12 +12,13 @@ one behind the other, as they lie in a batch but for the number that each has th
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from ottla.records import codec
 from ottla.records._problems import NOT_PACKED
-from ottla.records._pure import _Bad, _unsigned, encode_pairs
+from ottla.records._pure import _Bad, _unsigned
 
 Types: TypeAlias = tuple[type[Any], type[Any], type[Any]]
 """The classes of keys, values and records, all of them tuples."""
@@ -35,10 +36,12 @@ _TIME_AT, _TAGS_AT = -27, -19
 class PackedCommits(Sequence[Any]):
     """A sequence of records that are made when somebody looks at them."""
 
-    __slots__ = ("_count", "_types", "data")
+    __slots__ = ("_count", "_types", "data", "group_id")
 
-    def __init__(self, data: bytes, count: int, types: Types) -> None:
+    def __init__(self, data: bytes, count: int, group_id: str, types: Types) -> None:
         self.data = data
+        self.group_id = group_id
+        """The group of the first of them."""
         self._count = count
         self._types = types
 
@@ -56,34 +59,31 @@ class PackedCommits(Sequence[Any]):
             (partition,) = _PARTITION.unpack_from(key, at)
             yield record_type(key_type(group, topic, partition), value_type(*_parts(value)))
 
-    @property
-    def group_id(self) -> str:
-        """The group of the first of them."""
-        key, _ = next(_pairs(self.data))
-        return _name(key, 2)[0]
-
-    def same_places(self, other: PackedCommits) -> bool:
-        """Whether both are about the same partitions of the same groups, in the same order."""
-        return [key for key, _ in _pairs(self.data)] == [key for key, _ in _pairs(other.data)]
+    def replaces(self, former: PackedCommits | Mapping[Any, Any] | None) -> bool:
+        """Whether there is nothing else in what was committed before, packed or as values by their keys, in order."""
+        if isinstance(former, PackedCommits):
+            return [key for key, _ in _pairs(self.data)] == [key for key, _ in _pairs(former.data)]
+        return former is None or (len(former) == len(self) and list(former) == [key for key, _ in self])
 
 
-def pack_commits(data: bytes, timestamp: int, types: Types) -> PackedCommits:
-    """Records out of a request, which has no time for them yet."""
+def pack_commits(data: bytes, timestamp: int, group_id: str, types: Types) -> PackedCommits:
+    """The records of a group out of a request, which has no time for them yet."""
     time = _TIME.pack(timestamp)
     parts: list[bytes] = []
     for key, value in _pairs(data):
         parts += (_SIZES.pack(len(key), len(value)), key, value[:_TIME_AT], time, value[_TAGS_AT:])
-    return PackedCommits(b"".join(parts), len(parts) // 5, types)
+    return PackedCommits(b"".join(parts), len(parts) // 5, group_id, types)
 
 
 def join_commits(commits: Sequence[PackedCommits]) -> PackedCommits:
     """All of them in one; there is one at least."""
-    return PackedCommits(b"".join([each.data for each in commits]), sum(map(len, commits)), commits[0]._types)
+    first, data = commits[0], b"".join([each.data for each in commits])
+    return PackedCommits(data, sum(map(len, commits)), first.group_id, first._types)
 
 
 def encode_packed(commits: PackedCommits, timestamp: int) -> bytearray:
-    """61 bytes of room for a header with the records behind it, all of the same time."""
-    return encode_pairs(_pairs(commits.data), timestamp)
+    """A batch of them, all of the same time."""
+    return codec.encode_pairs(list(_pairs(commits.data)), timestamp)
 
 
 def _pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:

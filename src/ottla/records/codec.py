@@ -9,7 +9,6 @@ import struct
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ottla.records import packed
 from ottla.records._kernels import kernels
 from ottla.records.buffers import Buffer
 from ottla.records.compression import Compression, compress_all, decompress
@@ -33,7 +32,6 @@ from ottla.records.header import (
     read_header,
     shape_problem,
 )
-from ottla.records.packed import PackedCommits
 from ottla.records.values import BatchSummary, KeyEntry, Record, Scan
 from ottla.types import NO_TIMESTAMP
 
@@ -120,11 +118,6 @@ def encode_commits(
     """The same of commits of offsets that are not encoded yet; None if there are others among them, see `Kernels`."""
     output = kernels.encode_commits(records, timestamp, key_type, value_type)
     return None if output is None else _sealed(output, len(records), timestamp, producer_id, producer_epoch)
-
-
-def encode_packed(commits: PackedCommits, timestamp: int) -> bytearray:
-    """The same of commits that are packed: see packed.py."""
-    return _sealed(packed.encode_packed(commits, timestamp), len(commits), timestamp, -1, -1)
 
 
 def _sealed(output: bytearray, count: int, timestamp: int, producer_id: int, producer_epoch: int) -> bytearray:

@@ -105,10 +105,8 @@ class Runner(Generic[Record]):
             return asyncio.ensure_future(_after_both(pending, waiting))
         return waiting
 
-    def gather(
-        self, operation: Callable[..., Outcome[Record, Response]], request: Any, asker: Any
-    ) -> Response | Parked:
-        """Run an operation that answers nobody but the asker. The response holds unless `write` says that it failed."""
+    def gather(self, operation: Callable[..., Outcome[Record, Any]], request: Any, asker: Any) -> None:
+        """Run an operation that can only fail. It has not, unless `write` says so."""
         assert self._gathering is not None
         outcome = operation(request, now=self._clock.now())
         if outcome.timers:
@@ -117,7 +115,6 @@ class Runner(Generic[Record]):
             if not self.gathered:
                 self._gathering.unwritten.append(self.write)
             self.gathered.append((outcome, asker))
-        return outcome.response
 
     def write(self) -> None:
         """Write what was gathered as one batch; if that cannot be, the records of each operation by themselves."""

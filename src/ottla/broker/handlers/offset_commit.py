@@ -3,7 +3,7 @@ ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -51,38 +51,29 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     return node.groups.ask(request.group_id, Coordinator.commit, wish, partial(_told, request, codes))
 
 
-def quick(node: Node, call: Call, frame: memoryview, body: int) -> Buffer | None:
+def quick(node: Node, version: int, correlation_id: int, frame: memoryview, body: int) -> Buffer | None:
     """Take a commit that is like most, together with others, and return the frame of its answer.
 
     It must not leave before what is in ``node.unwritten`` was called. None if the commit takes the long way.
     """
-    topics = node.metadata.topics if call.api_version < FIRST_WITH_IDS else node.metadata.topics_by_id
-    longest = node.config.offset_metadata_max_bytes
-    commit = read_commit(frame, body, call.api_version, call.correlation_id, topics, longest)
+    topics = node.metadata.topics if version < FIRST_WITH_IDS else node.metadata.topics_by_id
+    commit = read_commit(frame, body, version, correlation_id, topics, node.config.offset_metadata_max_bytes)
     if commit is None:
         return None
     wish, answer = commit
     try:
-        taken = node.groups.commit(_new(CommitRequest, wish), (_refuse, call, answer))
+        is_taken = node.groups.commit(_new(CommitRequest, wish), (_refuse, version, correlation_id, answer))
     except errors.KafkaError as error:
-        _refuse(call, answer, error)
+        _refuse(version, correlation_id, answer, error)
         return answer
-    if taken is None:
-        return None
-    if any(taken.error_codes):
-        _rewrite(call, answer, taken.error_codes)
-    return answer
+    return answer if is_taken else None
 
 
-def _refuse(call: Call, answer: Buffer, error: errors.KafkaError) -> None:
-    _rewrite(call, answer, repeat(error.code))
-
-
-def _rewrite(call: Call, answer: Buffer, codes: Iterable[int]) -> None:
-    """Put error codes into the frame of an answer that had none."""
-    told = codec.decode_response(API, call.api_version, memoryview(answer)[4:])
-    message = _answer(told, iter(codes))
-    answer[:] = codec.encode_response(API, call.api_version, call.correlation_id, message)
+def _refuse(version: int, correlation_id: int, answer: Buffer, error: errors.KafkaError) -> None:
+    """Put an error into the frame of an answer that had none."""
+    told = codec.decode_response(API, version, memoryview(answer)[4:])
+    message = _answer(told, repeat(error.code))
+    answer[:] = codec.encode_response(API, version, correlation_id, message)
 
 
 def _told(request: Struct, codes: Sequence[int], answer: CommitResponse | errors.KafkaError) -> Message:
