@@ -52,10 +52,10 @@ def a_request(rng: random.Random, world: World) -> None:
     payload = mutated(rng, pieces) if rng.random() < 0.7 else mangled(rng, joined(pieces))
     frame = memoryview(bytearray(payload))
     try:
-        header, start = codec.decode_request_header(frame)
+        header = codec.decode_request_header(frame)
         entry = _schemas.APIS.get(header.api_key)
         if entry is not None and entry[1] <= header.api_version <= entry[2]:
-            codec.decode_request_body(header.api_key, header.api_version, frame, start)
+            codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
     except codec.DecodeError:
         return
 

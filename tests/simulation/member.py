@@ -195,7 +195,7 @@ class Member:
             "topics": [{"name": TOPIC, "partitions": partitions}],
         }  # fmt: skip
         frame = encode_request(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, 0, None, message)[4:]
-        _, body = decode_request_header(frame)
+        body = decode_request_header(frame).body
         topics = {TOPIC: Topic(TOPIC, TOPIC_ID, self.world.partitions, {})}
         commit = read_commit(frame, body, COMMIT_VERSION, 0, topics, 0)
         assert commit is not None

@@ -30,21 +30,20 @@ class Dispatcher:
         """Handle one request frame; see ``net.server.Server``."""
         started = time.perf_counter()
         try:
-            header, body = codec.decode_request_header(frame)
+            api_key, version, correlation_id, client_id, body = codec.decode_request_header(frame)
         except codec.DecodeError as error:
             raise CloseConnection(str(error)) from error
-        api_key, version = header.api_key, header.api_version
         handler = HANDLERS.get(api_key)
         if handler is None:
             raise CloseConnection(f"the API {api_key} is not served")
         if (
             handler.quick is not None
             and version <= handler.last
-            and (quickly := handler.quick(self._node, version, header.correlation_id, frame, body)) is not None
+            and (quickly := handler.quick(self._node, version, correlation_id, frame, body)) is not None
         ):
             self._node.metrics.request(handler.name, time.perf_counter() - started)
             return quickly
-        call = _new(Call, (connection, api_key, version, header.correlation_id, header.client_id))
+        call = _new(Call, (connection, api_key, version, correlation_id, client_id))
         if not handler.first <= version <= handler.last:
             return self._unsupported(call, handler)
         try:

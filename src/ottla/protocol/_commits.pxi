@@ -7,8 +7,6 @@ cdef enum:
     LONGEST_GROUP = (1 << 15) - 1
     NO_RETENTION = -1
 
-cdef Plan NO_FIELDS = Plan("tags", [], 0, True, True)
-
 
 cdef struct Text:
     const char *data

@@ -26,6 +26,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_
 from libc.string cimport memcpy, memmove
 
 from ottla.protocol import _fields
+from ottla.protocol._headers_pure import RequestHeader
 from ottla.protocol._fields import Buffer, children_of, empty_value, present, struct_class
 
 cdef extern from "structmember.h":
@@ -247,6 +248,8 @@ cdef inline bint is_empty(instance, Py_ssize_t slot):
 
 cdef tuple NOTHING = ()
 cdef newfunc new_bytearray = (<PyTypeObject *> bytearray).tp_new
+cdef newfunc new_tuple = (<PyTypeObject *> tuple).tp_new
+cdef Plan NO_FIELDS = Plan("tags", [], 0, True, True)
 cdef Py_ssize_t SPLICES_SLOT = slot_of(Buffer, "splices")
 cdef Py_ssize_t INT_SLOT = slot_of(UUID, "int")
 cdef Py_ssize_t SAFE_SLOT = slot_of(UUID, "is_safe")
@@ -254,4 +257,5 @@ cdef object UNKNOWN = SafeUUID.unknown
 
 include "_reading.pxi"
 include "_writing.pxi"
+include "_headers.pxi"
 include "_commits.pxi"

@@ -19,8 +19,14 @@ from typing import Any, TypeAlias
 
 from ottla.protocol import _schemas
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field, Framer, Struct
-from ottla.protocol._kernels import kernels
+from ottla.protocol._headers_pure import RequestHeader
+from ottla.protocol._kernels import KERNELS, kernels
 from ottla.protocol.apis import ApiKey, api
+
+if KERNELS == "cython":
+    from ottla.protocol._walker import read_header
+else:
+    from ottla.protocol._headers_pure import read_header
 
 Message: TypeAlias = dict[str, Any]
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -29,6 +35,7 @@ __all__ = [
     "Buffer",
     "DecodeError",
     "Message",
+    "RequestHeader",
     "Struct",
     "decode_data",
     "decode_request_body",
@@ -44,7 +51,6 @@ MAX_REQUEST_ITEMS = 200_000
 _REQUEST, _RESPONSE = 4, 5
 _BROKEN = (struct.error, IndexError, ValueError, OverflowError)
 _FLEXIBLE_FROM = {api_key: entry[3] for api_key, entry in _schemas.APIS.items()}
-_NEVER = 2**15
 
 
 class DecodeError(ValueError):
@@ -54,41 +60,18 @@ class DecodeError(ValueError):
 # ── headers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _field(name: str, type_: str, *, nullable: bool = False) -> Field:
-    return Field(name, 0, 0, type_, False, nullable, None, ..., None)
-
-
-_read_header = kernels.compile_decoder(
-    "request_header",
-    [
-        _field("api_key", "int16"),
-        _field("api_version", "int16"),
-        _field("correlation_id", "int32"),
-        _field("client_id", "string", nullable=True),
-    ],
-    0,
-    False,
-)
-#: What the header of a flexible version has more, and may be anything.
-_skip_tags = kernels.compile_decoder("tags", [], 0, True)
 _PLAIN_HEAD, _FLEXIBLE_HEAD = struct.Struct(">i"), struct.Struct(">ix")
 _REQUEST_HEAD = struct.Struct(">hhih")
+#: What the header of a flexible version has more, and may be anything.
+_skip_tags = kernels.compile_decoder("tags", [], 0, True)
 
 
-def decode_request_header(frame: Bytes) -> tuple[Struct, int]:
-    """Read the header of a request frame (without its size); return it, and where the body begins.
-
-    It has api_key, api_version, correlation_id and client_id.
-    """
-    end = len(frame)
+def decode_request_header(frame: Bytes) -> RequestHeader:
+    """Read the header of a request frame (without its size)."""
     try:
-        header, position = _read_header(frame, 0, end)
-        # A version that nobody knows yet can only be newer than the last flexible one.
-        if header.api_version >= _FLEXIBLE_FROM.get(header.api_key, _NEVER):
-            _, position = _skip_tags(frame, position, end)
+        return read_header(frame, _FLEXIBLE_FROM)
     except _BROKEN as error:
         raise DecodeError(f"the request header is broken: {error}") from error
-    return header, position
 
 
 def _response_header_is_flexible(api_key: int, version: int) -> bool:

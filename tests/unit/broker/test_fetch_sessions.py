@@ -30,7 +30,7 @@ def request(partitions: dict[int, int], session: tuple[int, int] = (0, 0), forge
         "forgotten_topics_data": [{"topic": "t", "partitions": forget or []}],
     }  # fmt: skip
     frame = codec.encode_request(ApiKey.FETCH, VERSION, 1, None, message)[4:]
-    _, start = codec.decode_request_header(frame)
+    start = codec.decode_request_header(frame).body
     return codec.decode_request_body(ApiKey.FETCH, VERSION, frame, start)
 
 

@@ -105,8 +105,8 @@ class FakeCluster:
         return handle
 
     async def _handle(self, broker: int, frame: bytes, writer: asyncio.StreamWriter) -> None:
-        header, start = codec.decode_request_header(frame)
-        body = codec.decode_request_body(header.api_key, header.api_version, frame, start)
+        header = codec.decode_request_header(frame)
+        body = codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
         self.requests.append((header.api_key, broker))
         handlers = {
             ApiKey.API_VERSIONS: self._api_versions,

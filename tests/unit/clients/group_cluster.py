@@ -54,12 +54,12 @@ class GroupCluster(FakeCluster):
         return message
 
     async def _handle(self, broker: int, frame: bytes, writer: asyncio.StreamWriter) -> None:
-        header, start = codec.decode_request_header(frame)
+        header = codec.decode_request_header(frame)
         handler = self._handlers.get(header.api_key)
         if handler is None:
             await super()._handle(broker, frame, writer)
             return
-        body = codec.decode_request_body(header.api_key, header.api_version, frame, start)
+        body = codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
         self.requests.append((header.api_key, broker))
         self.bodies[header.api_key].append(body)
         if self._next_failure(header.api_key, None) == HANG_UP:

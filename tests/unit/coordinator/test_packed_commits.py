@@ -65,7 +65,7 @@ commits = st.fixed_dictionaries(
 def read(reader: Any, message: dict[str, Any]) -> bytes:
     """The packed offsets of a request."""
     frame = bytes(codec.encode_request(ApiKey.OFFSET_COMMIT, VERSION, 1, "c", message))[4:]
-    _, body = codec.decode_request_header(frame)
+    body = codec.decode_request_header(frame).body
     found = reader.read_commit(frame, body, VERSION, 1, TOPICS, ANY_LENGTH)
     packed: bytes = found[0][-1]
     return packed

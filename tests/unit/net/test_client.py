@@ -36,8 +36,8 @@ def run(main: Coroutine[Any, Any, Any], *, loop: str = "best") -> Any:
 async def read_request(reader: asyncio.StreamReader) -> Request:
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     frame = await reader.readexactly(size)
-    header, start = codec.decode_request_header(frame)
-    body = codec.decode_request_body(header.api_key, header.api_version, frame, start)
+    header = codec.decode_request_header(frame)
+    body = codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
     return Request(header.api_key, header.api_version, header.correlation_id, body)
 
 

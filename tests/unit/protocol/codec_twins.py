@@ -20,16 +20,16 @@ else:
     TWINS["cython"] = _walker
 
 
-def codec_of(twin: Kernels) -> Any:
+def codec_of(name: str, twin: Kernels) -> Any:
     """A module `codec` of its own, as it is where this twin is in use."""
     spec = find_spec("ottla.protocol.codec")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    with patch.object(_kernels, "kernels", twin):
+    with patch.object(_kernels, "kernels", twin), patch.object(_kernels, "KERNELS", name):
         spec.loader.exec_module(module)
     return module
 
 
-CODECS = {name: codec_of(twin) for name, twin in TWINS.items()}
+CODECS = {name: codec_of(name, twin) for name, twin in TWINS.items()}
 with_each_twin = pytest.mark.parametrize("codec", list(CODECS.values()), ids=list(CODECS))

@@ -122,12 +122,12 @@ def test_every_version_is_read_and_written_as_kio_does(key: int, version: int, p
     def check(message: dict[str, Any]) -> None:
         if part == "request":
             frame = codec.encode_request(key, version, 5, "client", message)[4:]
-            header, start = codec.decode_request_header(frame)
+            header = codec.decode_request_header(frame)
             assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (
                 key, version, 5, "client",
             )  # fmt: skip
-            body = bytes(frame[start:])
-            ours = codec.decode_request_body(key, version, frame, start)
+            body = bytes(frame[header.body:])
+            ours = codec.decode_request_body(key, version, frame, header.body)
         else:
             frame = codec.encode_response(key, version, 5, message)[4:]
             body = bytes(frame[5 if version >= entry[3] and key != 18 else 4 :])

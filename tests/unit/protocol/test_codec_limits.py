@@ -30,8 +30,8 @@ def metadata_request(count: int) -> bytes:
 
 
 def decode(codec: Any, frame: bytes) -> Struct:
-    header, start = codec.decode_request_header(frame)
-    body: Struct = codec.decode_request_body(header.api_key, header.api_version, frame, start)
+    header = codec.decode_request_header(frame)
+    body: Struct = codec.decode_request_body(header.api_key, header.api_version, frame, header.body)
     return body
 
 

@@ -140,7 +140,16 @@ def test_messages_of_kafka(data: st.DataObject, which: tuple[int, int, str]) -> 
         assert_read_alike(schema, data.draw(damaged(first)))
 
 
-@given(st.binary(max_size=60))
+HEADERS = st.builds(
+    lambda api_key, version, size, rest: struct.pack(">hhih", api_key, version, 7, size) + rest,
+    st.sampled_from([*_schemas.APIS, -1, 2**15 - 1]),
+    st.integers(-1, 20),
+    st.integers(-2, 5),
+    st.binary(max_size=12),
+)
+
+
+@given(st.binary(max_size=60) | HEADERS)
 def test_the_header_of_a_request(data: bytes) -> None:
     def header(codec: Any) -> Any:
         try:
