@@ -189,7 +189,7 @@ class Coordinator:
             raise error(f"There is no group {request.group_id}.")
         if isinstance(request.offsets, bytes):
             commits = pack_commits(request.offsets, now, request.group_id, r.COMMIT_TYPES)
-            return fx.outcome(m.ALL_TAKEN, commits)
+            return fx.outcome(m.ALL_TAKEN, commits) if fx.timers else Outcome(commits, m.ALL_TAKEN)
         expires_at = -1 if request.retention_time == -1 else now + request.retention_time
         return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx, expires_at=expires_at))
 

@@ -167,6 +167,7 @@ class CommitResponse(NamedTuple):
 
 ALL_TAKEN = CommitResponse()
 
+
 class TransactionalCommitRequest(NamedTuple):
     """TxnOffsetCommit: the offsets count once the transaction of the producer is committed."""
 

@@ -126,7 +126,7 @@ def test_every_version_is_read_and_written_as_kio_does(key: int, version: int, p
             assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (
                 key, version, 5, "client",
             )  # fmt: skip
-            body = bytes(frame[header.body:])
+            body = bytes(frame[header.body :])
             ours = codec.decode_request_body(key, version, frame, header.body)
         else:
             frame = codec.encode_response(key, version, 5, message)[4:]

@@ -2,9 +2,9 @@
 
 A file has ``API``, and ``handle(node, call, request)`` which returns the response as a message, None where there is
 none, an awaitable of either, or a `Later` (``net.connection``), which costs no task. Handlers are short and hold no
-state. An API that is asked very often may have a ``quick(node, version, correlation_id, frame, body)`` too, which makes the frame of the
-answer of that of the request, or returns None to have it handled. ``FIRST`` and ``LAST`` narrow the versions that are
-served; without them it is every version that the schemas have.
+state. An API that is asked very often may have a ``quick(node, version, correlation_id, frame, body)`` too, which makes
+the frame of the answer of that of the request, or returns None to have it handled. ``FIRST`` and ``LAST`` narrow the
+versions that are served; without them it is every version that the schemas have.
 """
 
 from __future__ import annotations
