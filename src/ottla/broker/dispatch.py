@@ -36,13 +36,11 @@ class Dispatcher:
         handler = HANDLERS.get(api_key)
         if handler is None:
             raise CloseConnection(f"the API {api_key} is not served")
-        if (
-            handler.quick is not None
-            and version <= handler.last
-            and (quickly := handler.quick(self._node, version, correlation_id, frame, body)) is not None
-        ):
-            self._node.metrics.request(handler.name, time.perf_counter() - started)
-            return quickly
+        if (quick := handler.quick) is not None and version <= handler.last:
+            quickly = quick(self._node, version, correlation_id, frame, body)
+            if quickly is not None:
+                self._node.metrics.request(handler.name, time.perf_counter() - started)
+                return quickly
         call = _new(Call, (connection, api_key, version, correlation_id, client_id))
         if not handler.first <= version <= handler.last:
             return self._unsupported(call, handler)
