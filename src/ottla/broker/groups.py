@@ -213,7 +213,7 @@ class Groups:
         return told(begun)
 
     def commit(self, request: CommitRequest, asker: Asker) -> bool:
-        """Commit packed offsets together with others. They are taken unless the asker is told; False if this cannot be."""
+        """Commit packed offsets together with others: taken unless the asker is told; False if this cannot be done."""
         group_id, shards = request.group_id, self._shards
         if len(group_id) > LONGEST_KEPT or not shards:
             return False

@@ -142,7 +142,7 @@ cdef list expand(PackedCommits commits):
         if not same_names(&found, &last):
             group, topic = name_of(found.key + 2), name_of(found.key + 4 + int16(found.key + 2))
         if topic_id is None or memcmp(at - ID_AT, last.value + last.value_size - ID_AT, ID_AT):
-            topic_id = UUID(bytes=PyBytes_FromStringAndSize(<const char *> at - ID_AT, ID_AT))
+            topic_id = topic_id_of(PyBytes_FromStringAndSize(<const char *> at - ID_AT, ID_AT))
         key = untracked(key_type, (group, topic, int32(found.key + found.key_size - 4)))
         value = untracked(value_type, (
             int64(found.value + 2), int32(found.value + 10), metadata_of(&found), int64(at - TIME_AT), -1, topic_id

@@ -14,11 +14,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
-from uuid import UUID
 
 from ottla.records import codec
 from ottla.records._problems import NOT_PACKED
 from ottla.records._pure import _Bad, _unsigned
+from ottla.records.values import topic_id_of
 
 Types: TypeAlias = tuple[type[Any], type[Any], type[Any]]
 """The classes of keys, values and records, all of them tuples."""
@@ -125,4 +125,4 @@ def _parts(value: bytes) -> tuple[Any, ...]:
     if length - 1 != end - at:
         raise ValueError(NOT_PACKED)
     (timestamp,) = _TIME.unpack_from(value, end)
-    return offset, leader_epoch, value[at:end].decode(), timestamp, -1, UUID(bytes=value[-16:])
+    return offset, leader_epoch, value[at:end].decode(), timestamp, -1, topic_id_of(value[-16:])

@@ -6,7 +6,6 @@ what is left before it moves a pointer. Nothing is allocated for a count that th
 """
 
 from collections.abc import Sequence
-from uuid import UUID
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -30,7 +29,7 @@ from ottla.records import _problems
 from ottla.records._pure import early_problem
 from ottla.records.errors import CorruptBatch
 from ottla.records.header import BatchHeader, crc_problem, shape_problem
-from ottla.records.values import BatchSummary, Record, Scan
+from ottla.records.values import BatchSummary, Record, Scan, topic_id_of
 
 cdef extern from "Python.h":
     int PyBUF_READ

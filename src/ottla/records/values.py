@@ -6,7 +6,9 @@ Everything here is immutable. A field may be added to a summary; the fields of `
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from ottla.records.header import BatchHeader
 
@@ -55,3 +57,9 @@ class Scan(NamedTuple):
     """Why the bytes at ``end`` are no batch; None when they are, or when there are none."""
     incomplete: bool
     """The bytes just ended inside a batch that had nothing wrong so far."""
+
+
+@lru_cache(1 << 10)
+def topic_id_of(raw: bytes) -> UUID:
+    """The id that has these bytes. There are few topics, and an id is dear to make."""
+    return UUID(bytes=raw)
