@@ -13,7 +13,7 @@ from ottla.broker.node import Call, Node
 from ottla.net.connection import Answer, CloseConnection, Connection, Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
-from ottla.protocol.codec import Message
+from ottla.protocol.codec import Buffer, Message
 from ottla.runtime.eager import Finished, start
 
 #: Makes a tuple of a class in half the time that the class takes.
@@ -51,6 +51,9 @@ class Dispatcher:
         answer = handler.handle(self._node, call, request)
         if isinstance(answer, dict):
             return self._encode(call, handler, started, answer)
+        if isinstance(answer, Buffer):
+            self._node.metrics.request(handler.name, time.perf_counter() - started)
+            return answer
         if answer is None:
             return None
         if isinstance(answer, Later):

@@ -22,6 +22,7 @@ from ottla.broker.state_topics import PartitionJournal, StateShard, read_batches
 from ottla.broker.topics import ensure_internal_topic
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
+from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.messages import CommitRequest, CommitResponse, TransactionalCommitRequest
@@ -30,7 +31,7 @@ from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.net.connection import Later
 from ottla.protocol.codec import Message
-from ottla.records import BatchHeader, decode_batch, join_commits
+from ottla.records import BatchHeader, decode_batch
 from ottla.runtime.runner import Gathering, Runner
 from ottla.storage.contracts import AppendInfo
 from ottla.storage.transactions import read_marker
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.groups")
 Response = TypeVar("Response")
-Asker: TypeAlias = tuple[Any, ...]
+Asker: TypeAlias = Sequence[Any]
 """A function that is called with the rest and an error."""
 #: Where a group belongs is computed letter by letter; it is kept for names that are not just there to fill memory.
 LONGEST_KEPT = 128
@@ -66,7 +67,7 @@ class Shard(StateShard):
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
         )
         self.journal = PartitionJournal(node, partition, encode_batch)
-        gathering = Gathering(node.unwritten, join_commits, self.coordinator.replay_commit, _tell)
+        gathering = Gathering(node.unwritten, self.coordinator.join_gathered, self.coordinator.replay_gathered, _tell)
         self.runner = Runner(self.coordinator, self.journal, node.clock, self.coordinator.append_failed, gathering)
 
     async def load(self) -> None:
@@ -213,16 +214,33 @@ class Groups:
         return told(begun)
 
     def commit(self, request: CommitRequest, asker: Asker) -> bool:
-        """Commit packed offsets together with others: taken unless the asker is told; False if this cannot be done."""
-        group_id, shards = request.group_id, self._shards
-        if len(group_id) > LONGEST_KEPT or not shards:
+        """Commit packed offsets together with others: they are taken unless the asker is told.
+
+        False if this cannot be.
+        """
+        shard = self._gathering(request.group_id)
+        if shard is None:
             return False
-        shard = shards[_partition_for(group_id, len(shards))]
-        runner = shard.runner
-        if not runner.gathered and not (shard.is_loaded and shard.journal.forces_nothing):
-            return False
-        runner.gather(shard.coordinator.commit, request, asker)
+        shard.runner.gather(shard.coordinator.commit, request, asker)
         return True
+
+    def follow(self, request: ConsumerHeartbeatRequest, asker: Asker) -> ConsumerHeartbeatResponse | None:
+        """Answer a heartbeat that is like most, with what it writes gathered as commits are."""
+        shard = self._gathering(request.group_id)
+        if shard is None:
+            return None
+        response = shard.runner.gather(shard.coordinator.follow, request, asker)
+        assert not isinstance(response, Parked)
+        return response
+
+    def _gathering(self, group_id: str) -> Shard | None:
+        """Return the shard of a group if what it is asked can be written together with what others ask."""
+        if len(group_id) > LONGEST_KEPT or not self._shards:
+            return None
+        shard = self._shards[_partition_for(group_id, len(self._shards))]
+        if not shard.runner.gathered and not (shard.is_loaded and shard.journal.forces_nothing):
+            return None
+        return shard
 
     def index_of(self, group_id: str) -> int:
         """Return the partition of ``__consumer_offsets`` that a group belongs to."""
@@ -318,7 +336,7 @@ def _finish(told: Callable[[Any], Message], future: asyncio.Future[Any]) -> Mess
 
 def _tell(asker: Asker, error: Exception) -> None:
     if not isinstance(error, errors.KafkaError):
-        logger.error("a commit could not be written", exc_info=error)
+        logger.error("what was gathered could not be written", exc_info=error)
         error = errors.UnknownServerError(str(error))
     refuse, *args = asker
     refuse(*args, _of_group(error))

@@ -12,10 +12,12 @@ from collections.abc import Hashable
 from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
 from ottla.coordinator.consumer_classic import ClassicMembers
 from ottla.coordinator.consumer_history import NEVER_REJOINED
 from ottla.coordinator.consumer_member import (
     Member,
+    MemberState,
     Partitions,
     sorted_names,
     to_partitions,
@@ -32,6 +34,8 @@ from ottla.coordinator.consumer_subscribe import REGEX, RegexChange
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CONSUMER, retention_expiry
 from ottla.coordinator.offsets import IsExpired
+from ottla.machine import Outcome
+from ottla.types import Millis
 
 
 class ConsumerGroup(ClassicMembers):
@@ -41,6 +45,53 @@ class ConsumerGroup(ClassicMembers):
         return m.ListedGroup(self.group_id, "consumer", self.state, CONSUMER)
 
     # ── the heartbeat; what is wrong is raised ────────────────────────────────────────────────────────────────────
+
+    def follow(
+        self, request: ConsumerHeartbeatRequest, *, now: Millis
+    ) -> Outcome[r.CoordinatorRecord, ConsumerHeartbeatResponse] | None:
+        """Answer a heartbeat as most are: it says nothing new, and at most takes a member that keeps all that it has
+        to the epoch of the target. What `consumer_heartbeat` would do, in less time; None if it must be asked.
+
+        A step of this kind concerns nobody else. It may be written together with those of others, which are decided
+        meanwhile.
+        """
+        member_id, epoch = request.member_id, self.assignment_epoch
+        member, session = self.members.get(member_id), self.sessions.get(member_id)
+        if (
+            member is None
+            or session is None
+            or not 0 < request.member_epoch == member.member_epoch
+            or _changed_by(member, request) is not member
+            or not self._has_target()
+            or not self.goes_on_without_a_word(epoch)
+        ):
+            return None
+        if request.instance_id is not None and self.static_members.get(request.instance_id) != member_id:
+            return None
+        times = self.shard.times_of(self.group_id)
+        deadline = now + times.session_timeout
+        if session.timer_at > deadline:
+            return None
+        records: tuple[r.CoordinatorRecord, ...] = ()
+        if not member.is_reconciled_to(epoch):
+            if not self._keeps_all(member):
+                return None
+            records = (self.current_record(member.in_epoch(epoch, MemberState.STABLE, member.assigned)),)
+            self.following.add(member_id)
+        session.deadline = deadline
+        return Outcome(records, ConsumerHeartbeatResponse(0, None, member_id, epoch, times.heartbeat_interval))
+
+    def _has_target(self) -> bool:
+        """Whether the target is for the group as it is."""
+        return 0 < self.group_epoch <= self.assignment_epoch and not (self.regexes or self.must_check_topics)
+
+    def _keeps_all(self, member: Member) -> bool:
+        """Whether the target is what the member has, and nobody has decided this before.
+
+        The topics are those that it was computed of: if one goes, they must be checked before anything else.
+        """
+        is_here = member.state is MemberState.STABLE and member.member_id not in self.following
+        return is_here and self.target.get(member.member_id) == member.assigned
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
         """A member joins, or says that it is there and what it has."""
@@ -69,11 +120,7 @@ class ConsumerGroup(ClassicMembers):
 
     def _is_at_rest(self, member: Member) -> bool:
         """Whether nothing has happened that a member that has nothing to say would have to be told of."""
-        return (
-            0 < self.group_epoch <= self.assignment_epoch
-            and member.is_reconciled_to(self.assignment_epoch)
-            and not (self.regexes or self.must_check_topics)
-        )
+        return member.is_reconciled_to(self.assignment_epoch) and self._has_target()
 
     def _rebalance_member(
         self, change: Change, names_changed: bool, regex_change: RegexChange, owned: Partitions | None, fx: Effects

@@ -8,6 +8,7 @@ than are kept is not written again for each of them.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
@@ -154,11 +155,20 @@ class ExplainedConsumerState(ConsumerState):
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def goes_on_without_a_word(self, epoch: int) -> bool:
+        """Whether nothing has to be written of the rebalance when one more member comes to rest in an epoch."""
+        rebalance = self._rebalance
+        return rebalance is None or (rebalance.is_told and self._on_their_way(epoch) > 2)
+
+    def _on_their_way(self, epoch: int) -> int:
+        """How many members are not yet in an epoch, nor about to be."""
+        return len(self.members) - len(self.settled.get(epoch, ())) - len(self.following)
+
     def finish_if_reconciled(self, member: Member, epoch: int, target: Mapping[str, Partitions], fx: Effects) -> None:
         """Write the history if this member was the last on its way."""
         if self._rebalance is None or not member.is_reconciled_to(epoch):
             return
-        if len(self.members) - len(self.settled.get(epoch, ())) > 2:
+        if self._on_their_way(epoch) > 2:
             return  # More than this one and the one whose place it takes: no need to look who they are.
         late = {each for at, members in self.settled.items() if at != epoch for each in members} - {member.member_id}
         if not any(member_id in target for member_id in late):
@@ -186,6 +196,9 @@ class ExplainedConsumerState(ConsumerState):
     def _write(
         self, rebalance: _Rebalance, outcome: str, epoch: int, target: Mapping[str, Partitions], fx: Effects
     ) -> None:
+        if isinstance(target, ChainMap):  # All of it is looked at.
+            changed, present = target.maps
+            target = {**present, **changed}
         before, after, kept = self._owners_that_changed(rebalance, target)
         value = rebalance.trace.finish(
             self.shard.histories.next_number(self.group_id),
@@ -232,10 +245,11 @@ class ExplainedConsumerState(ConsumerState):
 def _owners(
     target: Mapping[str, Partitions], members: Iterable[str], names: Mapping[UUID, str]
 ) -> dict[tuple[str, int], str]:
+    shares = [(member_id, share) for member_id in members for share in target.get(member_id, {}).items()]
     return {
-        (names[topic_id], number): member_id
-        for member_id in members
-        for topic_id, numbers in target.get(member_id, {}).items()
+        (name, number): member_id
+        for member_id, (topic_id, numbers) in shares
+        for name in [names[topic_id]]
         for number in numbers
     }
 

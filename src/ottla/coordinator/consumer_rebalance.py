@@ -178,7 +178,11 @@ class ConsumerRebalance(ExplainedConsumerState):
         fx.write(r.ConsumerGroupMemberMetadataKey(self.group_id, member.member_id), member.metadata_value())
 
     def write_current(self, member: Member, fx: Effects) -> None:
-        fx.write(r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member.member_id), member.current_value())
+        fx.records.append(self.current_record(member))
+
+    def current_record(self, member: Member) -> r.CoordinatorRecord:
+        key = r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member.member_id)
+        return r.CoordinatorRecord(key, member.current_value())
 
     def write_removal(self, member_id: str, fx: Effects) -> None:
         fx.write(r.ConsumerGroupCurrentMemberAssignmentKey(self.group_id, member_id), None)

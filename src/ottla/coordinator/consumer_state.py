@@ -58,6 +58,8 @@ class ConsumerState:
         self.target_topics: Counter[UUID] = Counter()
         """How many members have partitions of a topic in the target."""
         self._owners: dict[UUID, dict[int, str]] = {}
+        self.following: set[str] = set()
+        """Members that the next records take to the epoch of the target, with all that they have. Soft."""
 
     # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,6 +177,7 @@ class ConsumerState:
             self._put(old, (old or Member(member_id)).with_metadata(value))
 
     def replay_current(self, member_id: str, value: r.ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        self.following.discard(member_id)
         old = self.members.get(member_id)
         if old is None:
             if value is not None:

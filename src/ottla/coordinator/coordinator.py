@@ -30,11 +30,12 @@ from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Group, Shard, TopicInfo
 from ottla.coordinator.offsets import NO_PRODUCER
 from ottla.machine import Outcome
-from ottla.records import PackedCommits, pack_commits
+from ottla.records import PackedCommits, join_commits, pack_commits
 from ottla.types import Millis, TopicPartition
 
 EXPIRE_OFFSETS = ("expire-offsets",)
 Record = r.CoordinatorRecord
+_NOT_FOLLOWED: Outcome[Record, None] = Outcome((), None)
 _HEARTBEAT_FINE: Outcome[Record, m.HeartbeatResponse] = Outcome((), m.HeartbeatResponse())
 
 
@@ -174,6 +175,13 @@ class Coordinator:
         except errors.KafkaError as error:
             return Outcome((), ConsumerHeartbeatResponse(error.code, str(error)))
         return fx.outcome(response)
+
+    def follow(
+        self, request: ConsumerHeartbeatRequest, *, now: Millis
+    ) -> Outcome[Record, ConsumerHeartbeatResponse | None]:
+        """ConsumerGroupHeartbeat as most are, see `ConsumerGroup.follow`; the response to any other is None."""
+        group = self.groups.get(request.group_id)
+        return (group.follow(request, now=now) if isinstance(group, ConsumerGroup) else None) or _NOT_FOLLOWED
 
     # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -359,6 +367,7 @@ class Coordinator:
                     group.generation_failed(fx)
             elif isinstance(group, ConsumerGroup):
                 group.sessions.clear()
+                group.following.clear()
                 group.resume_rebalance()
                 group.set_loaded_timers(fx)
         return fx.outcome(None)
@@ -373,6 +382,20 @@ class Coordinator:
             self.ignored += 1
             return
         replayer(key, value, producer_id)
+
+    @staticmethod
+    def join_gathered(parts: list[Sequence[Record]]) -> Sequence[Record]:
+        """Make one sequence of what several operations gave that are written together."""
+        packed = [part for part in parts if isinstance(part, PackedCommits)]
+        return join_commits(packed) if len(packed) == len(parts) else [record for part in parts for record in part]
+
+    def replay_gathered(self, records: Sequence[Record]) -> None:
+        """Replay what one of them gave."""
+        if isinstance(records, PackedCommits):
+            self.replay_commit(records)
+        else:
+            for record in records:
+                self.replay(record)
 
     def replay_commit(self, commits: PackedCommits) -> None:
         """Replay what `commit` gave for packed offsets, all at once."""

@@ -80,6 +80,7 @@ class Runner(Generic[Record]):
         self._wakes_at: Millis = 0
         self._parked: dict[Hashable, asyncio.Future[Any]] = {}
         self._answering: set[asyncio.Future[None]] = set()
+        self._firing: set[asyncio.Future[None]] = set()
 
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
         """Run ``operation(*args, **kwargs, now=…)`` of the machine and return its response once it is safe."""
@@ -90,9 +91,10 @@ class Runner(Generic[Record]):
         self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any
     ) -> Response | asyncio.Future[Response]:
         """The same without a coroutine: return the response if it is safe at once, else a future of it."""
+        now = self._time()
         if self.gathered:
             self.write()
-        outcome = operation(*args, **kwargs, now=self._clock.now())
+        outcome = operation(*args, **kwargs, now=now)
         response = outcome.response
         if not isinstance(response, Parked):
             if (pending := self._apply(outcome)) is not None:
@@ -105,16 +107,19 @@ class Runner(Generic[Record]):
             return asyncio.ensure_future(_after_both(pending, waiting))
         return waiting
 
-    def gather(self, operation: Callable[..., Outcome[Record, Any]], request: Any, asker: Any) -> None:
-        """Run an operation that can only fail. It has not, unless `write` says so."""
+    def gather(
+        self, operation: Callable[..., Outcome[Record, Response]], request: Any, asker: Any
+    ) -> Response | Parked:
+        """Run an operation that answers nobody but the asker. The response holds unless `write` says that it failed."""
         assert self._gathering is not None
-        outcome = operation(request, now=self._clock.now())
+        outcome = operation(request, now=self._time())
         if outcome.timers:
             self._set_timers(outcome)
         if outcome.records:
             if not self.gathered:
                 self._gathering.unwritten.append(self.write)
             self.gathered.append((outcome, asker))
+        return outcome.response
 
     def write(self) -> None:
         """Write what was gathered as one batch; if that cannot be, the records of each operation by themselves."""
@@ -213,23 +218,48 @@ class Runner(Generic[Record]):
         self._wakes_at = deadline
         self._wakeup = asyncio.get_running_loop().call_later(delay, self._woken)
 
+    def _time(self) -> Millis:
+        """Return the time of what is asked now. Timers that are due by then come first: a busy event loop is late."""
+        now = self._clock.now()
+        if self._wakeup is not None and self._wakes_at <= now:
+            self._wakeup.cancel()
+            self._woken()
+        return now
+
     def _woken(self) -> None:
         self._wakeup = None
-        self._firing = asyncio.ensure_future(self.fire_due())
+        for firing in self._fire_due(self._clock.now()):
+            self._firing.add(firing)
+            firing.add_done_callback(self._firing.discard)
 
     async def fire_due(self) -> None:
-        """Fire every timer whose time has come."""
-        now = self._clock.now()
+        """Fire every timer whose time has come, and wait until what came of it is committed."""
+        await asyncio.gather(*self._fire_due(self._clock.now()))
+
+    def _fire_due(self, now: Millis) -> list[asyncio.Future[None]]:
+        """Fire every timer whose time has come; return those that are not committed yet."""
+        pending = {}
         for key in list(self._timers.due(now=now)):
             try:
                 if self.gathered:
                     self.write()
-                if (pending := self._apply(self._machine.fire(key, now=now))) is not None:
-                    await pending
+                pending[key] = self._apply(self._machine.fire(key, now=now))
             except Exception:
-                logger.exception("a timer could not be served; it is tried again")
-                self._timers.set(key, now + RETRY_AFTER)
+                self._fire_again(key, now)
         self._arm()
+        return [asyncio.ensure_future(self._fired(key, each, now)) for key, each in pending.items() if each is not None]
+
+    async def _fired(self, key: Hashable, pending: Awaitable[None], now: Millis) -> None:
+        try:
+            await pending
+        except Exception:
+            self._fire_again(key, now)
+            self._arm()
+
+    def _fire_again(self, key: Hashable, now: Millis) -> None:
+        """The timer that fired at a time could not be served."""
+        logger.exception("a timer could not be served; it is tried again")
+        self._timers.set(key, now + RETRY_AFTER)
 
     def close(self) -> None:
         """Stop the timers and cancel what is parked."""

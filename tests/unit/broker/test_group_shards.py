@@ -142,6 +142,34 @@ def test_a_commit_that_cannot_be_written_is_refused_and_forgotten(version: int) 
         assert committed(wire) == (0, 7)
 
 
+def beat(wire: Wire, member: str, epoch: int, **said: Any) -> tuple[int, int]:
+    message = {"group_id": GROUP, "member_id": member, "member_epoch": epoch, "topic_partitions": None, **said}
+    answer = wire.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, message)
+    return answer.error_code, answer.member_epoch
+
+
+def test_a_step_of_a_consumer_that_cannot_be_written_is_refused_and_taken_again() -> None:
+    joins = {"rebalance_timeout": 60_000, "subscribed_topic_names": ["topic"], "topic_partitions": []}
+    with open_broker() as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create_topic("topic")
+        find(wire)
+        members = [f"member-{number}" for number in range(6)]
+        for epoch, member in enumerate(members, 1):
+            assert beat(wire, member, 0, **joins) == (0, epoch)
+        for epoch, member in enumerate(members, 1):
+            assert beat(wire, member, epoch) == (0, 6)
+        assert beat(wire, members[-1], -1) == (0, -1)
+        assert beat(wire, members[0], 6) == (0, 7)
+        log = broker._running().node.groups._shards[partition_for(GROUP, 4)]._partition.log
+        log.closed = True
+        assert beat(wire, members[1], 6) == (errors.CoordinatorNotAvailable.code, 0)
+        log.closed = False
+        end = log.log_end_offset
+        assert [beat(wire, member, 6) for member in members[1:5]] == [(0, 7)] * 4
+        assert [beat(wire, member, 7) for member in members[:5]] == [(0, 7)] * 5
+        assert log.log_end_offset == end + 5  # With that of the history.
+
+
 @pytest.mark.parametrize("version", [7, 9])
 def test_each_way_of_a_commit_tells_the_same_errors(version: int) -> None:
     with open_broker(offset_metadata_max_bytes=4) as broker, Wire(broker.bootstrap_servers) as wire:

@@ -157,6 +157,51 @@ def test_a_timer_fires_when_its_time_has_come() -> None:
     asyncio.run(scenario())
 
 
+def test_a_timer_that_is_due_comes_before_what_is_asked_even_if_the_event_loop_is_late() -> None:
+    async def scenario() -> None:
+        each, clock = Gatherer(), ManualClock()
+        runner = Runner(each.machine, each.journal, clock, gathering=each.gathering)
+        parked = asyncio.ensure_future(runner.run(each.machine.wait_for, 2_000))
+        await asyncio.sleep(0)
+        clock.advance(99)
+        assert runner.begin(each.machine.add, 5) == 5
+        clock.advance(1)
+        assert runner.begin(each.machine.add, 2) == 1007
+        assert await parked == -1
+        runner._set_timers(Outcome((), None, timers=(Timer("other", clock.now() + 10),)))
+        clock.advance(10)
+        runner.gather(each.machine.add, 1, "asker")
+        assert each.journal.records == [5, 1000, 2, 1000]
+        runner.write()
+        assert each.machine.total == 2008
+        runner.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_timer_whose_records_were_never_committed_fires_again() -> None:
+    async def scenario() -> None:
+        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
+        journal.fails = True
+        runner = Runner(machine, journal, clock)
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
+        await asyncio.sleep(0)
+        clock.advance(100)
+        fired = asyncio.ensure_future(runner.fire_due())
+        await asyncio.sleep(0)
+        assert not fired.done()
+        journal.commit.set()
+        await fired
+        with pytest.raises(OSError, match="disk broken"):
+            await parked
+        clock.advance(RETRY_AFTER)
+        await runner.fire_due()
+        assert journal.records == [1000, 1000]
+        runner.close()
+
+    asyncio.run(scenario())
+
+
 def test_closing_cancels_what_is_parked() -> None:
     async def scenario() -> None:
         machine = Counter()
@@ -259,8 +304,11 @@ class Gatherer:
         self.journal.commit.set()
         self.unwritten: list[Callable[[], None]] = []
         self.failed: list[tuple[str, str]] = []
-        gathering: Gathering[int] = Gathering(self.unwritten, self.join, self.replay, self.tell)
-        self.runner = Runner(self.machine, self.journal, ManualClock(), gathering=gathering)
+        self.gathering: Gathering[int] = Gathering(self.unwritten, self.join, self.replay, self.fail)
+        self.runner = Runner(self.machine, self.journal, ManualClock(), gathering=self.gathering)
+
+    def fail(self, asker: str, error: Exception) -> None:
+        self.failed.append((asker, str(error)))
 
     @staticmethod
     def join(parts: list[Sequence[int]]) -> Sequence[int]:
@@ -268,9 +316,6 @@ class Gatherer:
 
     def replay(self, records: Sequence[int]) -> None:
         self.machine.total += sum(records)
-
-    def tell(self, asker: str, error: Exception) -> None:
-        self.failed.append((asker, str(error)))
 
     def gather(self, number: int, asker: str) -> None:
         self.runner.gather(self.machine.add, number, asker)
