@@ -349,9 +349,10 @@ class Connection:
         self._closed = True
         self._server.readers.remove(self)
         self._loop.remove_writer(self.fd)
-        with contextlib.suppress(OSError):
-            self._flush()  # The answers to what came before.
-        self._outgoing.clear()
+        if self._outgoing.size:
+            with contextlib.suppress(OSError):
+                self._flush()  # The answers to what came before.
+            self._outgoing.clear()
         self._socket.close()
         if self._task is not None:
             self._task.cancel()

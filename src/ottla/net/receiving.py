@@ -90,7 +90,16 @@ class EpollReaders:
         self._epoll.close()
 
     def _receive(self) -> None:
-        ready = [self._others[fd] for fd, _ in self._epoll.poll(0, MOST_AT_ONCE)]
+        """Receive from those that are ready, and from those that become so meanwhile."""
+        left = MOST_AT_ONCE
+        while left > 0:
+            ready = [self._others[fd] for fd, _ in self._epoll.poll(0, left)]
+            self._receive_from(ready)
+            if len(ready) < MANY:
+                return
+            left -= len(ready)
+
+    def _receive_from(self, ready: list[Connection]) -> None:
         if len(ready) < MANY:
             for connection in ready:
                 connection.readable()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.net")
 #: So many batches are on their way at most.
-MOST_BATCHES = 8
+MOST_BATCHES = 32
 
 
 class Batch:
@@ -98,11 +98,16 @@ class Sending:
         self._thread = threading.Thread(target=self._run, name="ottla-sending", daemon=True)
         self._thread.start()
 
-    def make_room(self) -> None:
-        """Be ready for another batch. Connections may be closed by it."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether the thread is sending."""
         while self._on_their_way and self._on_their_way[0].is_sent:
             self._on_their_way.popleft()
-        if len(self._on_their_way) == MOST_BATCHES:
+        return bool(self._on_their_way)
+
+    def make_room(self) -> None:
+        """Be ready for another batch. Connections may be closed by it."""
+        if self.is_busy and len(self._on_their_way) == MOST_BATCHES:
             self.settle()
 
     def hand_over(self, connections: list[Connection], frames: list[bytearray]) -> None:

@@ -74,7 +74,9 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self.sending = Sending()
         self._answered: list[Connection] = []
-        """Those with answers that leave at the end of the turn."""
+        """Those with answers that leave at the end of the turn,"""
+        self._has_written = False
+        """and whether some of these waited for a write that has been made."""
 
     async def start(self, host: str, port: int) -> None:
         """Listen on an address; port 0 picks a free one."""
@@ -153,11 +155,14 @@ class Server:
 
     def _send_answers(self) -> None:
         connections, self._answered = self._answered, []
-        if self.unwritten and len(connections) >= MANY_ANSWERS:
+        waited_for_write = self.unwritten or self._has_written
+        # A thread that is sending anyway need not be waited for.
+        if waited_for_write and (len(connections) >= MANY_ANSWERS or self.sending.is_busy):
             self._hand_over(connections)
         else:
             for connection in connections:
                 connection.flush()
+        self._has_written = False
 
     def _hand_over(self, connections: list[Connection]) -> None:
         """Have the thread send what it can, while the next requests are read here."""
@@ -185,6 +190,7 @@ class Server:
 
     def write(self) -> None:
         """Make what the answers say come true, before they leave."""
+        self._has_written = True
         while self.unwritten:
             self.unwritten.pop()()
 
