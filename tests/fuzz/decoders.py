@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import NamedTuple
+from uuid import UUID
 
 from ottla.config import TopicConfig
+from ottla.coordinator.records import COMMIT_TYPES
 from ottla.errors import KafkaError
 from ottla.protocol import _schemas, codec
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.commits import FIRST_WITH_IDS, read_commit
 from ottla.records import (
     CorruptBatch,
     DecompressionError,
     decode_batch,
     decode_keys,
+    encode_packed,
     find_timestamp,
+    pack_commits,
     scan,
     summarize,
 )
@@ -73,6 +80,32 @@ def a_response(rng: random.Random, world: World) -> None:
         return
 
 
+class Topic(NamedTuple):
+    """What a commit needs to know of a topic."""
+
+    name: str
+    topic_id: UUID
+    partitions: int = 3
+
+
+def a_commit(rng: random.Random, world: World) -> None:
+    """Read a mutated commit in one go, and make records of what was read."""
+    _, version = rng.choice([served for served in SERVED if served[0] == ApiKey.OFFSET_COMMIT])
+    request = Generator(rng, world).request(ApiKey.OFFSET_COMMIT, version)
+    topics: dict[str | UUID, Topic] = {}
+    for asked in request.message["topics"]:
+        topic = Topic(asked.get("name") or "known-by-its-id", asked.get("topic_id") or UUID(int=7))
+        topics[topic.name if version < FIRST_WITH_IDS else topic.topic_id] = topic
+    pieces = body_pieces(request)
+    body = rng.choice([joined(pieces), mutated(rng, pieces), mangled(rng, joined(pieces))])
+    commit = read_commit(memoryview(body), 0, version, 7, topics, rng.choice([0, 10, 4096]))
+    if commit is not None:
+        wish, _ = commit
+        packed = pack_commits(wish[-1], NOW, wish[0], COMMIT_TYPES)
+        if len(list(packed)):
+            encode_packed(packed, NOW)
+
+
 def a_batch(rng: random.Random, world: World) -> None:
     """Validate a batch as a topic would, and then read it in every way that there is."""
     batch = bytearray(any_batch(rng))
@@ -105,7 +138,7 @@ def a_compressed_payload(rng: random.Random, world: World) -> None:
 
 
 Target = Callable[[random.Random, World], None]
-TARGETS: list[Target] = [a_request, a_response, a_batch, a_compressed_payload]
+TARGETS: list[Target] = [a_request, a_response, a_commit, a_batch, a_compressed_payload]
 
 
 def run(seed: int, count: int) -> None:

@@ -100,7 +100,9 @@ class Shard(StateShard):
 
     async def commit_in_transaction(self, request: TransactionalCommitRequest) -> CommitResponse:
         """Commit offsets that count when the transaction of the producer is committed."""
-        outcome = self.coordinator.commit_transactional(request, now=self._node.clock.now())
+        now = self.runner.time()
+        self.settle()
+        outcome = self.coordinator.commit_transactional(request, now=now)
         if outcome.records:
             producer_id = request.producer_id
             try:

@@ -56,8 +56,8 @@ class ExplainedConsumerState(ConsumerState):
         self._rebalance: _Rebalance | None = None
         self._known_topics: dict[str, TopicInfo] = {}
         """What the metadata hash was last computed of, to tell what has changed."""
-        self._former_names: dict[UUID, str] = {}
-        """What the topics were called that it was computed of before."""
+        self._former_topics: dict[str, TopicInfo] = {}
+        """The topics that it was computed of before."""
 
     # ── the beginning ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,12 +146,17 @@ class ExplainedConsumerState(ConsumerState):
 
     def remember_topics(self, names: Collection[str]) -> tuple[str, str]:
         """Remember the topics that the group depends on now; return what kind of change that is, and what changed."""
-        topics = self.shard.topics()
-        known, self._known_topics = self._known_topics, {name: topics[name] for name in names if name in topics}
-        self._former_names = {info.topic_id: name for name, info in known.items()}
+        topics, known = self.shard.topics(), self._known_topics
+        self._former_topics, self._known_topics = known, {name: topics[name] for name in names if name in topics}
+        # What is still there, and nobody reads any more because they left, has not changed.
+        known = {name: info for name, info in known.items() if name in names or name not in topics}
         if not known:  # Nobody knows what they were before a restart.
             return history.TOPIC_METADATA_CHANGED, ""
         return _what_changed(known, self._known_topics)
+
+    def topics_not_remembered(self) -> None:
+        """What was decided of the topics was not written: they are compared with the former ones once more."""
+        self._known_topics = self._former_topics
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,7 +243,7 @@ class ExplainedConsumerState(ConsumerState):
         return {topic_id: names.get(topic_id) or self._former_name(topic_id) for topic_id in topic_ids}
 
     def _former_name(self, topic_id: UUID) -> str:
-        name = self._former_names.get(topic_id)
+        name = next((name for name, info in self._former_topics.items() if info.topic_id == topic_id), None)
         return f"{name} (deleted)" if name is not None else str(topic_id)
 
 

@@ -368,6 +368,8 @@ class Coordinator:
             elif isinstance(group, ConsumerGroup):
                 group.sessions.clear()
                 group.following.clear()
+                if r.ConsumerGroupMetadataKey(group_id) in keys:
+                    group.topics_not_remembered()
                 group.resume_rebalance()
                 group.set_loaded_timers(fx)
         return fx.outcome(None)

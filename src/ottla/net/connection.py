@@ -228,17 +228,18 @@ class Connection:
         """Handle one frame; return whether the next may follow at once."""
         try:
             answer = self._server.handler(self, frame)
+            if isinstance(answer, Buffer):
+                return self._send(answer)
         except CloseConnection as error:
             self.close(str(error))
             return False
         except Exception as error:
             self._server.report_failure(self, error)
+            self._outgoing.clear()  # It may say what did not come true.
             self.close("a request could not be handled")
             return False
         if answer is None:
             return not self._closed
-        if isinstance(answer, Buffer):
-            return self._send(answer)
         self._busy = True
         if isinstance(answer, Later):
             self._task, self._finish = answer

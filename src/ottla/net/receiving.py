@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from asyncio import AbstractEventLoop
+from collections.abc import Sequence
 from errno import EAGAIN, EINTR, EWOULDBLOCK
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 FEW = 16
 #: So many of the others are served before the event loop does anything else.
 MOST_AT_ONCE = 256
+#: So many seconds are others waited for whose requests can be written together with these; timers wait as well.
+LONGEST_TURN = 0.005
 #: Fewer than these are received from one by one, as it is done without epoll.
 MANY = 4
 #: A connection whose last request was no longer than this is received from together with others.
@@ -60,8 +64,9 @@ class LoopReaders:
 class EpollReaders:
     """The event loop watches a few, and an epoll the others."""
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop, unwritten: Sequence[object]) -> None:
         self._loop = loop
+        self._unwritten = unwritten
         self._few: set[Connection] = set()
         self._by_loop = LoopReaders(loop)
         self._others: dict[int, Connection] = {}
@@ -75,8 +80,8 @@ class EpollReaders:
             self._few.add(connection)
             self._by_loop.add(connection)
         else:
-            self._others[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN)
+            self._others[connection.fd] = connection
 
     def remove(self, connection: Connection) -> None:
         if connection in self._few:
@@ -90,12 +95,13 @@ class EpollReaders:
         self._epoll.close()
 
     def _receive(self) -> None:
-        """Receive from those that are ready, and from those that become so meanwhile."""
-        left = MOST_AT_ONCE
+        """Receive from those that are ready. Where something is to be written, receive from those too that become ready
+        meanwhile: what they ask is written together with it."""
+        left, end = MOST_AT_ONCE, time.monotonic() + LONGEST_TURN
         while left > 0:
             ready = [self._others[fd] for fd, _ in self._epoll.poll(0, left)]
             self._receive_from(ready)
-            if len(ready) < MANY:
+            if not self._unwritten or len(ready) < MANY or time.monotonic() > end:
                 return
             left -= len(ready)
 
@@ -119,10 +125,10 @@ class EpollReaders:
                 end = start + count
                 connection.received(view[start:end], now)
                 start = end
-            elif count not in _NOTHING_THERE:
+            elif count not in _NOTHING_THERE and not connection.is_busy:
                 connection.receiving_ended(os.strerror(-count) if count else "")
 
 
-def readers_of(loop: AbstractEventLoop) -> Readers:
-    """Return what this system can do best."""
-    return EpollReaders(loop) if hasattr(select, "epoll") else LoopReaders(loop)
+def readers_of(loop: AbstractEventLoop, unwritten: Sequence[object]) -> Readers:
+    """Return what this system can do best; ``unwritten`` is that of the server."""
+    return EpollReaders(loop, unwritten) if hasattr(select, "epoll") else LoopReaders(loop)

@@ -81,8 +81,12 @@ class Server:
     async def start(self, host: str, port: int) -> None:
         """Listen on an address; port 0 picks a free one."""
         self.loop = asyncio.get_running_loop()
-        self._socket = await _listen(host, port, self.limits)
-        self.readers = readers_of(self.loop)
+        self.readers = readers_of(self.loop, self.unwritten)
+        try:
+            self._socket = await _listen(host, port, self.limits)
+        except BaseException:
+            self.readers.close()
+            raise
         self.host = host
         self.port = self._socket.getsockname()[1]
 

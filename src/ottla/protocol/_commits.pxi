@@ -4,7 +4,7 @@ cdef enum:
     FIRST_QUICK = 8
     FIRST_WITH_IDS = 10
     LONGEST = 1 << 16
-    LONGEST_GROUP = (1 << 15) - 1
+    LONGEST_GROUP = 512  # longer ones are not gathered
     NO_RETENTION = -1
 
 

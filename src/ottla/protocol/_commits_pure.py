@@ -20,7 +20,8 @@ FIRST_QUICK = 8
 FIRST_WITH_IDS = 10
 LONGEST = 1 << 16
 API = ApiKey.OFFSET_COMMIT
-LONGEST_GROUP = 2**15 - 1
+#: In bytes. Longer ones are not gathered, and would be copied for every partition.
+LONGEST_GROUP = 512
 
 Commit: TypeAlias = tuple[str, str, int, str | None, int, int, bytes]
 """Group, member, generation, instance id, retention time, version, packed offsets."""

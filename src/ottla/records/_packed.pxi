@@ -95,6 +95,8 @@ def encode_packed(PackedCommits commits not None, timestamp):
     out = <uint8_t *> PyByteArray_AS_STRING(output) + BATCH_OVERHEAD
     while at < end:
         at = next_packed(at, end, &found)
+        if encoder.index == commits.count:
+            raise ValueError(_problems.NOT_PACKED)
         size = 3 + varint_size(encoder.index) + varint_size(found.key_size) + found.key_size
         size += varint_size(found.value_size) + found.value_size
         out = write_varint(out, size)
@@ -104,6 +106,8 @@ def encode_packed(PackedCommits commits not None, timestamp):
         out[0] = 0  # headers
         out += 1
         encoder.index += 1
+    if encoder.index != commits.count:
+        raise ValueError(_problems.NOT_PACKED)
     PyByteArray_Resize(output, out - <uint8_t *> PyByteArray_AS_STRING(output))
     seal(<uint8_t *> PyByteArray_AS_STRING(output), PyByteArray_GET_SIZE(output), encoder.index, encoder.latest)
     return output

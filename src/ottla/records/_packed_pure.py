@@ -83,7 +83,10 @@ def join_commits(commits: Sequence[PackedCommits]) -> PackedCommits:
 
 def encode_packed(commits: PackedCommits, timestamp: int) -> bytearray:
     """A batch of them, all of the same time."""
-    return codec.encode_pairs(list(_pairs(commits.data)), timestamp)
+    pairs = list(_pairs(commits.data))
+    if len(pairs) != len(commits):
+        raise ValueError(NOT_PACKED)
+    return codec.encode_pairs(pairs, timestamp)
 
 
 def _pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:

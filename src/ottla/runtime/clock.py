@@ -14,6 +14,9 @@ class Clock(Protocol):
     def now(self) -> Millis:
         """Return milliseconds since the epoch."""
 
+    def elapsed(self) -> Millis:
+        """Return milliseconds since some time, which nobody sets: what is measured by it lasted that long."""
+
 
 class SystemClock:
     """The clock of this computer.
@@ -24,3 +27,6 @@ class SystemClock:
 
     def now(self) -> Millis:
         return time.time_ns() // 1_000_000
+
+    def elapsed(self) -> Millis:
+        return time.monotonic_ns() // 1_000_000

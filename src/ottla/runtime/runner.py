@@ -78,6 +78,8 @@ class Runner(Generic[Record]):
         self._timers = TimerQueue()
         self._wakeup: asyncio.TimerHandle | None = None
         self._wakes_at: Millis = 0
+        self._late_from: Millis = 0
+        """When the event loop should have called, by the time that passes: a clock that is set makes nobody late."""
         self._parked: dict[Hashable, asyncio.Future[Any]] = {}
         self._answering: set[asyncio.Future[None]] = set()
         self._firing: set[asyncio.Future[None]] = set()
@@ -91,7 +93,7 @@ class Runner(Generic[Record]):
         self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any
     ) -> Response | asyncio.Future[Response]:
         """The same without a coroutine: return the response if it is safe at once, else a future of it."""
-        now = self._time()
+        now = self.time()
         if self.gathered:
             self.write()
         outcome = operation(*args, **kwargs, now=now)
@@ -112,7 +114,7 @@ class Runner(Generic[Record]):
     ) -> Response | Parked:
         """Run an operation that answers nobody but the asker. The response holds unless `write` says that it failed."""
         assert self._gathering is not None
-        outcome = operation(request, now=self._time())
+        outcome = operation(request, now=self.time())
         if outcome.timers:
             self._set_timers(outcome)
         if outcome.records:
@@ -214,21 +216,24 @@ class Runner(Generic[Record]):
             return
         if self._wakeup is not None:
             self._wakeup.cancel()
-        delay = max(0, deadline - self._clock.now()) / 1000
-        self._wakes_at = deadline
-        self._wakeup = asyncio.get_running_loop().call_later(delay, self._woken)
+        delay = max(0, deadline - self._clock.now())
+        self._wakes_at, self._late_from = deadline, self._clock.elapsed() + delay
+        self._wakeup = asyncio.get_running_loop().call_later(delay / 1000, self._woken)
 
-    def _time(self) -> Millis:
+    def time(self) -> Millis:
         """Return the time of what is asked now. Timers that are due by then come first: a busy event loop is late."""
         now = self._clock.now()
-        if self._wakeup is not None and self._wakes_at <= now:
+        if self._wakeup is not None and self._late_from <= self._clock.elapsed():
             self._wakeup.cancel()
-            self._woken()
+            self._fire(now)
         return now
 
     def _woken(self) -> None:
+        self._fire(self._clock.now())
+
+    def _fire(self, now: Millis) -> None:
         self._wakeup = None
-        for firing in self._fire_due(self._clock.now()):
+        for firing in self._fire_due(now):
             self._firing.add(firing)
             firing.add_done_callback(self._firing.discard)
 
@@ -265,6 +270,7 @@ class Runner(Generic[Record]):
         """Stop the timers and cancel what is parked."""
         if self._wakeup is not None:
             self._wakeup.cancel()
+            self._wakeup = None
         for future in (*self._parked.values(), *self._answering):
             future.cancel()
         self._parked.clear()

@@ -150,6 +150,33 @@ def test_topics_that_changed_are_named() -> None:
     assert reason() == "; ".join(f"new-{number} is there now" for number in range(5)) + "; 2 more topics changed"
 
 
+def test_a_topic_that_only_those_read_who_left_has_not_gone() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("b", "users")
+    context.settle_consumers()
+    context.beat("b", -1)
+    context.settle_consumers()
+    context.grow(orders=8)
+    context.settle_consumers()
+    (trigger,) = last(context).triggers
+    assert (trigger.kind, trigger.reason) == ("partitions added", "orders has 8 partitions instead of 6")
+
+
+def test_topics_are_named_also_if_it_could_not_be_written_at_first() -> None:
+    context = ConsumerContext()
+    context.enroll("a", "orders", "users")
+    context.settle_consumers()
+    context.drop_topic("users")
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.beat("a", context.consumers.group_epoch)
+    context.append_fails = False
+    context.settle_consumers()
+    (trigger,) = last(context).triggers
+    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "users is gone")
+
+
 def test_topics_that_a_pattern_begins_to_match_are_named() -> None:
     context = ConsumerContext()
     context.enroll("a", subscribed_topic_names=(), subscribed_topic_regex="new-.*|orders")

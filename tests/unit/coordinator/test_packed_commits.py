@@ -132,6 +132,14 @@ def test_damaged_bytes_are_refused_alike(messages: list[dict[str, Any]], data: s
     assert all(other == first for other in others)
 
 
+@pytest.mark.parametrize("twin", PACKED)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_count_that_is_not_that_of_the_records_is_refused(twin: Any, count: int) -> None:
+    fine = pack(twin, commit_of([("orders", 0), ("orders", 1)], 5), 7)
+    with pytest.raises(ValueError, match="packed"):
+        twin.encode_packed(twin.PackedCommits(fine.data, count, "group", r.COMMIT_TYPES), 7)
+
+
 def outcome(twin: Any, packed: bytes) -> Any:
     try:
         made = twin.pack_commits(packed, 5, GROUP, r.COMMIT_TYPES)

@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from random import Random
@@ -20,20 +21,20 @@ from test_server import closed_by_server, connect, echo, framed, receive, run, s
 
 from ottla.net import _sockets_pure
 from ottla.net import server as server_module
-from ottla.net.connection import Connection
+from ottla.net.connection import ANSWERS_TOGETHER, Connection
 from ottla.net.kernels import KERNELS, kernels
 from ottla.net.receiving import FEW, LITTLE, MANY, EpollReaders, LoopReaders
 from ottla.net.server import Server
 from ottla.protocol.codec import Buffer
 
 TWINS: list[Any] = [_sockets_pure] if KERNELS == "pure" else [_sockets_pure, kernels]
-READERS: list[Any] = [LoopReaders, *([EpollReaders] if hasattr(select, "epoll") else [])]
+READERS = {"loop": lambda loop, _: LoopReaders(loop), **({"epoll": EpollReaders} if hasattr(select, "epoll") else {})}
 CLIENTS = FEW + 10 * MANY
 
 
 @pytest.fixture(params=READERS, autouse=True)
 def _readers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "readers_of", request.param)
+    monkeypatch.setattr(server_module, "readers_of", READERS[request.param])
 
 
 @settings(max_examples=50, deadline=None)
@@ -107,6 +108,54 @@ def test_each_of_many_clients_gets_its_own_answers_in_order(seed: int, at_once: 
             for (reader, _), payloads in zip(clients, sent, strict=True):
                 assert [await receive(reader) for _ in payloads] == payloads
             assert server.bytes_in == server.bytes_out == sum(4 + len(each) for payloads in sent for each in payloads)
+
+    run(scenario)
+
+
+def test_clients_that_send_without_end_do_not_keep_the_event_loop_from_others() -> None:
+    async def scenario() -> None:
+        handled = most = 0
+
+        def slow(connection: Connection, frame: memoryview) -> None:
+            nonlocal handled
+            handled += 1
+            server.unwritten[:] = [bool]
+            end = time.monotonic() + 0.002
+            while time.monotonic() < end:
+                pass
+
+        async with serving(slow) as server, many_clients(server) as clients:
+            busy = clients[FEW : FEW + 2 * MANY]
+            for _, writer in busy:
+                writer.write(framed(bytes(10_000)) * 40)
+            while handled < 40 * len(busy):
+                before = handled
+                await asyncio.sleep(0)
+                most = max(most, handled - before)
+        assert most <= 7 * len(busy)  # What a buffer holds, of each of them once.
+
+    run(scenario)
+
+
+def test_an_answer_that_cannot_be_sent_for_lack_of_a_write_harms_no_other() -> None:
+    async def scenario() -> None:
+        def broken() -> None:
+            raise RuntimeError("no such thing as a log")
+
+        def answer(connection: Connection, frame: memoryview) -> Buffer:
+            if frame == b"write it":
+                server.unwritten.append(broken)
+                return Buffer(framed(bytes(ANSWERS_TOGETHER)))
+            return Buffer(framed(bytes(frame)))
+
+        async with serving(answer) as server, many_clients(server) as clients:
+            for number, (_, writer) in enumerate(clients):
+                writer.write(framed(b"say this" if number % 3 else b"write it"))
+            for number, (reader, _) in enumerate(clients):
+                if number % 3:
+                    assert await receive(reader) == b"say this"
+                else:
+                    assert await closed_by_server(reader)
 
     run(scenario)
 

@@ -42,5 +42,5 @@ def test_the_pure_twin_serves_where_the_other_is_not_built() -> None:
 
 @pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not built")
 def test_it_is_said_if_some_are_built_and_some_are_not() -> None:
-    said = "cython (records), pure (messages), cython (sending)"
+    said = "cython (records), pure (messages), cython (sockets)"
     assert kernels_in(WITHOUT_MESSAGES + REPORT, None) == said

@@ -179,6 +179,27 @@ def test_a_timer_that_is_due_comes_before_what_is_asked_even_if_the_event_loop_i
     asyncio.run(scenario())
 
 
+def test_a_clock_that_is_set_forward_lets_nobody_be_late() -> None:
+    """Members that are heard of next must find their sessions as they were."""
+
+    async def scenario() -> None:
+        machine, clock = Counter(), ManualClock()
+        journal = SlowJournal()
+        journal.commit.set()
+        runner = Runner(machine, journal, clock)
+        parked = asyncio.ensure_future(runner.run(machine.wait_for, 2_000))
+        await asyncio.sleep(0)
+        clock.step(60_000)
+        assert await runner.run(machine.add, 5) == 5
+        assert not parked.done()
+        assert journal.records == [5]
+        runner.close()
+        with pytest.raises(asyncio.CancelledError):
+            await parked
+
+    asyncio.run(scenario())
+
+
 def test_a_timer_whose_records_were_never_committed_fires_again() -> None:
     async def scenario() -> None:
         machine, journal, clock = Counter(), SlowJournal(), ManualClock()
