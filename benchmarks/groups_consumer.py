@@ -2,10 +2,12 @@
 were with nobody.
 
 A member is a connection. It sends a heartbeat, takes over what it is assigned, acknowledges a change at once, and
-asks again `PAUSE` after an answer without one; Kafka's default of 5 s would be most of what is measured, and the
-same on every broker. A group has settled when every member is in the same, new epoch and every partition has an
-owner. A partition is with nobody from when its owner was told to give it up (or left, or its session ended) until
-another was told to take it; one that did not move counts as 0.
+asks again about `PAUSE` after an answer without one; Kafka's default of 5 s would be most of what is measured, and
+the same on every broker. Pauses are drawn, the same on every broker: were all alike, members would ask in step from
+the trigger on, and whether a new member asks just before or just after those who give up its partitions would decide.
+A group has settled when every member is in the same, new epoch and every partition has an owner. A partition is with
+nobody from when its owner was told to give it up (or left, or its session ended) until another was told to take it;
+one that did not move counts as 0.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
+from random import Random
 
 from benchmarks.groups_classic import NEVER_SLOWER, PARTITIONS_EACH, REBALANCE_TIMEOUT, Case
 from benchmarks.groups_wire import PATIENCE, Connection, Cost, connect, create_topic, watch
@@ -144,9 +147,10 @@ async def _timed(group: Group, trigger: Callable[[], Awaitable[None]]) -> tuple[
 class Member:
     """One member: sends heartbeats and does what the answers say."""
 
-    def __init__(self, group: Group, connection: Connection) -> None:
+    def __init__(self, group: Group, connection: Connection, seed: int) -> None:
         self.group = group
         self.connection = connection
+        self._random = Random(seed)
         self.member_id = str(uuid.uuid4())
         self.epoch = 0
         self.owned: frozenset[int] = frozenset()
@@ -200,7 +204,7 @@ class Member:
         """Heartbeats, one after the other, until the group has settled."""
         while not self.group.is_settled and self in self.group.epochs_of:
             if not await self.heartbeat():
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(PAUSE * self._random.uniform(0.5, 1.5))
 
 
 class Group:
@@ -210,7 +214,7 @@ class Group:
         self.peer = peer
         self.group_id = f"consumer-{next(_numbers)}"
         self.topic, self.topic_id = topic, topic_id
-        self.absent = [Member(self, connection) for connection in connections]
+        self.absent = [Member(self, connection, seed) for seed, connection in enumerate(connections)]
         self.partitions = (len(self.absent) - 1) * PARTITIONS_EACH
         self.members: list[Member] = []
         self.epochs_of: dict[Member, int] = {}
