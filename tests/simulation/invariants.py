@@ -17,6 +17,7 @@ from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import Group
 from ottla.coordinator.history import KEPT, UNDER_WAY, owners
+from ottla.coordinator.messages import JoinResponse
 from ottla.coordinator.serde import decode
 from ottla.coordinator.transitions import State, check_transition
 from ottla.machine import Outcome
@@ -51,7 +52,7 @@ class Invariants:
         """The last that the history tells of each group."""
         self._lives: Counter[str] = Counter()
         """How often a group was deleted: after that its generations begin anew."""
-        self._given: dict[tuple[str, int], int] = {}
+        self._given: dict[tuple[str, int], Counter[str]] = {}
         """In which of these lives a member was told of a generation: what it is told may reach it in a later one."""
         world.observers.append(self.after_step)
 
@@ -60,7 +61,7 @@ class Invariants:
     def after_step(self, name: str, request: Any, outcome: Outcome[r.CoordinatorRecord, Any]) -> None:
         self._note_ends(outcome.records)
         for response in (outcome.response, *outcome.answers.values()):
-            self._note_given(request, response)
+            self._note_given(response)
         for record in outcome.records:
             self._check_record(record)
         self._check_consumer_groups()
@@ -77,10 +78,11 @@ class Invariants:
             self._lives[group_id] += 1
             self._generations.pop(group_id, None)
 
-    def _note_given(self, request: Any, response: Any) -> None:
-        group_id = getattr(request, "group_id", None)
-        if isinstance(response, ConsumerHeartbeatResponse) and group_id is not None:
-            self._given[response.member_id or "", response.member_epoch] = self._lives[group_id]
+    def _note_given(self, response: Any) -> None:
+        if isinstance(response, ConsumerHeartbeatResponse):
+            self._given[response.member_id or "", response.member_epoch] = self._lives.copy()
+        elif isinstance(response, JoinResponse):
+            self._given[response.member_id, response.generation_id] = self._lives.copy()
 
     def _check_consumer_groups(self) -> None:
         for group in self.world.coordinator.groups.values():
@@ -140,7 +142,7 @@ class Invariants:
 
     def member_owns(self, member: Member) -> None:
         """A member believes to own something: nobody else may in that generation."""
-        life = self._given.get((member.member_id, member.generation), self._lives[member.group_id])
+        life = self._given.get((member.member_id, member.generation), self._lives)[member.group_id]
         for partition in member.owned:
             self._owns(member.group_id, life, member.generation, partition, member.identity)
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from tests.simulation.invariants import Invariants
 from tests.simulation.run import how_to_run_again, run_seed
 from tests.simulation.scenario import Scenario
+from tests.simulation.world import Violation
+
+from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
 
 CHUNK = 25
 
@@ -27,3 +35,22 @@ def test_a_seed_always_tells_the_same_story() -> None:
         scenario.run()
         stories.append((scenario.world.log, list(scenario.world.trace)))
     assert stories[0] == stories[1]
+
+
+def _told(invariants: Invariants, member_id: str) -> Any:
+    """A member of generation 1 that has partition 0, and does not know of it yet."""
+    invariants._note_given(m.JoinResponse(member_id=member_id, generation_id=1))
+    return SimpleNamespace(group_id="group", member_id=member_id, generation=1, owned={0}, identity=member_id)
+
+
+def test_two_owners_are_found_unless_the_group_began_anew_between_them() -> None:
+    """Seeds 42042 and 43434 of all protocols: an answer may reach its member when the group has ended long ago."""
+    invariants = Invariants(SimpleNamespace(observers=[]))  # type: ignore[arg-type]
+    early, late = _told(invariants, "a"), _told(invariants, "b")
+    invariants._note_ends([r.CoordinatorRecord(r.GroupMetadataKey("group"), None)])
+    invariants.member_owns(_told(invariants, "c"))
+    invariants.member_owns(late)
+    with pytest.raises(Violation, match="partition 0 of group in generation 1: b and a"):
+        invariants.member_owns(early)
+    with pytest.raises(Violation, match="partition 0 of group in generation 1: c and d"):
+        invariants.member_owns(_told(invariants, "d"))
