@@ -14,7 +14,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## install ottla and what its tests need into .venv
 
-$(STAMP): pyproject.toml setup.py $(wildcard src/ottla/*/*.pyx src/ottla/*/*.pxi)
+$(STAMP): pyproject.toml setup.py $(shell find src/ottla -name "*.pyx" -o -name "*.pxi")
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -102,4 +102,4 @@ reference: setup ## write docs/reference again
 clean: ## remove what the targets above made
 	rm -rf $(VENV) build dist src/*.egg-info run-output spark-warehouse metastore_db derby.log benchmarks/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
-	rm -f src/ottla/records/*.c src/ottla/records/*.so
+	find src/ottla \( -name "*.c" -o -name "*.so" \) -delete

@@ -26,9 +26,14 @@ class OptionalBuildExt(build_ext):
             self.extensions = []
 
 
+PACKAGES = ("net/server", "protocol", "records")
 KERNELS = [
-    Extension(f"ottla.{package}.{source.stem}", [str(source)], depends=sorted(map(str, source.parent.glob("*.pxi"))))
-    for package in ("net", "protocol", "records")
+    Extension(
+        ".".join(["ottla", *package.split("/"), source.stem]),
+        [str(source)],
+        depends=sorted(map(str, source.parent.glob("*.pxi"))),
+    )
+    for package in PACKAGES
     for source in sorted(Path("src/ottla", package).glob("*.pyx"))
 ]
 

@@ -35,7 +35,7 @@ Job = dict[str, Any]
 def arrow_in(job: Job) -> float:
     import pyarrow as pa
 
-    from ottla.clients.blocking_producer import Producer
+    from ottla.clients.producer.blocking import Producer
 
     payloads = values(job["size"])
     rounds = job["records"] // len(payloads)
@@ -97,7 +97,7 @@ def _full(producer: Any, topic: str, payload: bytes) -> bool:
 def arrow_out(job: Job) -> float:
     import pyarrow.compute as pc
 
-    from ottla.clients.blocking_consumer import Consumer
+    from ottla.clients.consumer.blocking import Consumer
     from ottla.types import TopicPartition
 
     with Consumer(bootstrap_servers=job["bootstrap"], auto_offset_reset="earliest", **job["fetch"]) as consumer:

@@ -43,7 +43,7 @@ def clocks() -> Start:
 
 
 def ottla_poll(job: dict[str, Any]) -> Result:
-    from ottla.clients.blocking_consumer import Consumer
+    from ottla.clients.consumer.blocking import Consumer
     from ottla.types import TopicPartition
 
     with Consumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", **job["ottla"]) as consumer:
@@ -58,7 +58,7 @@ def ottla_poll(job: dict[str, Any]) -> Result:
 
 
 def ottla_iteration(job: dict[str, Any]) -> Result:
-    from ottla.clients.blocking_consumer import Consumer
+    from ottla.clients.consumer.blocking import Consumer
     from ottla.types import TopicPartition
 
     with Consumer(bootstrap_servers=job["servers"], auto_offset_reset="earliest", **job["ottla"]) as consumer:
@@ -71,7 +71,7 @@ def ottla_iteration(job: dict[str, Any]) -> Result:
 
 
 def ottla_asyncio(job: dict[str, Any]) -> Result:
-    from ottla.clients.consumer import AsyncConsumer
+    from ottla.clients.consumer.asynchronous import AsyncConsumer
     from ottla.runtime.loops import new_event_loop
     from ottla.types import TopicPartition
 

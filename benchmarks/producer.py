@@ -34,7 +34,7 @@ Job = dict[str, Any]
 
 
 def ottla(job: Job) -> float:
-    from ottla.clients.blocking_producer import Producer
+    from ottla.clients.producer.blocking import Producer
 
     payloads, topic = values(job["size"]), job["topic"]
     with Producer(
@@ -58,7 +58,7 @@ def ottla(job: Job) -> float:
 
 
 def ottla_aio(job: Job) -> float:
-    from ottla.clients.producer import AsyncProducer
+    from ottla.clients.producer.asynchronous import AsyncProducer
     from ottla.runtime.loops import new_event_loop
 
     payloads, topic = values(job["size"]), job["topic"]

@@ -28,7 +28,7 @@ from ottla.spark.pipelines import compile_pipeline, load
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ottla.spark.audit_report import AuditReport
+    from ottla.spark.audit.report import AuditReport
 
 HERE = Path(__file__).parent
 PARTITIONS = 3

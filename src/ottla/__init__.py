@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ottla.assignors import Assignor
     from ottla.broker.broker import Broker
-    from ottla.clients.admin_values import ConfigResource, NewTopic
+    from ottla.clients.admin.blocking import Admin
+    from ottla.clients.admin.values import ConfigResource, NewTopic
     from ottla.clients.blocking import IllegalUse
-    from ottla.clients.blocking_admin import Admin
-    from ottla.clients.blocking_consumer import Consumer
-    from ottla.clients.blocking_producer import Producer
     from ottla.clients.columns import ColumnsFuture, SentColumns
-    from ottla.clients.consumer_records import DeserializationError
-    from ottla.clients.dead_letters import DeadLetter, DeadLetters
-    from ottla.clients.producer_send import ProducerInterceptor
+    from ottla.clients.consumer.blocking import Consumer
+    from ottla.clients.consumer.dead_letters import DeadLetter, DeadLetters
+    from ottla.clients.consumer.records import DeserializationError
+    from ottla.clients.producer.blocking import Producer
+    from ottla.clients.producer.send import ProducerInterceptor
     from ottla.clients.serializers import SerializationError
     from ottla.consuming.errors import CommitFailed, NoOffsetForPartition, Wakeup
     from ottla.consuming.values import (
@@ -77,31 +77,31 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Admin": "ottla.clients.blocking_admin",
+    "Admin": "ottla.clients.admin.blocking",
     "Assignor": "ottla.assignors",
     "Broker": "ottla.broker.broker",
     "ColumnsFuture": "ottla.clients.columns",
     "CommitFailed": "ottla.consuming.errors",
-    "ConfigResource": "ottla.clients.admin_values",
-    "Consumer": "ottla.clients.blocking_consumer",
+    "ConfigResource": "ottla.clients.admin.values",
+    "Consumer": "ottla.clients.consumer.blocking",
     "ConsumerInterceptor": "ottla.consuming.values",
     "ConsumerRecord": "ottla.consuming.values",
     "ConsumerRecords": "ottla.consuming.values",
-    "DeadLetter": "ottla.clients.dead_letters",
-    "DeadLetters": "ottla.clients.dead_letters",
+    "DeadLetter": "ottla.clients.consumer.dead_letters",
+    "DeadLetters": "ottla.clients.consumer.dead_letters",
     "DeliveryTimeout": "ottla.producing.errors",
-    "DeserializationError": "ottla.clients.consumer_records",
+    "DeserializationError": "ottla.clients.consumer.records",
     "IllegalUse": "ottla.clients.blocking",
     "KafkaError": "ottla.errors",
     "MetadataTimeout": "ottla.producing.errors",
-    "NewTopic": "ottla.clients.admin_values",
+    "NewTopic": "ottla.clients.admin.values",
     "NoOffsetForPartition": "ottla.consuming.errors",
     "OffsetAndMetadata": "ottla.consuming.values",
     "OffsetAndTimestamp": "ottla.consuming.values",
     "OttlaError": "ottla.errors",
     "Partitioner": "ottla.producing.partitioning",
-    "Producer": "ottla.clients.blocking_producer",
-    "ProducerInterceptor": "ottla.clients.producer_send",
+    "Producer": "ottla.clients.producer.blocking",
+    "ProducerInterceptor": "ottla.clients.producer.send",
     "RebalanceListener": "ottla.consuming.values",
     "RecordMetadata": "ottla.producing.values",
     "SentColumns": "ottla.clients.columns",

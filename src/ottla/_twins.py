@@ -11,7 +11,7 @@ PURE = os.environ.get("OTTLA_PURE", "") not in ("", "0")
 def choose(compiled: str, pure: str) -> tuple[Any, str]:
     """The module that is in use of these two, and what it is called.
 
-    >>> choose("ottla.net._no_such_module", "ottla.net._sockets_pure")[1]
+    >>> choose("ottla.net._no_such_module", "ottla.net.server._sockets_pure")[1]
     'pure'
     """
     if not PURE:

@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from ottla.clients.admin import AsyncAdmin as Admin
-from ottla.clients.consumer import AsyncConsumer as Consumer
-from ottla.clients.dead_letters import AsyncDeadLetters as DeadLetters
-from ottla.clients.producer import AsyncProducer as Producer
+from ottla.clients.admin.asynchronous import AsyncAdmin as Admin
+from ottla.clients.consumer.asynchronous import AsyncConsumer as Consumer
+from ottla.clients.consumer.dead_letters import AsyncDeadLetters as DeadLetters
+from ottla.clients.producer.asynchronous import AsyncProducer as Producer
 
 __all__ = ["Admin", "Consumer", "DeadLetters", "Producer"]

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from confluent_kafka import Producer
 
-from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.consumer.blocking import Consumer
 from ottla.consuming.values import ConsumerRecord, RebalanceListener
 from ottla.types import TopicPartition
 

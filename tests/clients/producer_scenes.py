@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from ottla.clients.blocking_producer import Producer
+from ottla.clients.producer.blocking import Producer
 from ottla.producing.values import View
 
 DEADLINE = 20.0

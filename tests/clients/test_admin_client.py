@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, Producer
 
 from clients.conftest import MakeTopic
 from compat.waiting import until
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import (
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.admin.groups import MemberToRemove
+from ottla.clients.admin.values import (
     Append,
     ConfigResource,
     ConfigValue,
@@ -24,8 +26,6 @@ from ottla.clients.admin_values import (
     Subtract,
 )
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.blocking_admin import Admin
-from ottla.clients.groups import MemberToRemove
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import (
     BrokerNotAvailable,
@@ -41,7 +41,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
-from ottla.net.client import CannotConnect
+from ottla.net.client.connection import CannotConnect
 from ottla.types import TopicPartition
 
 

@@ -15,11 +15,11 @@ import pytest
 
 from clients.conftest import MakeTopic
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.blocking_consumer import Consumer
-from ottla.clients.blocking_producer import Producer
 from ottla.clients.columns import SentPartition
-from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.consumer.blocking import Consumer
+from ottla.clients.producer.asynchronous import AsyncProducer
+from ottla.clients.producer.blocking import Producer
 from ottla.errors import MessageTooLarge
 from ottla.producing.partitioning import partition_for_key
 from ottla.records.arrow import UnusableColumns

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.consumer.blocking import Consumer
 
 from .consumer_scenes import new_group
 

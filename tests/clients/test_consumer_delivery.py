@@ -52,7 +52,7 @@ def test_what_a_crash_costs(own_broker: Any, tmp_path: Path, example: str, lost:
 
 
 def remove_members(servers: str, group: str) -> None:
-    from ottla.clients.blocking_admin import Admin
+    from ottla.clients.admin.blocking import Admin
 
     with Admin(bootstrap_servers=servers) as admin:
         admin.remove_members(group)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.consumer.blocking import Consumer
 from ottla.errors import RequestTimedOut
 from ottla.types import TopicPartition
 
@@ -192,7 +192,7 @@ def test_a_broker_that_stays_away_is_told_once_each_time(own_broker: Any, caplog
     settings: dict[str, Any] = {"reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 5, "enable_auto_commit": False}
 
     def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name == "ottla.clients.pool"]
+        return [record.getMessage() for record in caplog.records if record.name == "ottla.clients.cluster.pool"]
 
     away = f"nothing listens at {servers}: check the address and that the broker is running; the client goes on trying"
     caplog.set_level("WARNING")

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ottla.assignors import Assignment, Assignor
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.blocking_consumer import Consumer
-from ottla.clients.consumer import AsyncConsumer
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.consumer.blocking import Consumer
 from ottla.consuming.errors import CommitFailed
 from ottla.consuming.values import OffsetAndMetadata, RebalanceListener
 from ottla.errors import FencedInstanceId, InvalidSessionTimeout, OffsetMetadataTooLarge, UnknownTopicOrPartition

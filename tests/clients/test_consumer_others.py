@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.consumer.blocking import Consumer
 
 from .consumer_scenes import new_group, numbers, polling, write
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.blocking_consumer import Consumer
-from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.consumer_records import DeserializationError
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.consumer.blocking import Consumer
+from ottla.clients.consumer.records import DeserializationError
 from ottla.consuming.errors import GroupRequired, NoOffsetForPartition, Wakeup
 from ottla.consuming.subscription import SubscriptionConflict
 from ottla.consuming.values import ConsumerInterceptor, ConsumerRecords

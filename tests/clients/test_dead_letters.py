@@ -14,14 +14,14 @@ import pytest
 
 from clients.conftest import MakeTopic
 from compat.waiting import until
+from ottla.clients.admin.blocking import Admin
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.blocking_admin import Admin
-from ottla.clients.blocking_consumer import Consumer
-from ottla.clients.blocking_producer import Producer
-from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.dead_letter_steps import Processed
-from ottla.clients.dead_letters import AsyncDeadLetters, DeadLetter, DeadLetters
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.consumer.blocking import Consumer
+from ottla.clients.consumer.dead_letter_steps import Processed
+from ottla.clients.consumer.dead_letters import AsyncDeadLetters, DeadLetter, DeadLetters
+from ottla.clients.producer.asynchronous import AsyncProducer
+from ottla.clients.producer.blocking import Producer
 from ottla.clients.serializers import JsonDeserializer, JsonSerializer
 from ottla.consuming.values import ConsumerRecord
 from ottla.errors import ConfigError

@@ -9,9 +9,9 @@ import pytest
 import ottla
 from compat.brokers import start_broker
 from compat.waiting import until
-from ottla.clients import transaction_requests
-from ottla.clients.blocking_admin import Admin
-from ottla.clients.prepared_transactions import Described, Prepared, PreparingProducer, fate
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.producer import transaction_requests
+from ottla.clients.producer.prepared import Described, Prepared, PreparingProducer, fate
 from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import KafkaError, ProducerFenced
 from ottla.types import TopicPartition

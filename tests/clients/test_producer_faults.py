@@ -14,8 +14,8 @@ import pytest
 from benchmarks.ottla_broker import OttlaBroker
 
 from compat.brokers import RunningBroker, start_broker
-from ottla.clients.blocking_producer import Producer
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.producer.asynchronous import AsyncProducer
+from ottla.clients.producer.blocking import Producer
 from ottla.errors import NetworkException, NotLeaderOrFollower, RequestTimedOut
 from ottla.producing.errors import BufferExhausted, DeliveryTimeout
 from ottla.protocol.apis import ApiKey

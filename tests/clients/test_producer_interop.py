@@ -12,7 +12,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaTopicPartition
 
-from ottla.clients.blocking_producer import Producer
+from ottla.clients.producer.blocking import Producer
 from ottla.producing.partitioning import partition_for_key
 
 from .conftest import MakeTopic

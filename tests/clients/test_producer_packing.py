@@ -14,9 +14,9 @@ import pytest
 
 from compat.waiting import until
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.blocking_producer import Producer
-from ottla.clients.producer import AsyncProducer
-from ottla.clients.producer_packing import PackingThread
+from ottla.clients.producer.asynchronous import AsyncProducer
+from ottla.clients.producer.blocking import Producer
+from ottla.clients.producer.packing import PackingThread
 from ottla.records._kernels import KERNELS
 
 from .conftest import MakeTopic

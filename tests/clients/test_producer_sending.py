@@ -21,9 +21,9 @@ import pytest
 
 import ottla
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.blocking_producer import Producer
-from ottla.clients.producer import AsyncProducer, ProducerClosed
-from ottla.clients.producer_send import ProducerInterceptor
+from ottla.clients.producer.asynchronous import AsyncProducer, ProducerClosed
+from ottla.clients.producer.blocking import Producer
+from ottla.clients.producer.send import ProducerInterceptor
 from ottla.clients.serializers import SerializationError
 from ottla.errors import InvalidPartitions, KafkaError, MessageTooLarge
 from ottla.producing.errors import BufferExhausted, DeliveryTimeout, MetadataTimeout

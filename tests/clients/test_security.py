@@ -14,14 +14,14 @@ import pytest
 from clients.certificates import AVAILABLE, Authority
 from clients.tls_proxy import TlsProxy, running
 from ottla import Broker
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import NewTopic
-from ottla.clients.cluster import Cluster
-from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.values import NewTopic
+from ottla.clients.cluster.cluster import Cluster
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.config.client import ClientConfig
 from ottla.errors import ConfigError, OttlaError
-from ottla.net.client import CannotConnect, NotKafka, TlsFailed
+from ottla.net.client.connection import CannotConnect, NotKafka, TlsFailed
 from ottla.runtime.loops import new_event_loop
 from ottla.types import TopicPartition
 

@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 
 from clients.certificates import AVAILABLE, Authority
 from compat.waiting import until
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.blocking import Admin
 from ottla.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from ottla.net.client import Disconnected, NotKafka, TlsFailed
+from ottla.net.client.connection import Disconnected, NotKafka, TlsFailed
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("OTTLA_COMPAT_BROKER") != "kafka" or not AVAILABLE, reason="needs Apache Kafka and openssl"
@@ -163,7 +163,7 @@ def test_the_wrong_protocol_is_told(kafka: Secured) -> None:
 
 
 def test_an_unknown_mechanism_names_the_known(kafka: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ottla.net.sasl import Sasl
+    from ottla.net.client.sasl import Sasl
 
     monkeypatch.setattr(Sasl, "of", classmethod(lambda cls, config: cls("DIGEST-MD5", "a", "b")))
     with pytest.raises(UnsupportedSaslMechanism, match="SCRAM-SHA-256"):

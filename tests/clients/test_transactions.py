@@ -14,8 +14,8 @@ import pytest
 
 from compat.waiting import until
 from ottla import Consumer, Producer, TopicPartition, aio, errors
-from ottla.clients import transaction_requests
 from ottla.clients.blocking import IllegalUse
+from ottla.clients.producer import transaction_requests
 from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.producing.errors import TransactionTimeout

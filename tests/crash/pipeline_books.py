@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 
 from ottla import Admin, Consumer, OttlaError, Producer, TopicPartition
-from ottla.clients.coordinators import by_broker
-from ottla.clients.prepared_transactions import PreparingProducer, _list_ongoing
+from ottla.clients.cluster.coordinators import by_broker
+from ottla.clients.producer.prepared import PreparingProducer, _list_ongoing
 
 #: Every so many-th record is broken.
 BROKEN = 13

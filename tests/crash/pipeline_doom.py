@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 MACHINE, SELF = "machine", "self"
 _SOURCE, _READING, _SINK = "ottla.spark.source", "ottla.spark.reading", "ottla.spark.sink"
-_ONCE, _PREPARED = "ottla.spark.exactly_once", "ottla.clients.prepared_transactions"
+_ONCE, _PREPARED = "ottla.spark.exactly_once", "ottla.clients.producer.prepared"
 
 
 class Point(NamedTuple):

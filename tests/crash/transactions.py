@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from ottla import Admin, Consumer, KafkaError, NewTopic, OttlaError, Producer, TopicPartition
-from ottla.clients import transaction_requests
+from ottla.clients.producer import transaction_requests
 
 from .broker_process import ROOT, BrokerProcess
 

@@ -12,7 +12,7 @@ import pytest
 
 import ottla
 from compat.brokers import outside_broker, start_broker
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,9 +13,9 @@ import pytest
 import ottla
 from compat.waiting import until
 from ottla.cli import main as cli
-from ottla.clients.dead_letter_steps import Policy
+from ottla.clients.consumer.dead_letter_steps import Policy
 from ottla.spark.audit import AuditError, AuditReport, audit
-from ottla.spark.audit_report import COUNTS
+from ottla.spark.audit.report import COUNTS
 from ottla.types import TopicPartition
 from spark.conftest import Topics
 

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from compat.waiting import until
-from ottla.clients import transaction_requests
-from ottla.clients.blocking_consumer import Consumer
-from ottla.clients.prepared_transactions import PreparingProducer
+from ottla.clients.consumer.blocking import Consumer
+from ottla.clients.producer import transaction_requests
+from ottla.clients.producer.prepared import PreparingProducer
 from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.spark import exactly_once as once
 from ottla.spark.exactly_once import Delivered, NotDelivered, Write

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ottla
-from ottla.clients.dead_letter_steps import DeadLetter
+from ottla.clients.consumer.dead_letter_steps import DeadLetter
 from ottla.spark.pipelines import (
     DeclarationError,
     Dedupe,

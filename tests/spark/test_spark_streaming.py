@@ -262,7 +262,7 @@ def test_a_topic_is_deleted_under_a_running_query(topics: Topics, fails: bool) -
 def test_a_group_with_members_keeps_its_offsets_and_the_query_goes_on(
     topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from ottla.clients.blocking_consumer import Consumer
+    from ottla.clients.consumer.blocking import Consumer
 
     topic = topics.make()
     topics.fill(topic, 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.broker.handlers import HANDLERS, Handler
 from ottla.broker.node import Call, Node
-from ottla.net.connection import Answer, CloseConnection, Connection, Later
+from ottla.net.server.connection import Answer, CloseConnection, Connection, Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message

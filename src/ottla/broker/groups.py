@@ -29,7 +29,7 @@ from ottla.coordinator.messages import CommitRequest, CommitResponse, Transactio
 from ottla.coordinator.serde import decode, encode_batch
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
-from ottla.net.connection import Later
+from ottla.net.server.connection import Later
 from ottla.protocol.codec import Message
 from ottla.records import BatchHeader, decode_batch
 from ottla.runtime.runner import Gathering, Runner

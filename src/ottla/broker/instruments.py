@@ -10,7 +10,7 @@ from ottla.broker.metrics import SECONDS, Counter, Histogram, Labels, Number, Re
 if TYPE_CHECKING:
     from ottla.broker.node import Node
     from ottla.broker.partition import Partition
-    from ottla.net.server import Server
+    from ottla.net.server.listener import Server
 
 
 class Instruments:

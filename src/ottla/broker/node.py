@@ -18,7 +18,7 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener
 from ottla.metadata import Metadata, MetadataRecord, Topic
-from ottla.net.connection import Connection
+from ottla.net.server.connection import Connection
 from ottla.runtime.clock import Clock
 from ottla.runtime.runner import Runner
 from ottla.storage.manager import LogManager

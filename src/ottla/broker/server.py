@@ -24,8 +24,8 @@ from ottla.config.listeners import Listener, parse_address
 from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
 from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, TopicDeleted, from_json, to_json
-from ottla.net.connection import Answer, Connection, Later
-from ottla.net.server import Limits, Server
+from ottla.net.server.connection import Answer, Connection, Later
+from ottla.net.server.listener import Limits, Server
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.journal import FileJournal
 from ottla.runtime.limits import raise_open_files_limit

@@ -16,7 +16,7 @@ from ottla.cli.terminal import note, print_json
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.spark.audit_report import AuditReport
+    from ottla.spark.audit.report import AuditReport
 
 FOUND_SOMETHING = 1
 NOT_DONE = 3

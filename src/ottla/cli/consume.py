@@ -24,8 +24,8 @@ from ottla.cli.options import (
 from ottla.cli.session import existing_topic
 from ottla.cli.session import run as run_coroutine
 from ottla.cli.terminal import note, plural
-from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.metadata import TopicInfo
+from ottla.clients.cluster.metadata import TopicInfo
+from ottla.clients.consumer.asynchronous import AsyncConsumer
 from ottla.consuming.values import ConsumerRecord, ConsumerRecords
 from ottla.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from ottla.types import Millis, TopicPartition

@@ -29,10 +29,10 @@ from ottla.cli.groups_timeline import Names, rebalance_lines
 from ottla.cli.options import positive
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import plural
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import NewTopic, OffsetSpec
-from ottla.clients.offsets_topic import read_history
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.offsets_topic import read_history
+from ottla.clients.admin.values import NewTopic, OffsetSpec
+from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.errors import OttlaError
 from ottla.types import TopicPartition
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.consumer.blocking import Consumer
 from ottla.consuming.errors import CommitFailed
 
 SESSION_MS = 4_000

@@ -26,7 +26,7 @@ from ottla.spark.pipelines.runner import Runner, Stop, commit_groups, listen
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ottla.spark.audit_report import AuditReport
+    from ottla.spark.audit.report import AuditReport
 
 T = TypeVar("T")
 CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}

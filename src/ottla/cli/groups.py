@@ -15,8 +15,8 @@ from ottla.cli.groups_common import active_group, add_topic_option, chosen_parti
 from ottla.cli.options import did_you_mean
 from ottla.cli.session import add_action
 from ottla.cli.terminal import plural, print_json, table
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.groups import GroupDescription, ListedGroup
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.groups import GroupDescription, ListedGroup
 from ottla.errors import GroupIdNotFound, GroupSubscribedToTopic, KafkaError, NonEmptyGroup, OttlaError
 from ottla.types import TopicPartition
 

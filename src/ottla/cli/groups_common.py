@@ -9,9 +9,9 @@ from typing import NamedTuple
 from ottla.cli.options import did_you_mean
 from ottla.cli.session import existing_topic
 from ottla.cli.terminal import plural
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.group_offsets import committed_offsets
-from ottla.clients.groups import GroupDescription
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.group_offsets import committed_offsets
+from ottla.clients.admin.groups import GroupDescription
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import GroupIdNotFound, KafkaError, NonEmptyGroup, OttlaError, UnknownTopicOrPartition
 from ottla.types import TopicPartition

@@ -7,8 +7,8 @@ from argparse import Namespace
 
 from ottla.cli.options import add_config_options, config_changes
 from ottla.cli.terminal import print_json, table
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import ConfigResource, ConfigValue
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.values import ConfigResource, ConfigValue
 from ottla.errors import InvalidConfig, OttlaError
 
 EPILOG = """examples:

@@ -12,9 +12,9 @@ from typing import Any
 from ottla.cli.groups_common import committed_by, existing_groups
 from ottla.cli.options import UsageError
 from ottla.cli.terminal import note, print_json, table
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import OffsetSpec
-from ottla.clients.groups import CONSUMER, EMPTY, GroupDescription, GroupMember
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.groups import CONSUMER, EMPTY, GroupDescription, GroupMember
+from ottla.clients.admin.values import OffsetSpec
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.types import Millis, TopicPartition
 

@@ -10,9 +10,9 @@ from ottla.cli.groups_common import existing_groups
 from ottla.cli.groups_timeline import Names, headline, now_lines, rebalance_json, rebalance_lines
 from ottla.cli.options import positive
 from ottla.cli.terminal import print_json, printable
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.groups import GroupDescription
-from ottla.clients.offsets_topic import GroupHistory, read_history
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.groups import GroupDescription
+from ottla.clients.admin.offsets_topic import GroupHistory, read_history
 from ottla.coordinator.records import HistoryValue
 from ottla.errors import OttlaError
 

@@ -20,8 +20,8 @@ from ottla.cli.groups_common import existing_groups
 from ottla.cli.groups_describe import _partition_json, format_partitions
 from ottla.cli.options import UsageError, did_you_mean, not_negative, parse_setting, settings
 from ottla.cli.terminal import note, plural, print_json, table
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.groups import GroupDescription, GroupMember
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.groups import GroupDescription, GroupMember
 from ottla.errors import OttlaError
 from ottla.types import TopicPartition
 

@@ -23,10 +23,10 @@ from ottla.cli.groups_common import (
 from ottla.cli.groups_reset_plan import Ends, Planned, Situation, parse_duration, plan, read_file
 from ottla.cli.options import UsageError, not_negative
 from ottla.cli.terminal import plural, print_json, table
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import OffsetSpec
-from ottla.clients.calls import by_topic
-from ottla.clients.groups import GroupDescription
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.groups import GroupDescription
+from ottla.clients.admin.values import OffsetSpec
+from ottla.clients.cluster.leaders import by_topic
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import GroupIdNotFound, KafkaError, OttlaError
 from ottla.types import Millis, TopicPartition

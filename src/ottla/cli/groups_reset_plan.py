@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ottla.clients.admin import AsyncAdmin
+from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import OttlaError
 from ottla.types import Millis, TopicPartition

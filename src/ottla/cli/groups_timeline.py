@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.cli.groups_describe import format_partitions
 from ottla.cli.terminal import plural
-from ottla.clients.groups import CONSUMER, GroupDescription, GroupMember
+from ottla.clients.admin.groups import CONSUMER, GroupDescription, GroupMember
 from ottla.coordinator.history import EMPTY, INTERRUPTED, MAX_LATE, STABLE, UNCHANGED
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
 from ottla.types import Millis, TopicPartition

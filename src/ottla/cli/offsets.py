@@ -19,8 +19,8 @@ from ottla.cli.offsets_text import KINDS, TopicNames, as_json, as_text, kind_of
 from ottla.cli.options import UsageError, add_bootstrap_option, not_negative
 from ottla.cli.session import run, run_with_admin
 from ottla.cli.terminal import printable
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.offsets_topic import Entry, entries, partition_count, partition_of, read_entries
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.offsets_topic import Entry, entries, partition_count, partition_of, read_entries
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.records import scan

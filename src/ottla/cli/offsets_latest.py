@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ottla.clients.offsets_topic import Entry
+from ottla.clients.admin.offsets_topic import Entry
 from ottla.coordinator.records import UnknownKey
 
 

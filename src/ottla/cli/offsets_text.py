@@ -13,9 +13,9 @@ from uuid import UUID
 
 from ottla.cli.groups_describe import format_partitions
 from ottla.cli.groups_timeline import clock_time
-from ottla.clients.groups import read_assignment, read_subscription
-from ottla.clients.metadata import format_topic_id
-from ottla.clients.offsets_topic import Entry
+from ottla.clients.admin.groups import read_assignment, read_subscription
+from ottla.clients.admin.offsets_topic import Entry
+from ottla.clients.cluster.metadata import format_topic_id
 from ottla.coordinator import records as r
 from ottla.types import TopicPartition
 

@@ -35,10 +35,10 @@ from ottla.cli.perf_load import (
 )
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import megabytes, plural
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import NewTopic
-from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.values import NewTopic
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.errors import OttlaError
 from ottla.runtime.loops import LOOP_NAME
 

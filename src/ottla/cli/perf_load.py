@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from ottla.clients.consumer import AsyncConsumer
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.consuming.values import ConsumerRecord
 from ottla.producing.values import RecordMetadata
 

@@ -15,7 +15,7 @@ from typing import Any
 from ottla.cli import pipeline_replay, pipeline_run, pipeline_status
 from ottla.cli.pipeline_common import WRONG, add_cluster, add_file, declared
 from ottla.cli.terminal import plural, print_json, table
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines.declaration import DeclarationError, Pipeline, Problem, TopicSink
 from ottla.spark.pipelines.runner import admin_config, reads
 from ottla.spark.pipelines.status import dead_letter_topics, flows_of

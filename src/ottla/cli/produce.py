@@ -23,8 +23,8 @@ from ottla.cli.options import (
 )
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import Progress, megabytes, note, plural
-from ottla.clients.metadata import TopicInfo
-from ottla.clients.producer import AsyncProducer
+from ottla.clients.cluster.metadata import TopicInfo
+from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.errors import InvalidPartitions, OttlaError, UnknownTopicOrPartition
 from ottla.producing.values import RecordMetadata
 from ottla.records import Compression, Headers

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ottla.cli.options import add_bootstrap_option, client_config, did_you_mean
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.cluster import Cluster
-from ottla.clients.metadata import TopicInfo
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.cluster.cluster import Cluster
+from ottla.clients.cluster.metadata import TopicInfo
 from ottla.errors import UnknownTopicOrPartition
 from ottla.runtime.loops import new_event_loop
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli.options import add_bootstrap_option, client_config, parse_setting, positive, settings
 from ottla.cli.terminal import note, table
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 from ottla.config.admin import AdminConfig
 from ottla.errors import OttlaError
 from ottla.spark.sessions import session

@@ -18,9 +18,9 @@ from ottla.cli.options import (
 )
 from ottla.cli.session import add_action, existing_topic
 from ottla.cli.terminal import plural, print_json, table
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import BROKER_DEFAULT, ConfigResource, ConfigValue, NewTopic, OffsetSpec
-from ottla.clients.metadata import NO_LEADER, TopicInfo, format_topic_id
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.values import BROKER_DEFAULT, ConfigResource, ConfigValue, NewTopic, OffsetSpec
+from ottla.clients.cluster.metadata import NO_LEADER, TopicInfo, format_topic_id
 from ottla.config import ConfigSource, TopicConfig
 from ottla.errors import (
     InvalidConfig,

@@ -25,8 +25,8 @@ from ottla.cli.transactions_calls import (
     describe_transactions,
     list_transactions,
 )
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import ProducerState
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.values import ProducerState
 from ottla.errors import KafkaError, OttlaError
 from ottla.types import Millis, TopicPartition
 

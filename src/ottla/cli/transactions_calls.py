@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.calls import Outcomes, by_topic, read_error
-from ottla.clients.coordinators import by_broker
-from ottla.clients.metadata import Node
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.cluster.coordinators import by_broker
+from ottla.clients.cluster.leaders import Outcomes, by_topic, read_error
+from ottla.clients.cluster.metadata import Node
 from ottla.errors import KafkaError, OttlaError, TransactionalIdNotFound
-from ottla.net.client import Connection
+from ottla.net.client.connection import Connection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
 from ottla.types import Millis, TopicPartition

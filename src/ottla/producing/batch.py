@@ -46,7 +46,7 @@ def is_before(sequence: int, other: int) -> bool:
 
 
 class Batch(BatchBuilder):
-    """A batch in the producer. How its futures wait is added in the shell (`ottla.clients.producer_batches`)."""
+    """A batch in the producer. How its futures wait is added in the shell (`ottla.clients.producer.batches`)."""
 
     # Of the class until they change: a batch is made for a handful of records.
     attempts = 0

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from ottla.clients.prepared_transactions import ONGOING, Prepared, PreparingProducer, fate
+from ottla.clients.producer.prepared import ONGOING, Prepared, PreparingProducer, fate
 from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import (
     InvalidProducerEpoch,

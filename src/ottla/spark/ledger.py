@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ottla.clients.prepared_transactions import Prepared
+from ottla.clients.producer.prepared import Prepared
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import OttlaError
 

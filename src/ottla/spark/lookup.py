@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 from ottla.errors import KafkaError, UnknownTopicOrPartition
 from ottla.spark.options import (
     COMMITTED,

@@ -21,10 +21,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from ottla.clients.blocking_admin import Admin
+from ottla.charts import Line, bucket_width, line_chart
+from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.metadata.machine import CONSUMER_OFFSETS
-from ottla.spark.charts import Line, bucket_width, line_chart
 from ottla.spark.offset_rows import COLUMNS, COMMIT, GROUP, MEMBER, REBALANCE, TopicNames, rows_of
 from ottla.spark.options import ReadOptions
 from ottla.types import Millis, TopicPartition

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ottla.clients.blocking_consumer import Consumer
+from ottla.clients.consumer.blocking import Consumer
 from ottla.errors import KafkaError, NetworkException, OffsetOutOfRange, RequestTimedOut, UnknownTopicOrPartition
 from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Range

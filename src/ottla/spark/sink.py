@@ -22,8 +22,8 @@ from ottla.spark.processes import hush, settle
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.clients.blocking_producer import Producer
     from ottla.clients.columns import ColumnsFuture
+    from ottla.clients.producer.blocking import Producer
     from ottla.spark.exactly_once import Write
 
 hush()  # a process that commits or aborts imports only this module
@@ -77,7 +77,7 @@ def _are_headers(kind: Any) -> bool:
 
 def write_rows(options: WriteOptions, columns: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Written:
     """Write all rows and wait until they are acknowledged."""
-    from ottla.clients.blocking_producer import Producer
+    from ottla.clients.producer.blocking import Producer
 
     key = tuple(sorted(options.producer_config().items()))
     producer = _producers.pop(key, None) or Producer(options.producer_config())

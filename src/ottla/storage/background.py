@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import KafkaStorageError
 from ottla.storage import retention
-from ottla.storage.cleaner import Cleaner
+from ottla.storage.compaction.cleaner import Cleaner
 from ottla.types import Millis
 
 if TYPE_CHECKING:

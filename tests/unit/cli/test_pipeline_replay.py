@@ -10,7 +10,7 @@ import pytest
 from tests.unit.cli.cli_results import Ottla
 
 import ottla as public
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 from ottla.consuming.values import ConsumerRecord
 from ottla.spark.pipelines.replay import Choice, Replay, ReplayError, Waiting
 

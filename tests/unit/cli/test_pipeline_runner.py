@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 import ottla as public
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines import ConsoleSink, Pipeline, Source
 from ottla.spark.pipelines.progress import Board
 from ottla.spark.pipelines.run_lock import FILE, AlreadyRunning, holder, local_path, run_lock

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.admin_values import Append, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
-from ottla.clients.groups import MemberToRemove
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.admin.groups import MemberToRemove
+from ottla.clients.admin.values import Append, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.types import TopicPartition, whole
 

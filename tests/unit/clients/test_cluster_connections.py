@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.clients.connections import (
+from ottla.clients.cluster.connections import (
     JITTER,
     Backoff,
     ConnectionStates,

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 from tests.unit.clients.fake_cluster import HANG_UP, FakeCluster
 
-from ottla.clients.cluster import Cluster
-from ottla.clients.connections import Backoff, State
-from ottla.clients.metadata import Metadata, Node, PartitionInfo, TopicInfo
-from ottla.clients.pool import ConnectionSettings
+from ottla.clients.cluster.cluster import Cluster
+from ottla.clients.cluster.connections import Backoff, State
+from ottla.clients.cluster.metadata import Metadata, Node, PartitionInfo, TopicInfo
+from ottla.clients.cluster.pool import ConnectionSettings
 from ottla.config.client import ClientConfig
-from ottla.net.client import CannotConnect, Disconnected
+from ottla.net.client.connection import CannotConnect, Disconnected
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
 

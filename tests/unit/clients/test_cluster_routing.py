@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.clients.fake_cluster import HANG_UP, FakeCluster
 
-from ottla.clients.admin import AsyncAdmin
-from ottla.clients.cluster import Cluster
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.cluster.cluster import Cluster
 from ottla.errors import (
     KafkaError,
     LeaderNotAvailable,
@@ -18,7 +18,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.net.client import CannotConnect
+from ottla.net.client.connection import CannotConnect
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.clients.columns import _BATCHES_AHEAD, _MOMENT, ColumnsFuture, Payload
-from ottla.clients.producer_batches import WaitableBatch
+from ottla.clients.producer.batches import WaitableBatch
 from ottla.records.builder import RecordFuture
 from ottla.types import TopicPartition
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.clients.fake_cluster import HANG_UP, FakeCluster
 
-from ottla.clients.consumer import AsyncConsumer
+from ottla.clients.consumer.asynchronous import AsyncConsumer
 from ottla.errors import NotLeaderOrFollower, OffsetOutOfRange, TopicAuthorizationFailed
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition

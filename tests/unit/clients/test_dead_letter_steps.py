@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.connections import Backoff
-from ottla.clients.dead_letter_steps import (
+from ottla.clients.cluster.connections import Backoff
+from ottla.clients.consumer.dead_letter_steps import (
     Commit,
     DeadLetter,
     Handle,

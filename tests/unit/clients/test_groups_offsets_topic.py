@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.clients.fake_cluster import FakeCluster
 
-from ottla.clients import offsets_topic
-from ottla.clients.cluster import Cluster
-from ottla.clients.offsets_topic import partition_count, partition_of, read_entries, read_history
+from ottla.clients.admin import offsets_topic
+from ottla.clients.admin.offsets_topic import partition_count, partition_of, read_entries, read_history
+from ottla.clients.cluster.cluster import Cluster
 from ottla.coordinator import records as r
 from ottla.coordinator.serde import encode
 from ottla.errors import CorruptMessage, UnknownTopicOrPartition

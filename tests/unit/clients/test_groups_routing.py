@@ -12,9 +12,9 @@ from tests.unit.clients.group_cluster import FakeGroup, GroupCluster
 
 from ottla.assignors.base import Assignment, Subscription
 from ottla.assignors.embedded import encode_assignment, encode_subscription
-from ottla.clients.cluster import Cluster
-from ottla.clients.group_offsets import commit_offsets, committed_offsets
-from ottla.clients.groups import GroupDescription, delete_groups, describe_groups, list_groups
+from ottla.clients.admin.group_offsets import commit_offsets, committed_offsets
+from ottla.clients.admin.groups import GroupDescription, delete_groups, describe_groups, list_groups
+from ottla.clients.cluster.cluster import Cluster
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import (
     CoordinatorLoadInProgress,

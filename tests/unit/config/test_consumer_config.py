@@ -80,7 +80,7 @@ def test_durations() -> None:
 
 def test_java_names_and_own_assignors() -> None:
     from ottla.assignors import RangeAssignor, StickyAssignor
-    from ottla.clients.consumer_assignors import load_assignors
+    from ottla.clients.consumer.assignors import load_assignors
 
     java = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
     found = load_assignors(["roundrobin", java, RangeAssignor, "ottla.assignors.sticky.StickyAssignor"])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ottla.errors import RequestTimedOut, UnsupportedVersion
-from ottla.net.client import CannotConnect, Connection, Disconnected, NotKafka
+from ottla.net.client.connection import CannotConnect, Connection, Disconnected, NotKafka
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey, api
 from ottla.runtime.loops import new_event_loop

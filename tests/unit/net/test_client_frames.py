@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.net.test_client import answer, negotiated, read_request, run, serving
 
-from ottla.net.client import Connection, Records
-from ottla.net.client_frames import KEPT_BYTES, LARGE_BYTES, SHARED_BYTES, FrameMemory, Frames
+from ottla.net.client.connection import Connection, Records
+from ottla.net.client.frames import KEPT_BYTES, LARGE_BYTES, SHARED_BYTES, FrameMemory, Frames
 from ottla.protocol.apis import ApiKey
 from ottla.records import Record, encode_batch
 

@@ -8,8 +8,8 @@ import struct
 import threading
 from collections.abc import Awaitable
 
-from ottla.net.connection import Answer, Connection
-from ottla.net.server import Limits, Server
+from ottla.net.server.connection import Answer, Connection
+from ottla.net.server.listener import Limits, Server
 from ottla.protocol.codec import Buffer
 
 NOW, LATER = b"answer me now", b"answer me later"

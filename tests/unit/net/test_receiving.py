@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_server import closed_by_server, connect, echo, framed, receive, run, serving
 
-from ottla.net import _sockets_pure
-from ottla.net import server as server_module
-from ottla.net.connection import ANSWERS_TOGETHER, Connection
-from ottla.net.kernels import KERNELS, kernels
-from ottla.net.receiving import FEW, LITTLE, MANY, EpollReaders, LoopReaders
-from ottla.net.server import Server
+from ottla.net.server import _sockets_pure
+from ottla.net.server import listener as server_module
+from ottla.net.server.connection import ANSWERS_TOGETHER, Connection
+from ottla.net.server.kernels import KERNELS, kernels
+from ottla.net.server.listener import Server
+from ottla.net.server.receiving import FEW, LITTLE, MANY, EpollReaders, LoopReaders
 from ottla.protocol.codec import Buffer
 
 TWINS: list[Any] = [_sockets_pure] if KERNELS == "pure" else [_sockets_pure, kernels]

@@ -18,10 +18,10 @@ from ottla.errors import (
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
 )
-from ottla.net import client
-from ottla.net.client import Connection, Disconnected
-from ottla.net.sasl import Sasl, oauthbearer, plain, read_jaas, scram
-from ottla.net.security import Security
+from ottla.net.client import connection as client
+from ottla.net.client.connection import Connection, Disconnected
+from ottla.net.client.sasl import Sasl, oauthbearer, plain, read_jaas, scram
+from ottla.net.client.security import Security
 from ottla.protocol.apis import ApiKey
 
 USER, PASSWORD = SaslServer.username, SaslServer.password

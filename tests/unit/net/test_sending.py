@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_server import closed_by_server, connect, framed, receive, run, serving
 
-from ottla.net import _sockets_pure
-from ottla.net.connection import Connection
-from ottla.net.kernels import KERNELS, kernels
-from ottla.net.sending import MOST_BATCHES, Sending
-from ottla.net.server import MANY_ANSWERS
+from ottla.net.server import _sockets_pure
+from ottla.net.server.connection import Connection
+from ottla.net.server.kernels import KERNELS, kernels
+from ottla.net.server.listener import MANY_ANSWERS
+from ottla.net.server.sending import MOST_BATCHES, Sending
 from ottla.protocol.codec import Buffer
 
 TWINS: list[Any] = [_sockets_pure] if KERNELS == "pure" else [_sockets_pure, kernels]
@@ -244,7 +244,7 @@ def test_answers_that_cannot_be_sent_at_all_close_their_connections(
 
         async with serving(answer) as server:
             clients = [await connect(server) for _ in range(MANY)]
-            monkeypatch.setattr("ottla.net.sending.kernels", OutOfMemory)
+            monkeypatch.setattr("ottla.net.server.sending.kernels", OutOfMemory)
             for _, writer in clients:
                 writer.write(framed(b"question"))
             for reader, writer in clients:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ottla.net.connection import CloseConnection, Connection
-from ottla.net.server import Limits, Server
+from ottla.net.server.connection import CloseConnection, Connection
+from ottla.net.server.listener import Limits, Server
 from ottla.protocol.codec import Buffer
 from ottla.storage.open_files import OpenFile
 from ottla.storage.reading import Slice

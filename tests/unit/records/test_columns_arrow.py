@@ -204,7 +204,7 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
 
 def test_nothing_imports_pyarrow_before_it_is_needed() -> None:
     code = (
-        "import sys, ottla, ottla.clients.blocking_producer, ottla.clients.blocking_consumer;"
+        "import sys, ottla, ottla.clients.producer.blocking, ottla.clients.consumer.blocking;"
         "sys.exit('pyarrow' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,7 +15,7 @@ REPORT += "assert encode_data('consumer_protocol_subscription', 0, {'topics': []
 REPORT += "from ottla.cli.kernels import KERNELS; print(KERNELS)"
 WITHOUT_RECORDS = "import sys; sys.modules['ottla.records._speedups'] = None; "
 WITHOUT_MESSAGES = "import sys; sys.modules['ottla.protocol._walker'] = None; "
-WITHOUT_SENDING = "import sys; sys.modules['ottla.net._sockets'] = None; "
+WITHOUT_SENDING = "import sys; sys.modules['ottla.net.server._sockets'] = None; "
 
 
 def kernels_in(code: str, pure: str | None) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ottla.spark.audit_positions import Bounds, read_offset_log, with_positions
-from ottla.spark.audit_report import COUNTS, AuditReport, Bucket, Counts, Delay, Example, PartitionAudit
-from ottla.spark.charts import Line, Series, bar_chart, bucket_width, line_chart
+from ottla.charts import Line, Series, bar_chart, bucket_width, line_chart
+from ottla.spark.audit.positions import Bounds, read_offset_log, with_positions
+from ottla.spark.audit.report import COUNTS, AuditReport, Bucket, Counts, Delay, Example, PartitionAudit
 from ottla.types import TopicPartition
 
 AT = 1_763_254_800_000

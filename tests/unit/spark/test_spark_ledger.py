@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.clients.prepared_transactions import Prepared
+from ottla.clients.producer.prepared import Prepared
 from ottla.consuming.values import OffsetAndMetadata
 from ottla.spark.ledger import Ledger, LedgerError
 

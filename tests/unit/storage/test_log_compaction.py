@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ottla.records import Compression, Record, read_header, scan
-from ottla.storage import cleaner, compaction, retention
-from ottla.storage.cleaner import Candidate, Cleaner, candidate, install, make_job
-from ottla.storage.cleaning import clean, group_segments
-from ottla.storage.cleaning_job import CleanedSegment, CleaningJob, SourceSegment
+from ottla.storage import retention
+from ottla.storage.compaction import cleaner
+from ottla.storage.compaction import process as compaction
+from ottla.storage.compaction.cleaner import Candidate, Cleaner, candidate, install, make_job
+from ottla.storage.compaction.cleaning import clean, group_segments
+from ottla.storage.compaction.job import CleanedSegment, CleaningJob, SourceSegment
 from ottla.storage.log import Log
 from unit.storage.log_material import (
     PARTITION,

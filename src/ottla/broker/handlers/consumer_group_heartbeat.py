@@ -12,7 +12,7 @@ from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.records import TopicPartitions
-from ottla.net.connection import Later
+from ottla.net.server.connection import Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message, Struct

@@ -6,7 +6,7 @@ from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import HeartbeatRequest, HeartbeatResponse
-from ottla.net.connection import Later
+from ottla.net.server.connection import Later
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 

@@ -13,7 +13,7 @@ from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import CommitRequest, CommitResponse, Offset
 from ottla.metadata import Topic
-from ottla.net.connection import Later
+from ottla.net.server.connection import Later
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message, Struct

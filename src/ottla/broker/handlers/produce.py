@@ -17,7 +17,7 @@ from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import ADDED, Producer, added_or_verified
 from ottla.metadata.machine import INTERNAL_TOPICS
-from ottla.net.connection import CloseConnection
+from ottla.net.server.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.records import BATCH_OVERHEAD, MAGIC

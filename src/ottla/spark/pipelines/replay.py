@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from ottla.clients.blocking_admin import Admin
-from ottla.clients.blocking_consumer import Consumer
-from ottla.clients.blocking_producer import Producer
-from ottla.clients.dead_letter_steps import DeadLetter, Headers
+from ottla.clients.admin.blocking import Admin
+from ottla.clients.consumer.blocking import Consumer
+from ottla.clients.consumer.dead_letter_steps import DeadLetter, Headers
+from ottla.clients.producer.blocking import Producer
 from ottla.config.admin import AdminConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.producer import ProducerConfig

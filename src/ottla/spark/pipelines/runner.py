@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 from ottla.config.admin import AdminConfig
 from ottla.errors import OttlaError
 from ottla.spark.finished import finished_offsets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.clients.dead_letter_steps import MAX_MESSAGE_CHARACTERS, PREFIX
+from ottla.clients.consumer.dead_letter_steps import MAX_MESSAGE_CHARACTERS, PREFIX
 from ottla.spark.pipelines.declaration import ORIGIN, DeadLetters, Pipeline, Source, Table
 from ottla.spark.pipelines.formats import PARSED, VALUE, Format
 from ottla.spark.pipelines.options import as_settings, read_options, table_options

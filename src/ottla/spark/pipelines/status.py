@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.clients.blocking_admin import Admin
+from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.spark.options import Offsets
 from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, read_checkpoint

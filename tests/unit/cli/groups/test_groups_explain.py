@@ -13,8 +13,8 @@ from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, give_all, share
 
 from ottla.cli.groups_timeline import Names, now_lines, rebalance_lines
-from ottla.clients.groups import CLASSIC, CONSUMER, GroupDescription, GroupMember
-from ottla.clients.metadata import Node
+from ottla.clients.admin.groups import CLASSIC, CONSUMER, GroupDescription, GroupMember
+from ottla.clients.cluster.metadata import Node
 from ottla.coordinator import history
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
 from ottla.types import TopicPartition

@@ -11,8 +11,8 @@ from tests.unit.cli.groups.group_members import Member, ModernMember, give_all, 
 
 from ottla.cli.groups_plan import LEAVES, NEW, STAYS, PlannedMember, grown, plan, planned_members
 from ottla.cli.options import UsageError
-from ottla.clients.groups import CLASSIC, GroupDescription, GroupMember
-from ottla.clients.metadata import Node
+from ottla.clients.admin.groups import CLASSIC, GroupDescription, GroupMember
+from ottla.clients.cluster.metadata import Node
 from ottla.errors import OttlaError
 from ottla.types import TopicPartition
 

@@ -14,7 +14,7 @@ from tests.unit.cli.groups.group_members import Member
 
 from ottla import Producer, TopicPartition
 from ottla.cli.offsets_latest import Latest
-from ottla.clients.offsets_topic import Entry, Transaction
+from ottla.clients.admin.offsets_topic import Entry, Transaction
 from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.coordinator import records as r
 from ottla.coordinator.offsets import NO_PRODUCER, Offsets

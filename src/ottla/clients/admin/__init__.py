@@ -1,0 +1,1 @@
+"""The admin client: topics, configs, groups, offsets and brokers, asyncio and blocking."""

@@ -1,0 +1,416 @@
+"""The admin client: topics, configs, records, groups, offsets and the cluster itself, from asyncio.
+
+    async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+        await admin.create_topics([NewTopic("orders", num_partitions=3)])
+
+An operation on several things returns `Results`: a dict of what worked, with `errors` for what did not. If anything
+failed the first error is raised, unless ``raise_errors=False``. What makes no sense is a `TypeError` or `ValueError`
+before anything is sent. What the requests say is written in the modules beside this one; here are only names, defaults,
+checks and timeouts. `blocking.py` has the same for threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from ottla.clients.admin import brokers as admin_cluster
+from ottla.clients.admin import checks as checks
+from ottla.clients.admin import group_offsets, groups, topics
+from ottla.clients.admin.groups import GroupDescription, ListedGroup, MemberToRemove
+from ottla.clients.admin.values import (
+    ClusterDescription,
+    ConfigChange,
+    ConfigResource,
+    ConfigValue,
+    CreatedTopic,
+    ListedOffset,
+    LogDir,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    PartitionReassignment,
+    ProducerState,
+    Results,
+    TopicDescription,
+    TopicListing,
+    checked_change,
+)
+from ottla.clients.blocking import IllegalUse, same_loop
+from ottla.clients.cluster import leaders as calls
+from ottla.clients.cluster.cluster import Cluster, Send
+from ottla.config.admin import AdminConfig
+from ottla.consuming.values import OffsetAndMetadata
+from ottla.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
+from ottla.types import BrokerId, Millis, TopicPartition, whole
+
+K = TypeVar("K")
+T = TypeVar("T")
+REMOVED_BY_ADMIN = "removed by an admin client"
+
+
+class AsyncAdmin:
+    """Administers a cluster. Nothing is sent before the first call; ``async with`` closes it.
+
+    It belongs to the event loop that it is first used on.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
+        self.config = AdminConfig.given(config, options)
+        self.cluster = Cluster.of(
+            self.config, api_timeout_ms=self.config.default_api_timeout_ms, retries=self.config.retries
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> AsyncAdmin:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self._loop = same_loop(self._loop, "admin client")
+        await self.cluster.close()
+
+    # Topics.
+
+    async def create_topics(
+        self,
+        new_topics: Iterable[NewTopic | str] | NewTopic | str,
+        *,
+        validate_only: bool = False,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[str, CreatedTopic]:
+        """Create topics; a plain name takes the broker's defaults."""
+        wanted = checks.several(new_topics, NewTopic.given, "topics to create", NewTopic, str)
+        work = topics.create_topics(self.cluster, wanted, validate_only=validate_only)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def delete_topics(
+        self, names: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
+    ) -> Results[str, None]:
+        """Delete topics with all their records."""
+        work = topics.delete_topics(self.cluster, checks.names(names, "topics"))
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def list_topics(
+        self, *, list_internal: bool = False, timeout_ms: Millis | None = None
+    ) -> dict[str, TopicListing]:
+        """All topics by name, without Kafka's own unless `list_internal`."""
+        answer = await self._within(timeout_ms, self.cluster.refresh(None))
+        found = sorted(answer.topics.values(), key=lambda topic: topic.name)
+        return {
+            topic.name: TopicListing(topic.name, topic.topic_id, topic.internal)
+            for topic in found
+            if list_internal or not topic.internal
+        }
+
+    async def describe_topics(
+        self, names: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
+    ) -> Results[str, TopicDescription]:
+        """Partitions, leaders and replicas of topics."""
+        wanted = checks.names(names, "topics")
+        answer = await self._within(timeout_ms, self.cluster.refresh(wanted))
+        described: dict[str, TopicDescription | KafkaError] = {}
+        for name in wanted:
+            topic = answer.topics.get(name)
+            if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
+                described[name] = UnknownTopicOrPartition(f"topic {name} does not exist")
+            else:
+                described[name] = topic.error or admin_cluster.describe_topic(answer, topic)
+        return _settled(described, raise_errors)
+
+    async def create_partitions(
+        self,
+        new_partitions: Mapping[str, NewPartitions | int],
+        *,
+        validate_only: bool = False,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[str, None]:
+        """Let topics have this many partitions, which can only be more than they have."""
+        wanted = checks.keyed(new_partitions, checks.topic, NewPartitions.given, '{"orders": 5}')
+        work = topics.create_partitions(self.cluster, wanted, validate_only=validate_only)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def delete_records(
+        self,
+        records_to_delete: Mapping[TopicPartition, int],
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, int]:
+        """Delete what lies before each offset (-1: everything); returns where each partition starts now."""
+        wanted = checks.keyed(
+            records_to_delete,
+            checks.partition,
+            lambda given, key: whole(given, f"the offset of {key}", least=-1),
+            '{TopicPartition("orders", 0): 100}',
+        )
+        work = self._by_leader(wanted, partial(calls.delete_records, self.cluster), timeout_ms)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    # Configs.
+
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource | str] | ConfigResource | str,
+        *,
+        include_synonyms: bool = False,
+        include_documentation: bool = False,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, dict[str, ConfigValue]]:
+        """All configs of topics (plain names), brokers and groups, and where each value comes from."""
+        wanted = checks.several(resources, ConfigResource.given, "resources", ConfigResource, str)
+        work = topics.describe_configs(
+            self.cluster,
+            dict.fromkeys(wanted),
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+        )
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def alter_configs(
+        self,
+        configs: Mapping[ConfigResource | str, Mapping[str, ConfigChange]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[ConfigResource, None]:
+        """Set configs, unset them (None), or change lists (`Append`, `Subtract`); all others stay as they are."""
+        changes = checks.keyed(
+            configs,
+            ConfigResource.given,
+            lambda given, resource: checks.configs(given, str(resource), checked_change),
+            '{"orders": {"retention.ms": 60000}}',
+        )
+        work = topics.alter_configs(self.cluster, changes, validate_only=validate_only)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    incremental_alter_configs = alter_configs
+
+    # Offsets.
+
+    async def list_offsets(
+        self,
+        topic_partition_offsets: Mapping[TopicPartition, OffsetSpec | int | str],
+        *,
+        isolation_level: str = "read_uncommitted",
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, ListedOffset]:
+        """The offsets of ``"earliest"``, ``"latest"``, ``"max_timestamp"``, or the first at or after a timestamp."""
+        wanted = checks.keyed(
+            topic_partition_offsets,
+            checks.partition,
+            lambda given, _: OffsetSpec.given(given),
+            '{TopicPartition("orders", 0): "latest"}',
+        )
+        level = checks.chosen(isolation_level, calls.ISOLATION_LEVELS, "isolation_level")
+        send = partial(calls.list_offsets, self.cluster, isolation_level=level)
+        found = await self._within(timeout_ms, self._by_leader(wanted, send, timeout_ms))
+        return _settled({key: _listed_offset(one) for key, one in found.items()}, raise_errors)
+
+    # The cluster.
+
+    async def describe_cluster(self, *, timeout_ms: Millis | None = None) -> ClusterDescription:
+        return await self._within(timeout_ms, admin_cluster.describe_cluster(self.cluster))
+
+    async def describe_log_dirs(
+        self,
+        brokers: Iterable[BrokerId] | BrokerId | None = None,
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[BrokerId, dict[str, LogDir]]:
+        """The directories of all brokers, or of some, with the sizes of the partitions in them."""
+        wanted = None if brokers is None else checks.brokers(brokers, "brokers", int)
+        work = admin_cluster.describe_log_dirs(self.cluster, wanted)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: Millis | None = None, raise_errors: bool = True
+    ) -> Results[TopicPartition, list[ProducerState]]:
+        """The producers that the leaders of partitions remember, and their open transactions."""
+        wanted = checks.partitions(partitions)
+        work = self._by_leader(dict.fromkeys(wanted), admin_cluster.describe_producers, timeout_ms)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def elect_leaders(
+        self,
+        election_type: str = "preferred",
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, None]:
+        """Elect ``"preferred"`` or, losing data, ``"unclean"`` leaders. Ottla's broker does not serve it."""
+        kind = checks.chosen(election_type, admin_cluster.ELECTION_TYPES, "election_type")
+        wanted = None if partitions is None else checks.partitions(partitions)
+        work = admin_cluster.elect_leaders(self.cluster, kind, wanted)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def alter_partition_reassignments(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[BrokerId] | None],
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, None]:
+        """Move partitions to other brokers (None: stop moving). Ottla's broker does not serve it."""
+        wanted = checks.keyed(
+            reassignments,
+            checks.partition,
+            lambda given, key: None if given is None else checks.brokers(given, f"the brokers of {key}"),
+            '{TopicPartition("orders", 0): [1, 2]}',
+        )
+        work = admin_cluster.alter_reassignments(self.cluster, wanted)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: Millis | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are moving now."""
+        wanted = None if partitions is None else checks.partitions(partitions)
+        return await self._within(timeout_ms, admin_cluster.list_reassignments(self.cluster, wanted))
+
+    # Groups.
+
+    async def list_groups(
+        self, *, states: Iterable[str] | str = (), types: Iterable[str] | str = (), timeout_ms: Millis | None = None
+    ) -> list[ListedGroup]:
+        """All groups by name; only those in one of the states and of one of the types, where some are given."""
+        work = groups.list_groups(
+            self.cluster, states=checks.names(states, "states"), types=checks.names(types, "types of groups")
+        )
+        return await self._within(timeout_ms, work)
+
+    async def describe_groups(
+        self, group_ids: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
+    ) -> Results[str, GroupDescription]:
+        """State, members and assignments of groups of either protocol."""
+        work = groups.describe_groups(self.cluster, checks.names(group_ids, "groups"))
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def delete_groups(
+        self, group_ids: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
+    ) -> Results[str, None]:
+        """Delete groups that have no members, with their offsets."""
+        work = groups.delete_groups(self.cluster, checks.names(group_ids, "groups"))
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def remove_members(
+        self,
+        group_id: str,
+        members: Iterable[MemberToRemove | str] | MemberToRemove | str | None = None,
+        *,
+        reason: str = REMOVED_BY_ADMIN,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[str, None]:
+        """Remove members of a classic group (all of them if none are named); a plain text is a `group.instance.id`."""
+        checks.name(reason, "the reason")
+        if members is None:
+            (described,) = (await self.describe_groups([group_id], timeout_ms=timeout_ms)).values()
+            found = described.members
+            wanted = [MemberToRemove(one.instance_id, "" if one.instance_id else one.member_id) for one in found]
+        else:
+            wanted = checks.several(members, MemberToRemove.given, "members", MemberToRemove, str)
+        if not wanted:
+            return Results.of({})
+        work = groups.remove_members(self.cluster, checks.group(group_id), wanted, reason=reason)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    # Offsets of groups.
+
+    async def list_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: Millis | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed; nothing for a group that does not exist."""
+        wanted = None if partitions is None else set(checks.partitions(partitions))
+        work = group_offsets.committed_offsets(self.cluster, [checks.group(group_id)])
+        found = (await self._within(timeout_ms, work))[group_id]
+        if isinstance(found, KafkaError):
+            raise found
+        return {
+            key: OffsetAndMetadata(one.offset, one.metadata, one.leader_epoch)
+            for key, one in found.items()
+            if wanted is None or key in wanted
+        }
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, None]:
+        """Write the offsets of a group that has no members; one that does not exist is made."""
+        wanted = checks.keyed(offsets, checks.partition, checks.offset, '{TopicPartition("orders", 0): 100}')
+        work = group_offsets.commit_offsets(self.cluster, checks.group(group_id), wanted)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    async def delete_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout_ms: Millis | None = None,
+        raise_errors: bool = True,
+    ) -> Results[TopicPartition, None]:
+        """Forget what a group committed for partitions of topics that it does not subscribe to."""
+        work = group_offsets.delete_offsets(self.cluster, checks.group(group_id), checks.partitions(partitions))
+        return _settled(await self._within(timeout_ms, work), raise_errors)
+
+    # How it is done.
+
+    async def _by_leader(
+        self, work: Mapping[TopicPartition, K], send: Send[K, T], timeout_ms: Millis | None
+    ) -> dict[TopicPartition, T | KafkaError]:
+        missing = {key.topic for key in work} - self.cluster.metadata.topics.keys()
+        if missing:
+            await self.cluster.refresh(missing)
+        found = await self.cluster.by_leader(work, send, timeout_ms=timeout_ms)
+        return {
+            key: calls.with_partition(one, key) if isinstance(one, KafkaError) else one for key, one in found.items()
+        }
+
+    async def _within(self, timeout_ms: Millis | None, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._loop = same_loop(self._loop, "admin client")
+            timeout = checks.timeout(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        except (IllegalUse, TypeError, ValueError):
+            work.close()
+            raise
+        try:
+            async with asyncio.timeout(timeout / 1000):
+                return await work
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"the call was not done within {timeout / 1000:g} s, and may still be carried out: give it more time "
+                "(timeout_ms, default.api.timeout.ms), or see whether the brokers are well"
+            ) from None
+
+
+def _settled(outcomes: Mapping[K, T | KafkaError], raise_errors: bool) -> Results[K, T]:
+    results = Results.of(outcomes)
+    if raise_errors:
+        results.raise_first()
+    return results
+
+
+def _listed_offset(found: calls.FoundOffset | KafkaError) -> ListedOffset | KafkaError:
+    if isinstance(found, KafkaError):
+        return found
+    epoch = found.leader_epoch
+    return ListedOffset(found.offset, found.timestamp, None if epoch < 0 else epoch)

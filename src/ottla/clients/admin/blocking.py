@@ -1,0 +1,80 @@
+"""The admin client for threads: every method of `AsyncAdmin`, with the same names and arguments, waits for its result.
+
+    with Admin(bootstrap_servers="localhost:9092") as admin:
+        admin.create_topics("orders")
+
+Nothing is written twice: a method here runs the one of the asyncio client on a loop of its own. Threads may share it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from ottla.clients.admin.asynchronous import AsyncAdmin
+from ottla.clients.blocking import IllegalUse, LoopThread
+from ottla.config.admin import AdminConfig
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncAdmin, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Admin, P], T]:
+    @functools.wraps(method)
+    def call(self: Admin, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(method(self._admin, *args, **kwargs))
+
+    return cast("Callable[Concatenate[Admin, P], T]", call)
+
+
+class Admin:
+    """Administers a cluster. Nothing is sent before the first call; ``with`` closes it."""
+
+    def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
+        self._admin = AsyncAdmin(config, **options)
+        self._thread = LoopThread("Admin")
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; does nothing the second time."""
+        try:
+            self._thread.call(self._admin.close())
+        except IllegalUse:
+            return
+        self._thread.stop()
+
+    @property
+    def config(self) -> AdminConfig:
+        return self._admin.config
+
+    create_topics = _blocking(AsyncAdmin.create_topics)
+    delete_topics = _blocking(AsyncAdmin.delete_topics)
+    list_topics = _blocking(AsyncAdmin.list_topics)
+    describe_topics = _blocking(AsyncAdmin.describe_topics)
+    create_partitions = _blocking(AsyncAdmin.create_partitions)
+    delete_records = _blocking(AsyncAdmin.delete_records)
+    describe_configs = _blocking(AsyncAdmin.describe_configs)
+    alter_configs = _blocking(AsyncAdmin.alter_configs)
+    incremental_alter_configs = alter_configs
+    list_offsets = _blocking(AsyncAdmin.list_offsets)
+    describe_cluster = _blocking(AsyncAdmin.describe_cluster)
+    describe_log_dirs = _blocking(AsyncAdmin.describe_log_dirs)
+    describe_producers = _blocking(AsyncAdmin.describe_producers)
+    elect_leaders = _blocking(AsyncAdmin.elect_leaders)
+    alter_partition_reassignments = _blocking(AsyncAdmin.alter_partition_reassignments)
+    list_partition_reassignments = _blocking(AsyncAdmin.list_partition_reassignments)
+    list_groups = _blocking(AsyncAdmin.list_groups)
+    describe_groups = _blocking(AsyncAdmin.describe_groups)
+    delete_groups = _blocking(AsyncAdmin.delete_groups)
+    remove_members = _blocking(AsyncAdmin.remove_members)
+    list_group_offsets = _blocking(AsyncAdmin.list_group_offsets)
+    alter_group_offsets = _blocking(AsyncAdmin.alter_group_offsets)
+    delete_group_offsets = _blocking(AsyncAdmin.delete_group_offsets)

@@ -1,0 +1,128 @@
+"""What is given to the admin client, looked at before anything is sent.
+
+A wrong type is a `TypeError` and a wrong value a `ValueError`; both say what to give instead. A function here returns
+what it was given, as the requests need it; `asynchronous.py` and the values in `values.py` are made of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from ottla.consuming.values import OffsetAndMetadata
+from ottla.types import LONGEST_SHOWN, TopicPartition, whole
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+def name(given: object, what: str) -> str:
+    """A text: ``name("orders", "the name of a topic")``."""
+    if isinstance(given, str):
+        return given
+    raise TypeError(f"{what} is text, not {_shown(given)}")
+
+
+def several(given: object, one: Callable[[object], T], what: str, *alone: type) -> list[T]:
+    """Several things as a list, or one alone: ``"orders"`` is one name, not six."""
+    if isinstance(given, alone):
+        return [one(given)]
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise TypeError(f"{what} are given as a list, not as {_shown(given)}")
+    return [one(each) for each in given]
+
+
+def keyed(given: object, key: Callable[[object], K], value: Callable[[object, K], T], example: str) -> dict[K, T]:
+    """A dict of things and what shall become of them."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"give a dict, such as {example}, not {_shown(given)}")
+    found: dict[K, T] = {}
+    for each, content in given.items():
+        checked = key(each)
+        found[checked] = value(content, checked)
+    return found
+
+
+def chosen(given: object, choices: Mapping[str, T], what: str) -> T:
+    """What belongs to a name, in any case."""
+    found = choices.get(name(given, what).lower())
+    if found is None:
+        raise ValueError(f"{what} is one of {', '.join(choices)}, not {_shown(given)}")
+    return found
+
+
+def names(given: object, what: str) -> list[str]:
+    """Names of `what` (topics, groups), each once."""
+    found = several(given, lambda one: name(one, f"the name of one of the {what}"), f"the names of {what}", str)
+    return list(dict.fromkeys(found))
+
+
+def topic(given: object) -> str:
+    return name(given, "the name of a topic")
+
+
+def group(given: object) -> str:
+    return name(given, "the id of a group")
+
+
+def partition(given: object) -> TopicPartition:
+    if not isinstance(given, TopicPartition):
+        raise TypeError(f"a partition is given as TopicPartition('topic', 0), not as {_shown(given)}")
+    name(given.topic, "the topic of a TopicPartition")
+    whole(given.partition, f"the partition of a TopicPartition of topic {given.topic}", bits=32)
+    return given
+
+
+def partitions(given: object) -> list[TopicPartition]:
+    """Partitions, each once."""
+    return list(dict.fromkeys(several(given, partition, "partitions", TopicPartition)))
+
+
+def brokers(given: object, what: str, *alone: type) -> list[int]:
+    """The ids of brokers, in the order given."""
+    return several(given, lambda one: whole(one, "the id of a broker", bits=32), what, *alone)
+
+
+def offset(given: object, key: TopicPartition) -> OffsetAndMetadata:
+    """What to commit for a partition; the number alone will do."""
+    number = given.offset if isinstance(given, OffsetAndMetadata) else given
+    number = whole(number, f"the offset of {key}", least=0)
+    wanted = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(number)
+    if wanted.metadata is not None:
+        name(wanted.metadata, f"the metadata of {key}")
+    if wanted.leader_epoch is not None:
+        whole(wanted.leader_epoch, f"the leader epoch of {key}", bits=32)
+    return wanted._replace(offset=number)
+
+
+def timeout(given: object) -> float:
+    """Milliseconds, which may have a fraction."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise TypeError(f"timeout_ms is a number of milliseconds, not {_shown(given)}")
+    if not 0 <= given < math.inf:
+        raise ValueError(f"timeout_ms is a number of milliseconds of at least 0, not {given}")
+    return given
+
+
+def config_value(given: object, what: str) -> str | int | float:
+    """What a config can be set to; a bool is one of them."""
+    if isinstance(given, str | int | float):
+        return given
+    advice = ": give a list as text, with commas" if isinstance(given, list | tuple | set | frozenset) else ""
+    raise TypeError(f"{what} is text, a number or a bool, not {_shown(given)}{advice}")
+
+
+def configs(given: object, what: str, value: Callable[[object, str], T]) -> dict[str, T]:
+    """Configs of `what` by their names, each value checked by `value`."""
+    return keyed(
+        given,
+        lambda one: name(one, f"the name of a config of {what}"),
+        lambda content, config: value(content, f"config {config} of {what}"),
+        '{"retention.ms": 60000}',
+    )
+
+
+def _shown(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

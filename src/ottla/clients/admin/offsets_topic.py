@@ -1,0 +1,234 @@
+"""``__consumer_offsets`` as anybody may read it: plain fetches of its partitions, decoded record by record.
+
+It is where coordinators keep what they know: committed offsets, groups, and, if the broker is ottla's, why each group
+rebalanced. `Entry` is one record of it; files of the topic are read by the same `entries`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from ottla.clients.cluster.cluster import Cluster
+from ottla.clients.cluster.leaders import (
+    EARLIEST_TIMESTAMP,
+    LAST_FETCH_BY_NAME,
+    LATEST_TIMESTAMP,
+    READ_UNCOMMITTED,
+    list_offsets,
+    newest_version,
+    read_error,
+    with_partition,
+)
+from ottla.coordinator import records as r
+from ottla.coordinator.coordinator import partition_for
+from ottla.coordinator.history import UNDER_WAY
+from ottla.coordinator.serde import CorruptRecord, decode
+from ottla.errors import CorruptMessage, KafkaError
+from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.net.client.connection import Connection
+from ottla.protocol.apis import ApiKey
+from ottla.records import BatchHeader, Buffer, CorruptBatch, Record, decode_batch, scan
+from ottla.types import Millis, TopicPartition
+
+T = TypeVar("T")
+FETCH_BYTES = 8 * 1024 * 1024
+FETCH_WAIT_MS: Millis = 500
+_MARKER_KEY = struct.Struct(">hh")
+_MARKERS = {0: "abort", 1: "commit"}
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The producer whose transaction a record is part of, or ends."""
+
+    producer_id: int
+    producer_epoch: int
+    marker: str | None = None
+    """For the record that ends it: commit or abort."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record where it lies: decoded, or a transaction's end, or with the reason why it cannot be read.
+
+    With a `problem` the record has its key at the most, and its value is not known.
+    """
+
+    partition: int | None
+    offset: int
+    timestamp: Millis
+    record: r.CoordinatorRecord | None
+    transaction: Transaction | None = None
+    problem: str | None = None
+
+    @property
+    def group_id(self) -> str | None:
+        """The group that it is about; None where nobody can tell."""
+        return getattr(self.record.key, "group_id", None) if self.record is not None else None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it deletes what its key had."""
+        if self.record is None or self.problem is not None:
+            return False
+        key = self.record.key
+        return key.value is None if isinstance(key, r.UnknownKey) else self.record.is_tombstone
+
+
+# ── from a running broker ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def partition_count(cluster: Cluster) -> int:
+    """How many partitions the topic has; UnknownTopicOrPartition when no group has ever been there."""
+    return len((await cluster.topic(CONSUMER_OFFSETS)).partitions)
+
+
+async def partition_of(cluster: Cluster, group: str) -> int:
+    """The partition that keeps a group."""
+    return partition_for(group, await partition_count(cluster))
+
+
+async def read_entries(cluster: Cluster, partition: int) -> AsyncIterator[Entry]:
+    """Everything in a partition, from its start to the end that it has now."""
+    key = TopicPartition(CONSUMER_OFFSETS, partition)
+    position, end = await _offset(cluster, key, EARLIEST_TIMESTAMP), await _offset(cluster, key, LATEST_TIMESTAMP)
+    while position < end:
+        data = _result(key, (await cluster.by_leader({key: position}, partial(_fetch, cluster)))[key])
+        found = scan(data, 0, len(data))
+        if not found.batches:
+            raise CorruptMessage(f"partition {key} cannot be read at offset {position}: {found.problem or 'no batch'}")
+        for start, header in found.batches:
+            for entry in entries(data, start, header, partition=partition):
+                if position <= entry.offset < end:
+                    yield entry
+        position = max(position, found.batches[-1][1].next_offset)
+
+
+async def _offset(cluster: Cluster, key: TopicPartition, timestamp: Millis) -> int:
+    found = await cluster.by_leader({key: timestamp}, partial(list_offsets, cluster))
+    return _result(key, found[key]).offset
+
+
+def _result(key: TopicPartition, outcome: T | KafkaError) -> T:
+    if isinstance(outcome, KafkaError):
+        raise with_partition(outcome, key)
+    return outcome
+
+
+async def _fetch(
+    cluster: Cluster, connection: Connection, positions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, bytes | KafkaError]:
+    topic = cluster.metadata.topics[CONSUMER_OFFSETS]
+    wanted = [
+        {"partition": key.partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
+        for key, offset in positions.items()
+    ]
+    message = {
+        "max_wait": FETCH_WAIT_MS,
+        "min_bytes": 1,
+        "max_bytes": FETCH_BYTES,
+        "isolation_level": READ_UNCOMMITTED,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic.name, "topic_id": topic.topic_id, "partitions": wanted}],
+        "forgotten_topics_data": [],
+    }
+    at_most = newest_version(cluster, [topic.name], LAST_FETCH_BY_NAME)
+    response = await connection.request(ApiKey.FETCH, message, at_most=at_most)
+    if response.error_code:
+        raise read_error(response.error_code)
+    return {
+        TopicPartition(topic.name, one.partition_index): (
+            read_error(one.error_code) if one.error_code else bytes(one.records or b"")
+        )
+        for answer in response.responses
+        for one in answer.partitions
+    }
+
+
+# ── from bytes ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def entries(data: Buffer, position: int, header: BatchHeader, *, partition: int | None) -> Iterator[Entry]:
+    """The records of one batch."""
+    try:
+        records = decode_batch(data, position)
+    except CorruptBatch as error:
+        yield Entry(partition, header.base_offset, header.max_timestamp, None, problem=error.reason)
+        return
+    for record in records:
+        yield _entry(record, header, partition)
+
+
+def _entry(record: Record, header: BatchHeader, partition: int | None) -> Entry:
+    transaction = None
+    if header.is_transactional:
+        marker = _marker(record.key) if header.is_control else None
+        transaction = Transaction(header.producer_id, header.producer_epoch, marker)
+    decoded, problem = None, None
+    if not header.is_control:
+        decoded, problem = _decode(record)
+    return Entry(partition, record.offset, record.timestamp, decoded, transaction, problem)
+
+
+def _decode(record: Record) -> tuple[r.CoordinatorRecord | None, str | None]:
+    if record.key is None:
+        return None, "it has no key"
+    try:
+        return decode(record.key, record.value), None
+    except CorruptRecord as error:
+        return _key_alone(record.key), str(error)
+
+
+def _key_alone(key: bytes) -> r.CoordinatorRecord | None:
+    """What a record is about whose value cannot be read."""
+    try:
+        return decode(key, None)
+    except CorruptRecord:
+        return None
+
+
+def _marker(key: bytes | None) -> str:
+    if key is None or len(key) < _MARKER_KEY.size:
+        return "unknown"
+    return _MARKERS.get(_MARKER_KEY.unpack_from(key)[1], "unknown")
+
+
+# ── the history of a group ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHistory:
+    """What the records of a group tell about its rebalances."""
+
+    rebalances: tuple[r.HistoryValue, ...]
+    """Those that are over, the oldest first."""
+    under_way: r.HistoryValue | None
+    generation: int
+    """The last generation (or group epoch) that a record names; 0 if the group never had one."""
+
+
+async def read_history(cluster: Cluster, group: str) -> GroupHistory:
+    """Read why a group rebalanced, as far as its broker wrote it down."""
+    slots: dict[int, r.HistoryValue] = {}
+    generation = 0
+    async for entry in read_entries(cluster, await partition_of(cluster, group)):
+        if entry.record is None or entry.group_id != group:
+            continue
+        key, value = entry.record
+        if isinstance(key, r.HistoryKey):
+            slots.pop(key.slot, None)
+            if isinstance(value, r.HistoryValue):
+                slots[key.slot] = value
+        elif isinstance(value, r.GroupMetadataValue):
+            generation = value.generation
+        elif isinstance(value, r.ConsumerGroupMetadataValue):
+            generation = value.epoch
+    told = sorted(slots.values(), key=lambda one: one.number)
+    over = tuple(one for one in told if one.outcome != UNDER_WAY)
+    under_way = next((one for one in told if one.outcome == UNDER_WAY), None)
+    return GroupHistory(over, under_way, generation)

@@ -1,0 +1,348 @@
+"""What goes into the admin client and what comes out of it: frozen values under Kafka's names.
+
+`Results` is what an operation on several things returns. What groups are is told by the values in `groups.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, Self, TypeVar
+from uuid import UUID
+
+from ottla.clients.admin import checks as checks
+from ottla.clients.cluster.metadata import Node
+from ottla.config.describe import ConfigSource
+from ottla.errors import KafkaError
+from ottla.types import BrokerId, Millis, TopicPartition, whole
+
+BROKER_DEFAULT = -1
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Results(dict[K, V]):
+    """What worked, by its name, as a dict; `errors` is what did not, and why.
+
+    An operation raises the first of the errors, unless it is called with ``raise_errors=False``.
+
+    >>> results = Results.of({"a": 1, "b": KafkaError("no")})
+    >>> dict(results), {name: str(error) for name, error in results.errors.items()}
+    ({'a': 1}, {'b': 'no'})
+    """
+
+    __slots__ = ("errors",)
+
+    errors: dict[K, KafkaError]
+
+    @classmethod
+    def of(cls, outcomes: Mapping[K, V | KafkaError]) -> Results[K, V]:
+        results: Results[K, V] = cls()
+        results.errors = {}
+        for key, outcome in outcomes.items():
+            if isinstance(outcome, KafkaError):
+                results.errors[key] = outcome
+            else:
+                results[key] = outcome
+        return results
+
+    def raise_first(self) -> None:
+        """Raise the first error, which names the others in its notes."""
+        first, *others = self.errors.items() or [(None, None)]
+        if first[1] is None:
+            return
+        for key, error in others:
+            first[1].add_note(f"{key} failed too: {error}")
+        raise first[1]
+
+
+# ── topics ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. What is not given is the broker's default.
+
+    >>> NewTopic("orders", num_partitions=3, configs={"retention.ms": "60000"}).num_partitions
+    3
+    """
+
+    name: str
+    num_partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    configs: Mapping[str, object] | None = None
+    replica_assignments: Mapping[int, Sequence[BrokerId]] | None = None
+    """The brokers of each partition, the preferred leader first; instead of the two numbers."""
+
+    def __post_init__(self) -> None:
+        checks.name(self.name, "the name of a topic")
+        whole(self.num_partitions, f"num_partitions of topic {self.name}", bits=32)
+        whole(self.replication_factor, f"replication_factor of topic {self.name}", bits=16)
+        if self.configs is not None:
+            checks.configs(self.configs, f"topic {self.name}", checks.config_value)
+        if self.replica_assignments is not None:
+            partition = f"a partition in replica_assignments of topic {self.name}"
+            replicas = f"the replicas of topic {self.name}"
+            checks.keyed(
+                self.replica_assignments,
+                lambda one: whole(one, partition, bits=32),
+                lambda given, _: checks.brokers(given, replicas),
+                "{0: [1, 2]}",
+            )
+
+    @classmethod
+    def given(cls, topic: object) -> NewTopic:
+        """A topic, or its name alone."""
+        return topic if isinstance(topic, NewTopic) else cls(checks.name(topic, "a topic to create (or a NewTopic)"))
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """A topic as the broker has made it; brokers before Kafka 2.4 say -1 for the numbers."""
+
+    name: str
+    topic_id: UUID | None
+    num_partitions: int
+    replication_factor: int
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicListing:
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    partition: int
+    leader: Node | None
+    leader_epoch: int
+    replicas: tuple[Node, ...]
+    isr: tuple[Node, ...]
+    offline_replicas: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: tuple[PartitionDescription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """How many partitions a topic shall have, and on which brokers the new ones."""
+
+    total_count: int
+    new_assignments: Sequence[Sequence[BrokerId]] | None = None
+
+    def __post_init__(self) -> None:
+        whole(self.total_count, "the number of partitions that a topic shall have", bits=32)
+        if self.new_assignments is not None:
+            what = "the brokers of new partitions"
+            checks.several(self.new_assignments, lambda one: checks.brokers(one, what), what)
+
+    @classmethod
+    def given(cls, new: object, topic: str) -> NewPartitions:
+        """That, or the number alone."""
+        if isinstance(new, NewPartitions):
+            return new
+        return cls(whole(new, f"the number of partitions that topic {topic} shall have", bits=32))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReassignment:
+    """A partition that is moving."""
+
+    replicas: tuple[BrokerId, ...]
+    adding_replicas: tuple[BrokerId, ...]
+    removing_replicas: tuple[BrokerId, ...]
+
+
+# ── configs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ResourceType(IntEnum):
+    """What can have a configuration, with Kafka's codes."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+_RESOURCE_TYPES = {one.name.lower(): one for one in ResourceType}
+
+
+class _ConfigResource(NamedTuple):
+    type: ResourceType
+    name: str
+
+
+class ConfigResource(_ConfigResource):
+    """Something that has a configuration. Where one is asked for, a plain text is a topic's name.
+
+    >>> ConfigResource.topic("orders")
+    ConfigResource(type=<ResourceType.TOPIC: 2>, name='orders')
+    >>> ConfigResource("broker", "1") == ConfigResource.broker(1)
+    True
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, type: ResourceType | str, name: str) -> Self:  # noqa: A002 - as the attribute is called
+        """`type` may be its name, in any case."""
+        what = "the type of a ConfigResource"
+        named = isinstance(type, str)
+        kind = checks.chosen(type, _RESOURCE_TYPES, what) if named else ResourceType(whole(type, what, bits=32))
+        return super().__new__(cls, kind, checks.name(name, f"the name of a {kind.name.lower()}"))
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, broker_id: BrokerId | None = None) -> ConfigResource:
+        """One broker, or what is set for all of them."""
+        return cls(ResourceType.BROKER, "" if broker_id is None else str(broker_id))
+
+    @classmethod
+    def group(cls, name: str) -> ConfigResource:
+        return cls(ResourceType.GROUP, name)
+
+    @classmethod
+    def given(cls, resource: object) -> ConfigResource:
+        """A resource, or the name of a topic."""
+        if isinstance(resource, ConfigResource):
+            return resource
+        return cls.topic(checks.name(resource, "what has a configuration (a topic's name, or a ConfigResource)"))
+
+    def __str__(self) -> str:
+        return f"{self.type.name.lower()} {self.name or '(all)'}"
+
+
+class ConfigSynonym(NamedTuple):
+    """A layer that sets the value, maybe under another name."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Somebody set it: it is not what the broker would take by itself."""
+        return self.source not in (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
+
+
+class Append(NamedTuple):
+    """In `alter_configs`: add to a list instead of setting it."""
+
+    value: str
+
+
+class Subtract(NamedTuple):
+    """In `alter_configs`: take out of a list instead of setting it."""
+
+    value: str
+
+
+ConfigChange = str | int | float | bool | Append | Subtract | None
+"""What to do with a config: set it, add to it, take from it, or (None) go back to what it is by itself."""
+
+
+def checked_change(given: object, what: str) -> ConfigChange:
+    if isinstance(given, Append | Subtract):
+        checks.config_value(given.value, what)
+        return given
+    return None if given is None else checks.config_value(given, what)
+
+
+# ── offsets, cluster, logs ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """What `list_offsets` found; offset -1 when no record is that young."""
+
+    offset: int
+    timestamp: Millis
+    leader_epoch: int | None
+
+
+class OffsetSpec(IntEnum):
+    """Offsets that are not looked up by a time."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+    @classmethod
+    def given(cls, spec: object) -> int:
+        """A timestamp, or one of these by its name.
+
+        >>> OffsetSpec.given("earliest"), OffsetSpec.given(1700000000000)
+        (-2, 1700000000000)
+        """
+        if not isinstance(spec, str):
+            return whole(spec, "a timestamp in ms (or one of the OffsetSpecs)", least=min(cls))
+        try:
+            return int(cls[spec.upper().replace("-", "_")])
+        except KeyError:
+            names = ", ".join(one.name.lower() for one in cls)
+            raise ValueError(f"there is no offset {spec!r}: give a timestamp in ms, or one of {names}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str | None
+    controller: Node | None
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    size: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A directory of a broker's data; the sizes of the volume are None where the broker does not say them."""
+
+    path: str
+    error: KafkaError | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    replicas: Mapping[TopicPartition, ReplicaInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer that a partition remembers; no open transaction: `transaction_start_offset` is None."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: Millis
+    coordinator_epoch: int | None
+    transaction_start_offset: int | None

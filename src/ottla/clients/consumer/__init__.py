@@ -1,0 +1,1 @@
+"""The consumer: an asyncio core, with an asyncio and a blocking face over it; dead letters."""

@@ -1,0 +1,410 @@
+"""The asyncio consumer. Its methods are Kafka's in snake case; `blocking.py` has the same for threads.
+
+    async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="shop") as consumer:
+        await consumer.subscribe(["orders"])
+        async for record in consumer:
+            print(record.value)
+
+What the methods do is in `calls.py`; here is who may call them, and where the user's own code runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from functools import partial
+from numbers import Real
+from operator import length_hint
+from re import Pattern
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ottla.clients.blocking import IllegalUse
+from ottla.clients.cluster.cluster import Cluster
+from ottla.clients.cluster.metadata import PartitionInfo
+from ottla.clients.columns import Incoming
+from ottla.clients.consumer.calls import UNSUBSCRIBED, Calls, listed, raise_first
+from ottla.clients.consumer.commits import CommitCallback, Committable
+from ottla.clients.consumer.core import Chore
+from ottla.config.consumer import ConsumerConfig
+from ottla.consuming.buffer import RawFetch
+from ottla.consuming.values import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    ConsumerRecords,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RebalanceListener,
+)
+from ottla.types import Millis, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+DEFAULT_CLOSE_SECONDS = 30.0
+#: How long one poll of an iteration waits; a broker that was never reached is told of after it.
+ITERATION_SECONDS = 5.0
+
+
+def deadline_in(seconds: float | None) -> float:
+    return math.inf if seconds is None else deadline_after(seconds)
+
+
+def deadline_after(seconds: Any) -> float:
+    """The time of the monotonic clock in so many seconds."""
+    if not isinstance(seconds, Real) or math.isnan(seconds):
+        raise TypeError(
+            f"the timeout is a number of seconds, not {seconds!r} (`for record in consumer` waits as long as it takes)"
+        )
+    return time.monotonic() + float(seconds)
+
+
+def left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
+class _OneTask:
+    """Lets one task in at a time, as often as it likes; others get an error."""
+
+    __slots__ = ("_calls", "_depth", "_task", "closed")
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._task: asyncio.Task[Any] | None = None
+        self._depth = 0
+        self.closed = False
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        if self.closed:
+            raise IllegalUse("this AsyncConsumer is closed: make a new one")
+        if self._depth and self._task is not task:
+            raise IllegalUse(
+                "this AsyncConsumer is in use by another task: a consumer is for one task at a time. To end the call "
+                "that waits there, cancel that task or call wakeup(), which makes it raise Wakeup; to share the work, "
+                "give each task its own consumer (of the same group), or hand the records over by a queue"
+            )
+        self._calls.engine.start()
+        self._task = task
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+
+
+class AsyncConsumer:
+    """Reads topics, alone or as a member of a group. For one task at a time.
+
+    Configs are Kafka's, as ``AsyncConsumer({"group.id": "shop"})`` or ``AsyncConsumer(group_id="shop")``. Times that
+    methods take are in seconds. Nothing is sent before the first call.
+    """
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+        self.config = ConsumerConfig.given(config, options)
+        self._calls = Calls(self.config, unpacks_aside=True)
+        self._use = _OneTask(self._calls)
+        self._incoming: Incoming | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The way to the brokers, for what a consumer has no method for."""
+        return self._calls.engine.cluster
+
+    async def start(self) -> None:
+        """Nothing has to be started; it is here for those who are used to it."""
+        with self._use:
+            return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, chore: Chore) -> None:
+        """Code of the user's: functions, or coroutines."""
+        try:
+            result = chore.call()
+            if inspect.isawaitable(result):
+                await result
+        finally:
+            chore.finish()
+
+    # ── what to read ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def subscribe(
+        self,
+        topics: Collection[str] | None = None,
+        *,
+        pattern: str | Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read topics, or all that match a pattern, as a member of the group; replaces what was subscribed to before.
+
+        A pattern matches whole names. With group.protocol=consumer a pattern given as text is matched by the broker (in
+        the syntax of RE2), and a compiled one here. No topics at all mean `unsubscribe`.
+        """
+        with self._use:
+            topics = listed(topics)
+            if topics == [] and pattern is None:
+                await self._end(UNSUBSCRIBED)
+            else:
+                self._calls.subscribe(topics, pattern, listener)
+
+    async def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions, without a group's help; partitions that stay keep their positions.
+
+        No partitions at all mean `unsubscribe`.
+        """
+        with self._use:
+            if wanted := listed(partitions):
+                self._calls.assign(wanted)
+            else:
+                await self._end(UNSUBSCRIBED)
+
+    async def unsubscribe(self) -> None:
+        """Read nothing, and leave the group at once. Automatic commits are made before."""
+        with self._use:
+            await self._end(UNSUBSCRIBED)
+
+    async def _end(self, reason: str, deadline: float = math.inf) -> None:
+        errors: list[Exception] = []
+        seconds = 0.0  # who is interrupted tells the coordinator, and waits no longer
+        try:
+            chores = await self._calls.unsubscribing(left(deadline))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if deadline == math.inf else left(deadline)):
+                    for chore in chores:
+                        try:
+                            await self._run(chore)
+                        except Exception as error:
+                            errors.append(error)
+            seconds = left(deadline)
+        finally:
+            await self._calls.unsubscribed(reason, seconds)
+        raise_first(errors)
+
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed to; those that match, with a pattern that is matched here."""
+        return self._calls.subscription()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        return self._calls.assignment()
+
+    # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> ConsumerRecords:
+        """The next records, at most `max_records` (max.poll.records) of them; none when none came in `timeout` seconds.
+
+        The result is a list of all of them; ``.records(topic_partition)`` and ``.by_partition()`` give them by
+        partition. Rebalance listeners and commit callbacks run in here.
+        """
+        with self._use:
+            limit = self._calls.limit(max_records)
+            if self._calls.engine.turns_owed:
+                # Records that are there need no wait. But the next ones shall be on their way meanwhile.
+                self._calls.engine.turns_owed -= 1
+                await asyncio.sleep(0)
+            records = self._calls.take_now(limit)
+            if records is None:
+                records = await self._next(deadline_after(timeout), partial(self._calls.take, limit))
+            return self._calls.finished(records)
+
+    async def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
+        """Do what there is to do until there is something to take, or the time is over."""
+        while True:
+            step = await self._calls.advance(deadline)
+            if isinstance(step, Chore):
+                await self._run(step)
+            elif not step or (found := take()):
+                return found if step else []
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        while True:
+            # A generator gives records several times as fast as `__anext__` can.
+            while length_hint(self._calls.iterator):
+                for record in self._calls.iterator:
+                    yield record
+            if records := await self.poll(ITERATION_SECONDS):
+                self._calls.iterate(records)
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record, however long it takes; ``async for record in consumer`` is faster."""
+        for record in self._calls.iterator:
+            return record  # type: ignore[no-any-return]
+        while True:
+            if records := await self.poll(ITERATION_SECONDS):
+                iterator = self._calls.iterate(records)
+                return next(iterator)  # type: ignore[no-any-return]
+
+    async def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
+        """The next records as a pyarrow table; one without rows when none came in `timeout` seconds.
+
+        The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType
+        and headers. Everything that is there comes at once unless `max_records` is given; each chunk of the table has
+        records of one partition, in order. Deserializers and interceptors are not called. Needs ``ottla[arrow]``.
+        """
+        if self._incoming is None:
+            self._incoming = Incoming()
+        with self._use:
+            fetched = await self._take_raw(timeout, self._incoming.limit(max_records))
+            table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
+            self._calls.records += table.num_rows
+            return table
+
+    async def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
+        """What was fetched, undecoded, for those who read batches as a whole; an empty list after `timeout` seconds.
+
+        Everything that is buffered comes at once, and the positions move past it, as with `poll`; listeners,
+        callbacks and automatic commits run in here too. See `RawFetch` for what it holds: the bytes as they
+        came, the batches in them that are to be read (without control batches and, with read_committed, without
+        aborted transactions; CRCs are checked), and the position from which on their records are new. The bytes stay
+        valid as long as they are referred to.
+        """
+        with self._use:
+            self._calls.put_back()
+            return await self._next(deadline_after(timeout), partial(self._calls.take_raw, limit))
+
+    # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(self, offsets: Committable | None = None, *, timeout: float | None = None) -> None:
+        """Commit what was polled, or these offsets (of the next record to read), and wait until it is done.
+
+        Passing troubles are tried again. `CommitFailed` says that the partitions belong to others by now.
+        """
+        with self._use:
+            for chore in await self._calls.commit(offsets, timeout):
+                await self._run(chore)
+
+    def commit_async(self, offsets: Committable | None = None, callback: CommitCallback | None = None) -> None:
+        """Commit without waiting. ``callback(offsets, error)`` runs in a later poll or commit, in order of the calls.
+
+        It is not tried again when it fails, since a later commit may have succeeded.
+        """
+        with self._use:
+            self._calls.commit_async(offsets, callback)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None for a partition of which nothing was."""
+        with self._use:
+            return await self._calls.committed(partitions, timeout)
+
+    # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
+        """The offset of the next record that poll will return."""
+        with self._use:
+            return await self._calls.position(partition, timeout)
+
+    async def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Go on reading at this offset."""
+        with self._use:
+            self._calls.seek(partition, offset)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Go on at the first record that is still there; of all assigned partitions if none is named."""
+        with self._use:
+            self._calls.seek_to_beginning(partitions)
+
+    async def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Go on with what is written next; of all assigned partitions if none is named."""
+        with self._use:
+            self._calls.seek_to_end(partitions)
+
+    async def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Return no records of these until `resume`; they stay assigned."""
+        with self._use:
+            self._calls.pause(partitions)
+
+    async def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Return records of paused partitions again."""
+        with self._use:
+            self._calls.resume(partitions)
+
+    def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
+        """Fetch nothing from this offset on, for whoever reads a range; None undoes it."""
+        self._calls.fetch_until(partition, offset)
+
+    def paused(self) -> set[TopicPartition]:
+        return self._calls.paused()
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """How many records there are behind the position; None while that is not known."""
+        return self._calls.current_lag(partition)
+
+    # ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset that is still there."""
+        with self._use:
+            return await self._calls.beginning_offsets(partitions, timeout)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the next record to be written; with read_committed that of the first open transaction."""
+        with self._use:
+            return await self._calls.end_offsets(partitions, timeout)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time (ms since 1970); None where there is none."""
+        with self._use:
+            return await self._calls.offsets_for_times(timestamps, timeout)
+
+    async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic, with their leaders and replicas."""
+        with self._use:
+            return await self._calls.partitions_for(topic, timeout)
+
+    async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """All topics and their partitions."""
+        with self._use:
+            return await self._calls.list_topics(timeout)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group now."""
+        return self._calls.group_metadata()
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of this consumer, by Kafka's names."""
+        return self._calls.metrics()
+
+    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
+        """Make the group rebalance; it begins in the next poll."""
+        self._calls.enforce_rebalance(reason)
+
+    def wakeup(self) -> None:
+        """Make the call that waits now, or the next one, raise `Wakeup`. May be called from any thread."""
+        self._calls.wakeup()
+
+    async def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
+        """Commit if that is automatic, leave the group, close; within `timeout` seconds. Again does nothing.
+
+        What a listener or callback raises comes out at the end, when everything is done. The group is left also
+        without any time: then nobody waits for the coordinator's answer.
+        """
+        if self._use.closed or self._calls.engine.is_forked:
+            return
+        with self._use:
+            try:
+                await self._end("the consumer closed", deadline_in(timeout))
+            finally:
+                self._use.closed = True
+                await self._calls.engine.close()
+                self._calls.finisher.close()
+
+    stop = close

@@ -1,0 +1,283 @@
+"""What a consumer's methods do, for both faces: asyncio (`asynchronous.py`) and blocking (`blocking.py`).
+
+Everything runs on the event loop, except what `handing.py` has and `take_now`: the blocking face calls these
+on the user's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from re import Pattern
+from typing import Any, TypeVar
+
+from ottla.clients.blocking import IllegalUse
+from ottla.clients.cluster.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
+from ottla.clients.cluster.metadata import PartitionInfo
+from ottla.clients.consumer.commits import last_answer, nothing
+from ottla.clients.consumer.core import Chore, log
+from ottla.clients.consumer.polling import Polling, tell
+from ottla.config.consumer import CONSUMER
+from ottla.consuming.positions import EARLIEST, LATEST
+from ottla.consuming.subscription import Mode
+from ottla.consuming.values import (
+    ConsumerGroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+)
+from ottla.errors import KafkaError
+from ottla.types import Millis, TopicPartition, whole
+
+T = TypeVar("T")
+Partitions = Iterable[TopicPartition | Iterable[TopicPartition]]
+UNSUBSCRIBED = "the consumer unsubscribed"
+
+
+def raise_first(errors: list[Exception]) -> None:
+    """What the user's code raised while the consumer ended; everything else was done all the same."""
+    for error in errors[1:]:
+        log.error("a listener or callback raised at the end of a consumer, and not as the first", exc_info=error)
+    if errors:
+        raise errors[0]
+
+
+def listed(given: Iterable[T] | None) -> list[T] | None:
+    """What to read, as a list that may be empty; text stays for `Subscription` to refuse."""
+    return given if given is None or isinstance(given, str) else list(given)
+
+
+class Calls(Polling):
+    """The methods of a consumer, on its engine."""
+
+    # ── what to read ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, topics: Collection[str] | None, pattern: str | Pattern[str] | None, listener: Any) -> None:
+        if (topics is None) == (pattern is None):
+            raise ValueError("subscribe takes topics or a pattern, one of the two")
+        self._group()
+        self.put_back()
+        if pattern is not None:
+            on_server = self.config.group_protocol == CONSUMER and isinstance(pattern, str)
+            self.engine.subscription.subscribe_pattern(pattern, on_server=on_server)
+        elif topics is not None:
+            self.engine.subscription.subscribe(topics)
+        self.listener = listener
+        self._look()
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        self.put_back()
+        wanted = self.engine.subscription.assign(partitions)
+        if self.engine.group is not None:
+            self.engine.group.subscribed = False
+        self.engine.positions.assign(wanted)
+        self._look()
+
+    async def unsubscribing(self, seconds: float) -> list[Chore]:
+        """The first half of unsubscribe and close: commit what was read; what the user has to run then.
+
+        The second half has to follow whatever the user's code does.
+        """
+        await self._commit_at_end(seconds)
+        chores = self._due_chores()
+        owned = tuple(sorted(self.engine.positions.assigned)) if self.engine.subscription.by_group else ()
+        if owned and self.listener is not None and self.engine.group is not None:
+            lost = not self.engine.group.member.is_member
+            chores.append(Chore(partial(tell, self.listener, "lost" if lost else "revoked", owned), nothing))
+        return chores
+
+    async def unsubscribed(self, reason: str, seconds: float) -> None:
+        """The second half; the coordinator's answer is waited for so long."""
+        self.put_back()
+        self.engine.positions.assign(())
+        self.engine.subscription.unsubscribe()
+        self.listener, self._duty = None, None
+        await self.engine.leave(reason, seconds)
+
+    def subscription(self) -> set[str]:
+        return set(self.engine.subscription.topics) if self.engine.subscription.mode is not Mode.PARTITIONS else set()
+
+    def assignment(self) -> set[TopicPartition]:
+        return self.engine.positions.assigned
+
+    # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def position(self, partition: TopicPartition, timeout: float | None) -> int:
+        self._assigned(partition)
+        self.engine.trouble = None
+        why = partial(self._why_no_position, partition)
+        return await self.within(self._position(partition), timeout, f"position of {partition}", why)
+
+    def _why_no_position(self, partition: TopicPartition) -> str | None:
+        topic = self.engine.cluster.metadata.topics.get(partition.topic)
+        if topic is not None and topic.error is not None:
+            return f"topic {topic.name}: {topic.error}"
+        if topic is not None and partition.partition not in topic.partitions:
+            return f"there is no such partition, topic {topic.name} has {len(topic.partitions)} of them"
+        return last_answer(self.engine.trouble)
+
+    async def _position(self, partition: TopicPartition) -> int:
+        held = self._held_back()
+        if partition in held:
+            return held[partition]
+        while True:
+            state = self.engine.positions.get(partition)
+            if state is None:
+                raise self._not_assigned(partition)
+            if state.position is not None:
+                return state.position
+            if (error := self.engine.positions.without_start()) is not None:
+                raise error
+            if self.engine.errors:
+                raise self.engine.errors.popleft()
+            self.engine.tick()
+            await self.engine.news(0.1)
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        self._assigned(partition)
+        target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        self.put_back()
+        self.engine.positions.seek(partition, target.offset, target.leader_epoch)
+        self._look()
+
+    def seek_to(self, partitions: Partitions, where: str) -> None:
+        wanted = self._all_assigned(partitions) or sorted(self.engine.positions.assigned)
+        self.put_back()
+        for partition in wanted:
+            self.engine.positions.seek_to(partition, where)
+        self._look()
+
+    def seek_to_beginning(self, partitions: Partitions) -> None:
+        self.seek_to(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Partitions) -> None:
+        self.seek_to(partitions, LATEST)
+
+    def pause(self, partitions: Partitions) -> None:
+        self._pause(partitions, True)
+
+    def resume(self, partitions: Partitions) -> None:
+        self._pause(partitions, False)
+
+    def _pause(self, partitions: Partitions, paused: bool) -> None:
+        wanted = self._all_assigned(partitions)
+        self.put_back()
+        for partition in wanted:
+            if (state := self.engine.positions.get(partition)) is not None:
+                state.paused = paused
+        self.engine._tell()
+        self.engine.tick()
+
+    def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
+        self._assigned(partition)
+        if offset is not None and whole(offset, f"the offset to fetch {partition} until") < 0:
+            raise ValueError(f"offset {offset} is negative: give the first one that is not wanted, or None")
+        if (state := self.engine.positions.get(partition)) is not None:
+            state.until = offset
+        self.engine.tick()
+
+    def paused(self) -> set[TopicPartition]:
+        return {state.partition for state in self.engine.positions.states() if state.paused}
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        self._assigned(partition)
+        return self.engine.positions.lag(partition, read_committed=self.config.read_committed)
+
+    def _all_assigned(self, partitions: Partitions) -> list[TopicPartition]:
+        """Partitions that were given one by one, or as a list, as users of Java and librdkafka do."""
+        wanted: list[TopicPartition] = []
+        for one in partitions:
+            wanted += [one] if isinstance(one, TopicPartition) else one
+        for partition in wanted:
+            self._assigned(partition)
+        return wanted
+
+    def _assigned(self, partition: TopicPartition) -> None:
+        if partition not in self.engine.positions:
+            raise self._not_assigned(partition)
+
+    @staticmethod
+    def _not_assigned(partition: TopicPartition) -> IllegalUse:
+        return IllegalUse(
+            f"partition {partition} is not assigned to this consumer: assign it, or poll until the group has given it "
+            "(on_partitions_assigned of a RebalanceListener says when)"
+        )
+
+    # ── questions about the cluster ───────────────────────────────────────────────────────────────────────────────
+
+    async def offsets(
+        self, partitions: Iterable[TopicPartition], timestamp: Millis, timeout: float | None, what: str
+    ) -> dict[TopicPartition, int]:
+        found = await self._lookup(dict.fromkeys(partitions, timestamp), timeout, what)
+        return {key: one.offset for key, one in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        return await self.offsets(partitions, EARLIEST_TIMESTAMP, timeout, "beginning_offsets")
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        return await self.offsets(partitions, LATEST_TIMESTAMP, timeout, "end_offsets")
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, Millis], timeout: float | None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        for key, timestamp in timestamps.items():
+            if whole(timestamp, f"the time for {key}, in ms since 1970,") < 0:
+                raise ValueError(f"the time for {key} is at least 0 (ms since 1970), not {timestamp}")
+        found = await self._lookup(timestamps, timeout, "offsets_for_times")
+        return {
+            key: None
+            if one.offset < 0
+            else OffsetAndTimestamp(one.offset, one.timestamp, one.leader_epoch if one.leader_epoch >= 0 else None)
+            for key, one in found.items()
+        }
+
+    async def _lookup(
+        self, timestamps: Mapping[TopicPartition, Millis], timeout: float | None, what: str
+    ) -> dict[TopicPartition, FoundOffset]:
+        outcomes = await self.within(self.engine.lookup.offsets(timestamps), timeout, what)
+        found = {}
+        for key, one in outcomes.items():
+            if isinstance(one, KafkaError):
+                raise with_partition(one, key)
+            found[key] = one
+        return found
+
+    async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
+        info = await self.within(self.engine.cluster.topic(topic), timeout, "partitions_for")
+        return list(info.partitions.values())
+
+    async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
+        answer = await self.within(self.engine.cluster.refresh(None), timeout, "list_topics")
+        return {
+            name: list(topic.partitions.values())
+            for name, topic in sorted(answer.topics.items())
+            if topic.error is None and not (topic.internal and self.config.exclude_internal_topics)
+        }
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        group = self._group()
+        who = group.member.identity
+        return ConsumerGroupMetadata(group.group_id, who.generation, who.member_id, who.group_instance_id)
+
+    def enforce_rebalance(self, reason: str) -> None:
+        self._group()
+        if not self.engine.subscription.by_group or self.engine.group is None:
+            raise IllegalUse("enforce_rebalance needs a subscription: this consumer chose its partitions itself")
+        self.engine.group.member.rejoin(reason)
+        self.engine.attend()
+
+    def metrics(self) -> dict[str, float]:
+        engine = self.engine
+        lags = [engine.positions.lag(key, read_committed=self.config.read_committed) for key in self.assignment()]
+        return {
+            "records-consumed-total": self.records,
+            "bytes-consumed-total": engine.fetched_bytes,
+            "fetch-total": engine.fetches,
+            "commit-total": engine.group.commits if engine.group is not None else 0,
+            "rebalance-total": engine.rebalances,
+            "assigned-partitions": len(lags),
+            "records-lag-max": max((lag for lag in lags if lag is not None), default=0),
+        }

@@ -1,0 +1,423 @@
+"""Dead letters: a handler that keeps failing on a record does not stop the group; the record goes to another topic.
+
+    with Consumer(group_id="billing", enable_auto_commit=False, ...) as consumer, Producer(...) as producer:
+        consumer.subscribe(["orders"])
+        DeadLetters(consumer, producer, topic="orders.dead", attempts=5).run(bill)
+
+Records of a partition are handled in order, each at least once. A failed one is tried again with back-off; then it is
+written to the dead-letter topic, with the error in its headers, and the offset is committed only after that is
+acknowledged. A letter that is too large is made smaller, in the end without the record's value, so that the group goes
+on; the producer's `max.request.size` counts bytes before they are compressed: let it have that of the largest record.
+What is decided is in `dead_letter_steps.py`; here it is done, for threads and for asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from ottla.clients.blocking import IllegalUse
+from ottla.clients.cluster.connections import Backoff
+from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.clients.consumer.blocking import Consumer
+from ottla.clients.consumer.dead_letter_steps import (
+    Commit,
+    DeadLetter,
+    Handle,
+    Policy,
+    Processed,
+    Send,
+    Step,
+    Steps,
+    Wait,
+    Waited,
+)
+from ottla.clients.consumer.records import DeserializationError
+from ottla.clients.producer.asynchronous import AsyncProducer
+from ottla.clients.producer.blocking import Producer
+from ottla.clients.serializers import deserializer, serializer
+from ottla.consuming.errors import CommitFailed, Wakeup
+from ottla.consuming.values import ConsumerRecord
+from ottla.errors import ConfigError
+from ottla.types import Millis, TopicPartition
+
+__all__ = ["AsyncDeadLetters", "DeadLetter", "DeadLetters"]
+
+log = logging.getLogger(__name__)
+#: A longer wait is spent polling, so that the group knows that this member lives.
+LONGEST_SLEEP_MS: Millis = 1_000
+POLL_SECONDS = 1.0
+JOIN_SECONDS = 60.0
+
+Handler = Callable[[ConsumerRecord], Any]
+
+
+def _chance() -> float:
+    return random.uniform(-1, 1)
+
+
+class _Helper:
+    """What both faces share: the policy and its checks."""
+
+    def __init__(
+        self,
+        consumer: Any,
+        producer: Any,
+        *,
+        topic: str = "{topic}.dead-letters",
+        attempts: int = 3,
+        backoff_ms: Millis = 100,
+        backoff_max_ms: Millis = 10_000,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+    ) -> None:
+        """`topic` may name the record's own: ``"{topic}.dead"``. Errors that are not `retry_on` are given up at once.
+
+        `key_serializer` and `value_serializer` undo the consumer's deserializers.
+        """
+        self.consumer = consumer
+        self.producer = producer
+        self.policy = Policy(
+            topic,
+            consumer.config.group_id or "",
+            attempts,
+            Backoff(backoff_ms, backoff_max_ms),
+            retry_on if isinstance(retry_on, tuple) else (retry_on,),
+            serializer(key_serializer, "key_serializer"),
+            serializer(value_serializer, "value_serializer"),
+        )
+        self._check_clients()
+        self._backlog: deque[ConsumerRecord] = deque()
+        self._stopping = threading.Event()
+
+    def _check_clients(self) -> None:
+        ours, theirs = self.consumer.config, self.producer.config
+        if ours.enable_auto_commit:
+            raise ConfigError(
+                "enable.auto.commit must be false for a consumer with dead letters: offsets are committed when records "
+                "are handled, not when they are polled."
+            )
+        for name, mine in (("key", self.policy.key), ("value", self.policy.value)):
+            if serializer(getattr(theirs, f"{name}_serializer"), f"{name}.serializer") is not None:
+                raise ConfigError(
+                    f"{name}.serializer must not be set for the producer of dead letters, which gets bytes: give it to "
+                    f"DeadLetters as {name}_serializer."
+                )
+            if deserializer(getattr(ours, f"{name}_deserializer"), f"{name}.deserializer") and mine is None:
+                raise ConfigError(
+                    f"{name}_serializer is missing: dead letters are bytes, and the consumer has a {name}.deserializer."
+                )
+
+    def _records(self) -> list[ConsumerRecord]:
+        found = list(self._backlog)
+        self._backlog.clear()
+        return found
+
+
+class DeadLetters(_Helper):
+    """Handles records with a blocking `Consumer` and `Producer`."""
+
+    consumer: Consumer
+    producer: Producer
+
+    def run(self, handler: Handler) -> Processed:
+        """Poll and handle until `stop`, which another thread or the handler may call."""
+        _check_handler(handler)
+        total = Processed()
+        while not self._stopping.is_set():
+            try:
+                done = self.process(self._records() or self.consumer.poll(POLL_SECONDS), handler)
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                break
+            except DeserializationError as error:
+                done = self._drive(self.policy.undecodable(error.record, error), handler)
+                self.consumer.seek(error.topic_partition, error.offset + 1)
+            total.handled += done.handled
+            total.dead += done.dead
+        total.stopped = True
+        return total
+
+    def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
+        """Handle the records of one poll, for those who have a loop of their own."""
+        _check_handler(handler)
+        return self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
+
+    def stop(self) -> None:
+        """Let `run` come back soon; what it has handled is committed."""
+        self._stopping.set()
+        self.consumer.wakeup()
+
+    def _drive(self, steps: Steps, handler: Handler) -> Processed:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = self._do(step, handler)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            done: Processed = end.value
+            return done
+
+    def _do(self, step: Step, handler: Handler) -> Any:
+        match step:
+            case Handle(record):
+                outcome = _outcome(handler, record)
+                if inspect.isawaitable(outcome):
+                    raise _nobody_awaits(outcome)
+                return outcome
+            case Wait(ms, pending):
+                return self._wait(ms, pending)
+            case Send(letter):
+                self.producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers).result()
+                return log.warning("giving up a record: %s", letter)
+            case Commit(offsets):
+                return self._commit(offsets)
+
+    def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            try:
+                self.consumer.commit(offsets)
+            except Wakeup:
+                # `stop` was called by the handler: that is no reason to handle the records again.
+                self.consumer.commit(offsets)
+        except CommitFailed as error:
+            log.warning("%s; the records are handled again by whoever has them now", error)
+
+    def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
+        if ms <= LONGEST_SLEEP_MS:
+            return Waited(stopped=self._stopping.wait(ms / 1000))
+        held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
+        self.consumer.pause(*held)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._backlog.extend(self.consumer.poll(min(left, POLL_SECONDS)))
+            except DeserializationError:
+                time.sleep(min(left, POLL_SECONDS))
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                return Waited(stopped=True)
+        ours = self.consumer.assignment()
+        self.consumer.resume(*(held & ours))
+        # What was taken away and given back begins anew with what was committed.
+        still = {key for key, offset in pending.items() if key in ours and self.consumer.position(key) > offset}
+        return Waited(lost=frozenset(pending.keys() - still))
+
+    @classmethod
+    def replay(
+        cls,
+        consumer: Consumer,
+        producer: Producer,
+        *,
+        select: Callable[[DeadLetter], bool] | None = None,
+        timeout: float = 5.0,
+    ) -> int:
+        """Send dead letters back to the topics that they came from; how many were sent.
+
+        The consumer reads dead-letter topics, as a group of its own; those that `select` does not choose are passed
+        over, and so are those whose record was too large for a letter, with a warning that says where it lies. It ends
+        when no more have come for `timeout` seconds, and commits what it has sent.
+        """
+        count, patience = 0, _Patience()
+        while True:
+            patience.see(consumer.assignment())
+            records = consumer.poll(timeout)
+            if not records and patience.ends:
+                return count
+            chosen = _chosen(records, select)
+            futures = [
+                producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
+                for letter in chosen
+            ]
+            for future in futures:
+                future.result()
+            if records:
+                consumer.commit()
+            count += len(chosen)
+
+
+class AsyncDeadLetters(_Helper):
+    """The same with the asyncio clients; the handler may be a coroutine function."""
+
+    consumer: AsyncConsumer
+    producer: AsyncProducer
+
+    async def run(self, handler: Handler) -> Processed:
+        """Poll and handle until `stop`."""
+        total = Processed()
+        while not self._stopping.is_set():
+            try:
+                done = await self.process(self._records() or await self.consumer.poll(POLL_SECONDS), handler)
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                break
+            except DeserializationError as error:
+                done = await self._drive(self.policy.undecodable(error.record, error), handler)
+                await self.consumer.seek(error.topic_partition, error.offset + 1)
+            total.handled += done.handled
+            total.dead += done.dead
+        total.stopped = True
+        return total
+
+    async def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
+        """Handle the records of one poll, for those who have a loop of their own."""
+        return await self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
+
+    def stop(self) -> None:
+        """Let `run` come back soon; what it has handled is committed."""
+        self._stopping.set()
+        self.consumer.wakeup()
+
+    async def _drive(self, steps: Steps, handler: Handler) -> Processed:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = await self._do(step, handler)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            done: Processed = end.value
+            return done
+
+    async def _do(self, step: Step, handler: Handler) -> Any:
+        match step:
+            case Handle(record):
+                outcome = _outcome(handler, record)
+                return await _awaited(outcome) if inspect.isawaitable(outcome) else outcome
+            case Wait(ms, pending):
+                return await self._wait(ms, pending)
+            case Send(letter):
+                await self.producer.send_and_wait(
+                    letter.topic, value=letter.value, key=letter.key, headers=letter.headers
+                )
+                return log.warning("giving up a record: %s", letter)
+            case Commit(offsets):
+                return await self._commit(offsets)
+
+    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            try:
+                await self.consumer.commit(offsets)
+            except Wakeup:
+                await self.consumer.commit(offsets)
+        except CommitFailed as error:
+            log.warning("%s; the records are handled again by whoever has them now", error)
+
+    async def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
+        if ms <= LONGEST_SLEEP_MS:
+            await asyncio.sleep(ms / 1000)
+            return Waited(stopped=self._stopping.is_set())
+        held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
+        await self.consumer.pause(*held)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._backlog.extend(await self.consumer.poll(min(left, POLL_SECONDS)))
+            except DeserializationError:
+                await asyncio.sleep(min(left, POLL_SECONDS))
+            except Wakeup:
+                if not self._stopping.is_set():
+                    raise
+                return Waited(stopped=True)
+        ours = self.consumer.assignment()
+        await self.consumer.resume(*(held & ours))
+        still = {key for key, offset in pending.items() if key in ours and await self.consumer.position(key) > offset}
+        return Waited(lost=frozenset(pending.keys() - still))
+
+    @classmethod
+    async def replay(
+        cls,
+        consumer: AsyncConsumer,
+        producer: AsyncProducer,
+        *,
+        select: Callable[[DeadLetter], bool] | None = None,
+        timeout: float = 5.0,
+    ) -> int:
+        """See `DeadLetters.replay`."""
+        count, patience = 0, _Patience()
+        while True:
+            patience.see(consumer.assignment())
+            records = await consumer.poll(timeout)
+            if not records and patience.ends:
+                return count
+            chosen = _chosen(records, select)
+            futures = [
+                await producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
+                for letter in chosen
+            ]
+            await asyncio.gather(*futures)
+            if records:
+                await consumer.commit()
+            count += len(chosen)
+
+
+class _Patience:
+    """When an empty poll means that there is no more: not while the group still has to give us partitions."""
+
+    def __init__(self) -> None:
+        self._deadline = time.monotonic() + JOIN_SECONDS
+        self._assigned = False
+
+    def see(self, assignment: set[TopicPartition]) -> None:
+        self._assigned = bool(assignment)
+
+    @property
+    def ends(self) -> bool:
+        return self._assigned or time.monotonic() > self._deadline
+
+
+def _outcome(handler: Handler, record: ConsumerRecord) -> Any:
+    """What the handler raised; what it returned, if that has to be awaited; else None."""
+    try:
+        result = handler(record)
+    except Exception as error:
+        return error
+    return result if inspect.isawaitable(result) else None
+
+
+async def _awaited(result: Awaitable[object]) -> Exception | None:
+    try:
+        await result
+    except Exception as error:
+        return error
+    return None
+
+
+def _check_handler(handler: Handler) -> None:
+    # A partial or an object may be a coroutine function too.
+    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
+        raise _nobody_awaits(None)
+
+
+def _nobody_awaits(result: object) -> IllegalUse:
+    if inspect.iscoroutine(result):
+        result.close()
+    return IllegalUse(
+        "the handler of the blocking DeadLetters is a coroutine, which nobody would await: write a function, or use "
+        "ottla.aio.DeadLetters with the clients of ottla.aio"
+    )
+
+
+def _chosen(records: Iterable[ConsumerRecord], select: Callable[[DeadLetter], bool] | None) -> list[DeadLetter]:
+    chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
+    for letter in chosen:
+        if letter.omitted:
+            place = f"{letter.topic}-{letter.partition} at offset {letter.offset}"
+            log.warning("passing over a dead letter without its %s: it is of %s", " and ".join(letter.omitted), place)
+    return [letter for letter in chosen if not letter.omitted]

@@ -1,0 +1,560 @@
+"""The asyncio core of a producer: it does what the machines of `ottla.producing` decide, on one event loop.
+
+    any thread:  fast path ──> open batch;   slow path ──> append (under the lock) ──> wake
+    the loop:    pump: Sender.poll ──> requests, connections, metadata, producer id ──> timer
+                 answer ──> Sender.answered ──> outcomes: callbacks, then futures ──> pump
+
+Both faces (`asynchronous.py`, `blocking.py`) append through it. The lock guards the machines and is never held
+while somebody else's code runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from ottla.clients.blocking import IllegalUse
+from ottla.clients.cluster.cluster import Cluster
+from ottla.clients.cluster.retry import JITTER
+from ottla.clients.producer.identity import fetch_producer_id
+from ottla.clients.producer.links import Links, read_results
+from ottla.clients.producer.metrics import Counters
+from ottla.clients.producer.packing import PackingThread
+from ottla.clients.producer.topics import Topics
+from ottla.clients.producer.transaction_requests import LAST_PRODUCE_OF_FIRST, carry_out
+from ottla.config.producer import ProducerConfig
+from ottla.errors import KafkaError, NetworkException, OttlaError
+from ottla.producing.accumulator import Accumulator, Appended
+from ottla.producing.batch import Batch
+from ottla.producing.buffer_pool import Ticket
+from ottla.producing.idempotence import Idempotence
+from ottla.producing.partitioning import StickyPartitioner
+from ottla.producing.sender import Finished, Request, Sender
+from ottla.producing.transaction_states import State
+from ottla.producing.transaction_values import Ask
+from ottla.producing.transactions import SECOND, Transactions
+from ottla.protocol.codec import Struct
+from ottla.records.buffers import Buffer
+from ottla.records.builder import Lanes
+from ottla.records.compression import Compression, packs_ahead
+from ottla.records.values import Headers
+from ottla.types import Millis, TopicPartition
+
+log = logging.getLogger("ottla.producer")
+
+Owner = Callable[[], object]
+"""Wakes whoever waits for memory."""
+
+
+_SMALL_OVERHEAD = 200
+
+
+def now_ms() -> Millis:
+    return time.monotonic_ns() // 1_000_000
+
+
+class ProducerCore:
+    """Everything of a producer except for how its callers wait."""
+
+    def __init__(self, config: ProducerConfig, lanes: dict[str, Lanes], make_batch: Callable[..., Batch]) -> None:
+        self.config = config
+        self.lock = threading.Lock()
+        self.counters = Counters()
+        self.closed = False
+        self.closing = False
+        self._codec = Compression[config.compression_type.upper()]
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: Millis = 0
+        self._owners: dict[Ticket, Owner] = {}
+        self._identifying: asyncio.Task[None] | None = None
+        self._progress: asyncio.Future[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self.set_fast: Callable[[bool], None] = lambda allowed: None
+        """Says whether records may take the short way, which does not look at transactions."""
+        self._packing = PackingThread() if packs_ahead(self._codec, config.compression_level) else None
+        self.accumulator = Accumulator(
+            batch_size=config.batch_size,
+            linger_ms=config.linger_ms,
+            buffer_memory=config.buffer_memory,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            backoff=self._backoff,
+            make_batch=make_batch,
+            packer=None if self._packing is None else self._packing.packer,
+        )
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(config.transactional_id, backoff=self._backoff)
+        self.sender = Sender(
+            self.accumulator,
+            idempotence=self._numbers(),
+            transactions=self.transactions,
+            retries=config.retries,
+            max_in_flight=config.max_in_flight_requests_per_connection,
+            max_request_size=config.max_request_size,
+            availability_timeout_ms=config.partitioner_availability_timeout_ms,
+        )
+        self._sticky = StickyPartitioner(
+            config.batch_size,
+            adaptive=config.partitioner_adaptive_partitioning_enable,
+            choose=random.randrange,
+        )
+        self.cluster = Cluster.of(config)
+        self.topics = Topics(config, self.cluster, lanes, self._adopt, self.wake)
+        self._links = Links(
+            config, self.cluster, self._codec, changed=self.wake, unreachable=self.topics.refresh_all_soon
+        )
+
+    def _numbers(self) -> Idempotence | None:
+        if self.transactions is not None:
+            return self.transactions.numbers
+        return Idempotence() if self.config.enable_idempotence else None
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Live on this loop, from its own thread."""
+        self._loop = loop
+        self._loop_thread = threading.get_ident()
+        self._process = os.getpid()
+        _alive.add(self)
+        if self._packing is not None:
+            self._packing.start()
+
+    def check_open(self) -> None:
+        """IllegalUse if no record can be taken any more."""
+        if self.closing:
+            raise IllegalUse("this producer is closed: make a new one")
+        if self.transactions is not None:
+            self.transactions.check_send()
+
+    def _check_not_ended(self) -> None:
+        """Under the lock: what is appended after the end would wait for ever, or belong to no transaction."""
+        if self.closed:
+            raise IllegalUse("this producer was closed by another thread meanwhile")
+        if self.transactions is not None:
+            self.transactions.check_send()
+
+    def allow_fast(self) -> None:
+        """After every step of a transaction: records are taken in one only."""
+        if self.transactions is not None:
+            self.set_fast(self.transactions.state is State.IN_TRANSACTION and not self.closing)
+
+    def rename(self, transactional_id: str) -> None:
+        """Send under another transactional id from now on; nothing is on its way."""
+        self.config = self._links.config = replace(self.config, transactional_id=transactional_id)
+
+    def send_failed(self, error: Exception) -> None:
+        """A record could not be appended: its transaction would lack it."""
+        if self.transactions is not None and isinstance(error, KafkaError):
+            with self.lock:
+                if self.transactions.state is State.IN_TRANSACTION:
+                    self.transactions.batch_failed(error)
+            self.allow_fast()
+
+    @property
+    def on_loop(self) -> bool:
+        """Whether the caller is on the loop's own thread, where a wait would be for itself."""
+        return threading.get_ident() == self._loop_thread
+
+    def _backoff(self, attempt: int) -> Millis:
+        config = self.config
+        wait = min(config.retry_backoff_ms * 2 ** min(attempt - 1, 30), config.retry_backoff_max_ms)
+        return int(wait * random.uniform(1 - JITTER, 1 + JITTER))
+
+    # Appending: from any thread.
+
+    def append(
+        self,
+        lanes: Lanes,
+        partition: int | None,
+        timestamp: Millis,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        *,
+        owner: Callable[[], Owner],
+        ticket: Ticket | None = None,
+    ) -> Appended | Ticket:
+        """Append a record to a partition, None being the sticky one. A ticket means that memory is out: the owner is
+        woken once it is granted, and calls again with it."""
+        with self.lock:
+            self._check_not_ended()
+            sticks, before = partition is None, lanes.sticky
+            chosen = self._sticky_partition(lanes, key, value) if partition is None else partition
+            moved_on = sticks and chosen != before
+            where = TopicPartition(lanes.topic, chosen)
+            outcome = self.accumulator.append(where, timestamp, key, value, headers, now=now_ms(), ticket=ticket)
+            if isinstance(outcome, Ticket):
+                self._owners[outcome] = owner()
+            elif sticks:
+                lanes.sticky_bytes += len(key or b"") + len(value or b"")
+                outcome.filled |= moved_on
+            granted = self.accumulator.take_granted()
+        self._after_append(outcome, granted)
+        return outcome
+
+    def append_to_next_batch(self, lanes: Lanes, timestamp: Millis, value: bytes) -> tuple[Batch, int] | None:
+        """A record without key and headers when the sticky batch is full or gone: the usual reasons for the slow path.
+
+        None if it is not as simple as that.
+        """
+        if len(value) + _SMALL_OVERHEAD > self.config.batch_size or self.sender.fatal is not None:
+            return None
+        with self.lock:
+            if self.closing or not self._takes_records:
+                return None
+            opened = lanes.opened(lanes.sticky)
+            if opened is not None:
+                index = opened.append(timestamp, None, value)
+                if index >= 0:
+                    return opened, index  # type: ignore[return-value]
+                self.accumulator.full(opened)  # type: ignore[arg-type]
+            partition = self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
+            last = lanes.opened(partition)
+            index = -1 if last is None else last.append(timestamp, None, value)
+            batch = last if index >= 0 else self.accumulator.begin_batch(lanes.topic, partition, now=now_ms())
+            if batch is None:
+                return None
+            index = index if index >= 0 else batch.append(timestamp, None, value)
+            lanes.sticky_bytes += len(value)
+        self.wake()
+        return batch, index  # type: ignore[return-value]
+
+    @property
+    def _takes_records(self) -> bool:
+        return self.transactions is None or self.transactions.state is State.IN_TRANSACTION
+
+    def _sticky_partition(self, lanes: Lanes, key: bytes | None, value: bytes | None) -> int:
+        opened = lanes.opened(lanes.sticky)
+        buffer = opened.buffer if opened is not None else None
+        if opened is not None and (
+            buffer is None or opened.size + self.accumulator.size_for(key, value, ()) > len(buffer)
+        ):
+            self.accumulator.full(opened)  # type: ignore[arg-type]
+        return self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
+
+    def _queue_lengths(self, lanes: Lanes) -> list[tuple[int, int]]:
+        led = self.topics.view.led.get(lanes.topic, {})
+        if self.config.partitioner_availability_timeout_ms:
+            now = now_ms()
+            led = {partition: leader for partition, leader in led.items() if not self.sender.stuck(leader, now=now)}
+        return self.accumulator.queue_lengths(lanes.topic, led)
+
+    def append_batch(
+        self,
+        topic_partition: TopicPartition,
+        payload: Buffer,
+        count: int,
+        base_timestamp: Millis,
+        max_timestamp: Millis,
+        *,
+        framed: bool,
+        owner: Callable[[], Owner],
+        ticket: Ticket | None = None,
+    ) -> Appended | Ticket:
+        """Append a batch of encoded records: see `Accumulator.append_batch`."""
+        with self.lock:
+            self._check_not_ended()
+            outcome = self.accumulator.append_batch(
+                topic_partition,
+                payload,
+                count,
+                base_timestamp,
+                max_timestamp,
+                framed=framed,
+                now=now_ms(),
+                ticket=ticket,
+            )
+            if isinstance(outcome, Ticket):
+                self._owners[outcome] = owner()
+            granted = self.accumulator.take_granted()
+        self._after_append(outcome, granted)
+        return outcome
+
+    def _after_append(self, outcome: Appended | Ticket, granted: Iterable[Ticket]) -> None:
+        self._wake_owners(granted)
+        if isinstance(outcome, Ticket) or outcome.new_batch:
+            self.wake()
+
+    def give_up(self, ticket: Ticket | None) -> None:
+        """Leave the line for memory, and give back what was granted meanwhile."""
+        if ticket is None:
+            return
+        with self.lock:
+            self._owners.pop(ticket, None)
+            self.accumulator.give_up(ticket)
+            granted = self.accumulator.take_granted()
+        self._wake_owners(granted)
+
+    def _wake_owners(self, granted: Iterable[Ticket]) -> None:
+        for ticket in granted:
+            owner = self._owners.pop(ticket, None)
+            if owner is not None:
+                owner()
+
+    def wake(self) -> None:
+        """Let the loop look what there is to do; from any thread."""
+        if self._woken or self._loop is None or self.closed:
+            return
+        self._woken = True
+        try:
+            if self.on_loop:
+                self._loop.call_soon(self._pump)
+            else:
+                self._loop.call_soon_threadsafe(self._pump)
+        except RuntimeError:
+            # The loop is closed. Nobody may believe that it is going to look.
+            self._woken = False
+            raise
+
+    # Sending: on the loop.
+
+    def _pump(self) -> None:
+        self._woken = False
+        if self.closed or self._loop is None:
+            return
+        now = now_ms()
+        with self.lock:
+            plan = self.sender.poll(self.topics.view, self._links, now=now)
+            granted = self.accumulator.take_granted()
+        for request in plan.requests:
+            self._transmit(request)
+        self._tell(plan.finished, granted)
+        for node in plan.connect:
+            self._links.connect(node)
+        if plan.refresh:
+            self.topics.refresh_soon(plan.refresh)
+        if plan.identify and self._identifying is None:
+            self._identifying = self._loop.create_task(self._identify())
+        if plan.ask is not None:
+            self._asking = self._loop.create_task(self._ask(plan.ask))
+        if self.transactions is not None:
+            self._transaction_moved()
+        if plan.wait is not None:
+            self._come_again(plan.wait, now=now)
+
+    async def _ask(self, ask: Ask) -> None:
+        assert self.transactions is not None
+        answer = await carry_out(self.cluster, self.config, ask)
+        with self.lock:
+            self.transactions.answered(ask, answer, now=now_ms())
+        self._transaction_moved()
+        self.wake()
+
+    def _transaction_moved(self) -> None:
+        self.allow_fast()
+        self._made_progress()
+
+    def _come_again(self, wait: Millis, *, now: Millis) -> None:
+        assert self._loop is not None
+        at = now + wait
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(wait, 1) / 1000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _transmit(self, request: Request) -> None:
+        self.counters.sent(request)
+        try:
+            first = self.transactions is not None and self.transactions.version < SECOND
+            answer = self._links.send(request, last_version=LAST_PRODUCE_OF_FIRST if first else None)
+        except OttlaError as error:
+            self._landed(partial(self.sender.lost, request, _as_kafka_error(error)))
+            return
+        answer.add_done_callback(partial(self._on_answer, request))
+
+    def _on_answer(self, request: Request, answer: asyncio.Future[Struct | None]) -> None:
+        if answer.cancelled():
+            return
+        error = answer.exception()
+        if error is not None:
+            self._landed(partial(self.sender.lost, request, _as_kafka_error(error)))
+            return
+        response = answer.result()
+        self.counters.answered(request, now=now_ms())
+        if response is None:
+            self._landed(partial(self.sender.unanswered, request))
+            return
+        self._links.throttled(request.node, response.throttle_time)
+        results = read_results(response, self.topics.names)
+        self._landed(partial(self.sender.answered, request, results))
+
+    def _landed(self, take: Callable[..., list[Finished]]) -> None:
+        with self.lock:
+            finished = take(now=now_ms())
+            granted = self.accumulator.take_granted()
+            rests = self.sender.rests
+        self._tell(finished, granted)
+        if not rests:
+            self.wake()
+
+    def _tell(self, finished: Iterable[Finished], granted: Iterable[Ticket]) -> None:
+        """Give batches their outcome: callbacks in the order of the records, then those who wait."""
+        told = False
+        for outcome in finished:
+            told = True
+            batch = outcome.batch
+            self.counters.finished(outcome)
+            callbacks, watchers = batch.finish(outcome.base_offset, outcome.log_append_time, outcome.error)
+            while callbacks:
+                future, callback = callbacks.pop(0)
+                metadata = batch.metadata(future.batch.locate(future.index)[1], future)
+                call_safely(callback, None if outcome.error is not None else metadata, outcome.error)
+            while watchers:
+                future, watcher = watchers.pop(0)
+                call_safely(watcher, future)
+        if told:
+            self._made_progress()
+        self._wake_owners(granted)
+
+    def _made_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None and not progress.done():
+            progress.set_result(None)
+
+    async def _identify(self) -> None:
+        """Get a producer id; without one nothing can be sent."""
+        try:
+            producer_id, producer_epoch = await fetch_producer_id(self.cluster, self.config, self._backoff)
+        except KafkaError as error:
+            self._fatal(error)
+            return
+        with self.lock:
+            if self.sender.idempotence is not None:
+                self.sender.idempotence.identify(producer_id, producer_epoch)
+        self._identifying = None
+        self.wake()
+
+    def _fatal(self, error: KafkaError) -> None:
+        told = type(error)(
+            f"no producer id could be had: {error} An idempotent producer needs one; enable.idempotence=false does not."
+        )
+        with self.lock:
+            self.sender.fatal = told
+        self.wake()
+
+    def _adopt(self, lanes: Lanes) -> None:
+        """A topic is new, or has more partitions."""
+        with self.lock:
+            self.accumulator.add_topic(lanes)
+
+    @property
+    def unfinished(self) -> int:
+        """How many records have no outcome yet."""
+        return sum(batch.count for batch in list(self.accumulator.incomplete))
+
+    def metrics(self) -> dict[str, float]:
+        """What was done so far, under Kafka's names; from any thread."""
+        pool = self.accumulator.pool
+        return self.counters.as_metrics() | {
+            "record-retry-total": self.sender.retried,
+            "requests-in-flight": self.sender.requests_in_flight,
+            "buffer-total-bytes": pool.total,
+            "buffer-available-bytes": pool.available,
+            "waiting-threads": pool.waiting,
+        }
+
+    # Flushing and closing: on the loop.
+
+    async def flush(self) -> None:
+        """Come back when everything that was sent before has its outcome."""
+        with self.lock:
+            batches = self.accumulator.begin_flush()
+        self.wake()
+        try:
+            for batch in batches:
+                while not _settled(batch):
+                    await self.next_progress()
+        finally:
+            with self.lock:
+                self.accumulator.end_flush()
+
+    async def next_progress(self) -> None:
+        if self._progress is None:
+            self._progress = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._progress)
+
+    async def close(self, timeout: float | None, error: Exception) -> None:
+        """Send what waits, for at most `timeout` seconds; fail what is left then with `error`."""
+        if self.closed:
+            return
+        self.closing = self.accumulator.closing = True
+        self.set_fast(False)
+        self.wake()
+        try:
+            async with asyncio.timeout(timeout):
+                while self.accumulator.incomplete:
+                    await self.next_progress()
+        except TimeoutError:
+            pass
+        finally:
+            await self._end(error)
+
+    async def _end(self, error: Exception) -> None:
+        with self.lock:
+            self.closed = True
+            left = self.sender.abandon(error)
+            self.accumulator.take_granted()
+            waiting = [*self._owners]
+        if lost := sum(outcome.batch.count for outcome in left):
+            log.warning("the producer was closed before %d record(s) were acknowledged: they may not be written", lost)
+        # Those who wait for memory find the producer closed.
+        self._tell(left, waiting)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._packing is not None:
+            self._packing.stop()
+        tasks = [
+            task
+            for task in (self._identifying, self._asking, *self.topics.tasks, *self._links.tasks)
+            if task is not None
+        ]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.cluster.close()
+
+
+_alive: weakref.WeakSet[ProducerCore] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """A program that ends without `close` loses what is not sent: at least say so."""
+    for core in list(_alive):
+        left = core.unfinished if os.getpid() == core._process else 0
+        if left:
+            log.warning("%d record(s) were not acknowledged when the program ended: call flush() or close()", left)
+
+
+def _settled(batch: Batch) -> bool:
+    parts = batch.parts
+    return batch.done if parts is None else all(_settled(part) for _, part in parts)  # type: ignore[arg-type]
+
+
+def call_safely(function: Callable[..., object], *arguments: object) -> None:
+    """Code of the user's, on the loop: not even `sys.exit()` in it keeps other records from their outcome."""
+    try:
+        function(*arguments)
+    except BaseException:
+        log.exception("a callback of a sent record failed")
+
+
+def _as_kafka_error(error: BaseException) -> KafkaError:
+    return error if isinstance(error, KafkaError) else NetworkException(str(error))

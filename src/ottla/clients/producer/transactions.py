@@ -1,0 +1,161 @@
+"""The calls of transactions, once for both faces: coroutines on the loop of the producer's core.
+
+    with producer.transaction():          # begin; commit at the end, abort after an exception
+        producer.send("results", b"...")
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+
+Each waits for coordinators, for at most max.block.ms; after that the same call may be made again and goes on where it
+was. What happens is decided in `ottla.producing.transactions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+
+from ottla.clients.blocking import IllegalUse
+from ottla.clients.producer.core import ProducerCore
+from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
+from ottla.errors import KafkaError
+from ottla.producing.errors import TransactionTimeout
+from ottla.producing.transaction_states import State
+from ottla.producing.transaction_values import GroupMember, Offset, Remedy
+from ottla.producing.transactions import Operation, Transactions
+from ottla.types import TopicPartition, whole
+
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+_OPEN = (State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING)
+
+
+class TransactionCalls:
+    """What the faces call. `begin` may be called from any thread, the others are for the loop."""
+
+    def __init__(self, core: ProducerCore) -> None:
+        self._core = core
+
+    @property
+    def machine(self) -> Transactions:
+        """What decides; raises why nothing of transactions can be called now."""
+        if self._core.transactions is None:
+            raise IllegalUse("this producer has no transactions: give it a transactional.id")
+        if self._core.closing:
+            raise IllegalUse("this producer is closed: make a new one")
+        return self._core.transactions
+
+    async def init(self) -> None:
+        machine = self.machine
+        with self._core.lock:
+            operation = machine.init()
+        await self.wait(operation)
+
+    def begin(self) -> None:
+        machine = self.machine
+        with self._core.lock:
+            machine.begin()
+        self._core.allow_fast()
+
+    async def send_offsets(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
+        machine = self.machine
+        member, given = _member(group_metadata), {key: _offset(key, offset) for key, offset in offsets.items()}
+        if not given:
+            with self._core.lock:
+                machine.check_send()
+            return
+        with self._core.lock:
+            operation = machine.send_offsets(given, member)
+        await self.wait(operation)
+
+    async def commit(self) -> None:
+        machine = self.machine
+        self._core.set_fast(False)
+        with self._core.lock:
+            operation = machine.commit()
+        await self._end(operation)
+
+    async def abort(self) -> None:
+        machine = self.machine
+        self._core.set_fast(False)
+        with self._core.lock:
+            operation = machine.abort()
+        await self._end(operation)
+
+    async def leave(self, error: BaseException | None) -> None:
+        """The end of a `with` block: commit, or abort after an error. Raises what matters more than that error."""
+        machine = self.machine
+        if error is None and machine.state is State.IN_TRANSACTION:
+            await self._commit_or_abort()
+        elif machine.fatal is not None and machine.fatal is not error:
+            raise machine.fatal from error
+        elif machine.state in _OPEN:
+            failed = machine.error
+            await self.abort()
+            if error is None and failed is not None:
+                raise failed
+
+    async def _commit_or_abort(self) -> None:
+        try:
+            await self.commit()
+        except KafkaError as error:
+            if error.remedy == Remedy.ABORT.value:
+                await self.abort()
+            raise
+
+    async def close(self, timeout: float | None, error: Exception) -> None:
+        """Close the producer. An open transaction is aborted first, if there is time for it."""
+        try:
+            await self._abort_open(timeout)
+        except BaseException:
+            timeout = 0
+            raise
+        finally:
+            await self._core.close(timeout, error)
+
+    async def _abort_open(self, timeout: float | None) -> None:
+        machine = self._core.transactions
+        if machine is None or machine.state not in _OPEN or timeout == 0:
+            return
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self.abort()
+
+    async def _end(self, operation: Operation) -> None:
+        """Everything that waits goes out at once, or is dropped, and gets its outcome first."""
+        with self._core.lock:
+            self._core.accumulator.begin_flush()
+        try:
+            await self.wait(operation)
+        finally:
+            with self._core.lock:
+                self._core.accumulator.end_flush()
+            self._core.allow_fast()
+
+    async def wait(self, operation: Operation) -> None:
+        """Until an operation of the machine is done; raises its error."""
+        self._core.wake()
+        seconds = self._core.config.max_block_ms / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                while not operation.done:
+                    await self._core.next_progress()
+        except TimeoutError:
+            raise TransactionTimeout(
+                f"{operation.name} was not done within {seconds:g} s (max.block.ms): are the brokers up? "
+                "To retry: make the same call again, which goes on where it was."
+            ) from None
+        if operation.error is not None:
+            raise operation.error
+
+
+def _member(given: ConsumerGroupMetadata) -> GroupMember:
+    if not isinstance(given, ConsumerGroupMetadata):
+        raise TypeError(f"the group is given as the consumer's group_metadata(), not as {given!r}")
+    return GroupMember(given.group_id, given.generation_id, given.member_id, given.group_instance_id)
+
+
+def _offset(key: TopicPartition, given: int | OffsetAndMetadata) -> Offset:
+    if not isinstance(given, OffsetAndMetadata):
+        if whole(given, f"the offset of {key}") < 0:
+            raise ValueError(f"the offset {given} of {key} is negative: give the next one to read")
+        given = OffsetAndMetadata(given)
+    return Offset(given.offset, given.metadata, -1 if given.leader_epoch is None else given.leader_epoch)

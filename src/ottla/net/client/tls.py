@@ -1,0 +1,140 @@
+"""TLS of clients: the context that a configuration asks for, and what its failures mean.
+
+Certificates and keys are PEM, as files (``ssl.cafile``, or Kafka's ``ssl.truststore.location``) or as text
+(``ssl.truststore.certificates``). Java's own key stores are refused when the client is made.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from pathlib import Path
+
+from ottla.config.client import ClientConfig
+from ottla.errors import ConfigError
+from ottla.net.client.errors import TlsFailed
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+# OpenSSL's numbers for why a certificate was not accepted.
+_EXPIRED = 10
+_UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
+_WRONG_HOST = (62, 64)
+
+
+def context_of(config: ClientConfig) -> ssl.SSLContext | None:
+    """The TLS that a configuration asks for; None if its protocol has none."""
+    if not config.security_protocol.endswith("SSL"):
+        return None
+    if config.ssl_context is not None:
+        return _own_context(config.ssl_context)
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    # Python 3.13 began to refuse authorities without a key usage, which those made for a Kafka cluster often are.
+    # Kafka's own clients take them, and so does every older Python.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
+    chosen = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
+    context.minimum_version, context.maximum_version = chosen[0], chosen[-1]
+    _load_authorities(context, config)
+    _load_own_certificate(context, config)
+    return context
+
+
+def _own_context(context: object) -> ssl.SSLContext:
+    if not isinstance(context, ssl.SSLContext):
+        raise ConfigError(f"ssl.context must be an ssl.SSLContext, not {type(context).__name__}.")
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, config: ClientConfig) -> None:
+    path = config.ssl_cafile or config.ssl_truststore_location
+    name = "ssl.cafile" if config.ssl_cafile else "ssl.truststore.location"
+    if path is not None:
+        try:
+            context.load_verify_locations(cafile=path)
+        except (OSError, ssl.SSLError) as error:
+            raise _unusable(name, path, error) from None
+    if config.ssl_truststore_certificates is not None:
+        try:
+            context.load_verify_locations(cadata=config.ssl_truststore_certificates)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(f"ssl.truststore.certificates has no PEM certificates ({error}).") from None
+
+
+def _load_own_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
+    path = config.ssl_certfile or config.ssl_keystore_location
+    if path is not None:
+        try:
+            context.load_cert_chain(path, config.ssl_keyfile, config.ssl_key_password or "")
+        except (OSError, ssl.SSLError) as error:
+            raise _unusable("ssl.certfile" if config.ssl_certfile else "ssl.keystore.location", path, error) from None
+    elif config.ssl_keystore_certificate_chain is not None:
+        _load_text(context, config)
+
+
+def _load_text(context: ssl.SSLContext, config: ClientConfig) -> None:
+    """Python reads keys from files only: this one is there for a moment, for nobody else to read."""
+    text = f"{config.ssl_keystore_key or ''}\n{config.ssl_keystore_certificate_chain}\n"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "keystore.pem"
+        path.touch(mode=0o600)
+        path.write_text(text)
+        try:
+            context.load_cert_chain(path, None, config.ssl_key_password or "")
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"ssl.keystore.key and ssl.keystore.certificate.chain are no PEM key and certificates ({error})."
+            ) from None
+
+
+def _unusable(name: str, path: str, error: OSError) -> ConfigError:
+    if isinstance(error, FileNotFoundError):
+        return ConfigError(f"{name}: there is no file {path}.")
+    if isinstance(error, ssl.SSLError):
+        return ConfigError(
+            f"{name}: {path} cannot be used ({error.reason or error}): it must be PEM, with a matching key and "
+            "password where a key is needed."
+        )
+    return ConfigError(f"{name}: {path} cannot be read ({error.strerror}).")
+
+
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tls_failure(address: str, host: str, error: Exception) -> TlsFailed:
+    """What a failed handshake means and what to change."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsFailed(_why_not_trusted(address, host, error))
+    reason = (getattr(error, "reason", None) or "").upper()
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason or "BAD_CERTIFICATE" in reason:
+        return TlsFailed(
+            f"the broker at {address} did not accept this client's certificate ({reason.lower()}): it asks for one "
+            "that it trusts; set ssl.certfile and ssl.keyfile"
+        )
+    if "UNKNOWN_CA" in reason:
+        return TlsFailed(
+            f"the broker at {address} does not know who signed this client's certificate: its truststore must have the "
+            "authority of ssl.certfile"
+        )
+    if "VERSION" in reason and "WRONG" not in reason:
+        return TlsFailed(f"{address} speaks another version of TLS ({reason.lower()}): check ssl.enabled.protocols")
+    why = reason.lower() or str(error) or "it closed the connection"
+    return TlsFailed(
+        f"{address} does not speak TLS ({why}): use the port of an SSL listener, or set security.protocol=PLAINTEXT"
+    )
+
+
+def _why_not_trusted(address: str, host: str, error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in _WRONG_HOST:
+        return (
+            f"the certificate of {address} is for another host ({error.verify_message}): use a name that is in it "
+            f"instead of {host!r}, or have one made for {host!r}. "
+            "ssl.endpoint.identification.algorithm= (empty) switches the check off"
+        )
+    if error.verify_code in _UNKNOWN_AUTHORITY:
+        return (
+            f"the certificate of {address} was signed by an authority that this client does not trust "
+            f"({error.verify_message}): set ssl.cafile to a PEM file with the certificate of that authority"
+        )
+    if error.verify_code == _EXPIRED:
+        return f"the certificate of {address} has expired: the broker needs a new one"
+    return f"the certificate of {address} is not accepted: {error.verify_message}"

@@ -1,0 +1,1 @@
+"""The broker's side of a connection: accept, receive requests, send responses."""

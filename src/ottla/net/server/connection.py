@@ -1,0 +1,362 @@
+"""One connection to the server, on a non-blocking socket of its own rather than on a transport: requests are received
+into a buffer that is handed to the handler as it lies, and files go to the socket by ``sendfile``.
+
+What is answered in one turn of the event loop leaves at its end, on all connections (``Server.send_soon``): a client
+that is woken for every single answer takes more time, and so does waking it.
+
+One request at a time, in order: while one is being answered nothing more is read, so that a client which sends
+faster than it
+reads is held back by TCP, and what is queued here is one request and one response at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from struct import Struct as Layout
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from ottla.net.server.outgoing import Outgoing
+from ottla.net.server.receiving import LITTLE
+from ottla.protocol.codec import Buffer
+
+if TYPE_CHECKING:
+    from ottla.net.server.listener import Server
+
+_SIZE = Layout(">i")
+#: A request has at least a header of this size.
+SHORTEST = 8
+#: A frame is received into at most this much more than has arrived, until it has proved to be that long.
+FIRST_ALLOCATION = 1 << 16
+#: Answers wait for the end of the turn until they are this long.
+ANSWERS_TOGETHER = 1 << 16
+
+Answer: TypeAlias = Buffer | None
+FrameHandler: TypeAlias = "Callable[[Connection, memoryview], Answer | Later | Awaitable[Answer]]"
+
+
+class Later(NamedTuple):
+    """An answer that a future brings: ``finish`` makes it of the future when that is done. It costs no task."""
+
+    future: asyncio.Future[Any]
+    finish: Callable[[asyncio.Future[Any]], Any]
+
+
+class CloseConnection(Exception):
+    """Raised by a handler: this connection cannot go on. The message goes to the log."""
+
+
+class Connection:
+    """A client's connection: receives frames, has them handled in order, sends the answers."""
+
+    __slots__ = (
+        "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_socket", "_task",
+        "_writing", "buffer", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint",
+        "last_active", "receiving_since",
+    )  # fmt: skip
+
+    def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:
+        self._server = server
+        self._socket = sock
+        self.fd = sock.fileno()
+        self._loop = server.loop
+        self._outgoing = Outgoing(sock)
+        self._busy = False
+        self._writing = False
+        self._closed = False
+        self._reading = True
+        self._task: asyncio.Future[Any] | None = None
+        self._finish: Callable[[asyncio.Future[Any]], Answer] = asyncio.Future.result
+        self.client_host = host
+        self.client_port = port
+        self.client_software = ("", "")
+        self.buffer: bytearray | None = None
+        self.filled = 0
+        self.frame_hint = 0
+        self._receive_to = FIRST_ALLOCATION
+        """How far the buffer is filled: a large frame is received to its end, or its successor would have to move."""
+        self.last_active = self.receiving_since = self._loop.time()
+        server.readers.add(self)
+
+    @property
+    def local_host(self) -> str:
+        """The address of this computer that the client connected to."""
+        host: str = self._socket.getsockname()[0]
+        return host
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of a request has arrived and the rest has not."""
+        return self.filled > 0 and not self._busy
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._busy
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a response waits for the client to read."""
+        return self._outgoing.size > 0
+
+    # ── receiving ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def expects_little(self) -> bool:
+        """Whether `received` may be called with what the socket has: a new request that is probably short."""
+        return self.buffer is None and self.frame_hint <= LITTLE and not self._busy
+
+    def received(self, data: memoryview, now: float) -> None:
+        """Take what was received in a buffer of others."""
+        if self._closed:
+            return
+        size = len(data)
+        self._server.bytes_in += size
+        self.last_active = self.receiving_since = now
+        # Mostly it is one request, and the connection is not busy; it may have become so since.
+        fits = 4 + SHORTEST <= size <= self._server.max_request_size and not self._busy
+        if fits and _SIZE.unpack_from(data)[0] == size - 4:
+            self.frame_hint = size
+            self._handle(data[4:])
+            return
+        self._receive_to = FIRST_ALLOCATION
+        self.buffer = self._server.pool.take(FIRST_ALLOCATION)
+        self.buffer[:size] = data
+        self.filled = size
+        if not self._busy:
+            self._process(0)
+
+    def readable(self) -> None:
+        """Receive what is there."""
+        if self._closed:
+            return
+        if self._busy:
+            # Most clients send nothing before they are answered: only one that does is no longer listened to.
+            self._reading = False
+            self._server.readers.remove(self)
+            return
+        buffer = self.buffer
+        if buffer is None:
+            self._receive_to = max(FIRST_ALLOCATION, self.frame_hint)
+            buffer = self.buffer = self._server.pool.take(self._receive_to)
+        filled = self.filled
+        try:
+            count = self._socket.recv_into(memoryview(buffer)[filled : self._receive_to])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.receiving_ended(str(error.strerror))
+            return
+        if count == 0:
+            self.receiving_ended()
+            return
+        self._server.bytes_in += count
+        self.filled = filled + count
+        self.last_active = self._loop.time()
+        if not filled:
+            self.receiving_since = self.last_active
+        self._process(0)
+
+    def receiving_ended(self, problem: str = "") -> None:
+        """The client has closed the connection, or it is broken."""
+        if problem:
+            problem = f"receiving failed: {problem}"
+        elif self.filled:
+            problem = "the client closed in the middle of a request"
+        self.close(problem, expected=True)
+
+    def _process(self, position: int) -> None:
+        """Handle the whole frames that lie in the buffer from a position on, until one must be waited for."""
+        buffer = self.buffer
+        assert buffer is not None
+        while self.filled - position >= 4:
+            (size,) = _SIZE.unpack_from(buffer, position)
+            if not SHORTEST <= size <= self._server.max_request_size:
+                self._refuse_size(size)
+                return
+            end = position + 4 + size
+            if end > self.filled:
+                self._make_room(position, 4 + size)
+                return
+            self.frame_hint = size + 4
+            if not self._handle(memoryview(buffer)[position + 4 : end]):
+                if self._busy:
+                    self._keep_rest(end)
+                return
+            position = end
+        self._keep_rest(position)
+
+    def _refuse_size(self, size: int) -> None:
+        limit = self._server.max_request_size
+        self.close(f"a request of {size} bytes; between {SHORTEST} and {limit} (socket.request.max.bytes) are allowed")
+
+    def _make_room(self, position: int, size: int) -> None:
+        """Move a partly received frame to the front of a buffer that can hold more of it."""
+        buffer, have = self.buffer, self.filled - position
+        assert buffer is not None
+        wanted = min(size, max(FIRST_ALLOCATION, 2 * have, self.frame_hint))
+        if len(buffer) - position >= max(wanted, have + 1):
+            if position:
+                self._keep_rest(position)
+        else:
+            larger = self._server.pool.take(wanted)
+            larger[:have] = memoryview(buffer)[position : self.filled]
+            self._server.pool.give(buffer)
+            self.buffer, self.filled = larger, have
+        self._receive_to = max(FIRST_ALLOCATION, wanted)
+
+    def _keep_rest(self, position: int) -> None:
+        """Drop what has been handled; a connection at rest holds no buffer."""
+        buffer = self.buffer
+        if buffer is None:
+            return
+        rest = self.filled - position
+        if rest:
+            if position:
+                view = memoryview(buffer)
+                view[:rest] = view[position : self.filled]
+        else:
+            self._server.pool.give(buffer)
+            self.buffer = None
+        self.filled = rest
+
+    # ── handling ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, frame: memoryview) -> bool:
+        """Handle one frame; return whether the next may follow at once."""
+        try:
+            answer = self._server.handler(self, frame)
+            if isinstance(answer, Buffer):
+                return self._send(answer)
+        except CloseConnection as error:
+            self.close(str(error))
+            return False
+        except Exception as error:
+            self._server.report_failure(self, error)
+            self._outgoing.clear()  # It may say what did not come true.
+            self.close("a request could not be handled")
+            return False
+        if answer is None:
+            return not self._closed
+        self._busy = True
+        if isinstance(answer, Later):
+            self._task, self._finish = answer
+        else:
+            self._task, self._finish = asyncio.ensure_future(answer, loop=self._loop), asyncio.Future.result
+        self._task.add_done_callback(self._answered)
+        return False
+
+    def _answered(self, task: asyncio.Future[Any]) -> None:
+        self._task = None
+        if self._closed and task.cancelled():
+            return
+        try:
+            answer = self._finish(task)
+        except (CloseConnection, asyncio.CancelledError) as error:
+            self.close(str(error))
+            return
+        except Exception as error:
+            self._server.report_failure(self, error)
+            self.close("a request could not be handled")
+            return
+        if self._closed:
+            return
+        # Where earlier answers still wait for the socket, `_writable` sends this one after them and goes on.
+        if (answer is None or self._send(answer)) and not self._writing:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._busy = False
+        self.last_active = self._loop.time()
+        if self.filled:
+            self.receiving_since = self.last_active
+            self._process(0)
+        if not self._busy and not self._closed and not self._reading:
+            self._reading = True
+            self._server.readers.add(self)
+
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _send(self, frame: Buffer) -> bool:
+        """Queue a response; return whether the next request may be handled at once."""
+        is_first = not self._outgoing.size
+        try:
+            self._server.bytes_out += self._outgoing.put(frame)
+        except OSError as error:
+            self.close(f"a response could not be read from its file: {error}")
+            return False
+        if self._outgoing.size >= ANSWERS_TOGETHER:
+            return self.flush()
+        if is_first:
+            self._server.send_soon(self)
+        return not (self._writing or self._closed)
+
+    def flush(self) -> bool:
+        """Send what is queued; return whether all of it is on its way. If not, nothing more is read until it is."""
+        self._server.settle()
+        if self._writing or self._closed:
+            return False
+        try:
+            done = self._flush()
+        except OSError as error:
+            self.close(f"sending failed: {error}", expected=True)
+            return False
+        if not done:
+            self._busy = True
+            self._writing = True
+            self._loop.add_writer(self.fd, self._writable)
+        return done
+
+    def _flush(self) -> bool:
+        if self._server.unwritten:
+            self._server.write()
+        return self._outgoing.flush()
+
+    def take_frame(self) -> Buffer | None:
+        """Give out what is queued if it is one frame that others can send; `not_sent` brings the rest back."""
+        return None if self._writing else self._outgoing.take_frame()
+
+    def not_sent(self, frames: list[memoryview]) -> None:
+        """Send what was given out and not sent, from where that ended. Nothing has been sent since."""
+        if not frames[0]:
+            self.close("an answer was lost")
+            return
+        self._outgoing.put_back(frames)
+        self.flush()
+
+    def _writable(self) -> None:
+        before = self._loop.time()
+        try:
+            done = self._flush()
+        except OSError as error:
+            self.close(f"sending failed: {error}", expected=True)
+            return
+        self.last_active = before
+        if done:
+            self._writing = False
+            self._loop.remove_writer(self.fd)
+            if self._task is None:
+                self._go_on()
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self, reason: str, *, expected: bool = False) -> None:
+        """Close the connection, with one line in the log if there is a reason. What it waits for is cancelled."""
+        self._server.settle()
+        if self._closed:
+            return
+        self._closed = True
+        self._server.readers.remove(self)
+        self._loop.remove_writer(self.fd)
+        if self._outgoing.size:
+            with contextlib.suppress(OSError):
+                self._flush()  # The answers to what came before.
+            self._outgoing.clear()
+        self._socket.close()
+        if self._task is not None:
+            self._task.cancel()
+        self.buffer = None
+        self.filled = 0
+        self._server.closed(self, reason, expected=expected)

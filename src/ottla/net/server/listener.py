@@ -1,0 +1,258 @@
+"""The listening side: accepts connections within the limits and closes those that are idle or stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ottla.errors import OttlaError
+from ottla.net.buffers import BufferPool
+from ottla.net.server.connection import Connection, FrameHandler
+from ottla.net.server.receiving import Readers, readers_of
+from ottla.net.server.sending import Sending
+
+logger = logging.getLogger("ottla.net")
+#: With so many connections that have answers, those leave before the end of the turn: their clients can go on.
+MOST_WAITING = 256
+#: So many answers are handed over to a thread that sends them: waking it takes longer than sending a few. Only those
+#: that wait for a write come so close on each other that it pays: rebalances of 500 members took a sixth longer.
+MANY_ANSWERS = 32
+POOLED_BYTES = 32 << 20
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What keeps the server alive."""
+
+    max_request_size: int
+    max_connections: int
+    max_connections_from: Callable[[str], int]
+    """How many of them one address may hold."""
+    idle_seconds: float
+    receive_seconds: float
+    """How long the rest of a request may take once its first byte is there."""
+    backlog: int = 50
+    send_buffer: int = -1
+    receive_buffer: int = -1
+
+
+class Server:
+    """Accepts connections on one address and has their frames handled.
+
+    ``handler(connection, frame)`` returns the response, an awaitable of it, or None where there is none. The frame
+    is only
+    valid until it returns.
+    """
+
+    def __init__(
+        self, handler: FrameHandler, limits: Limits, unwritten: list[Callable[[], None]] | None = None
+    ) -> None:
+        self.handler = handler
+        self.unwritten = unwritten if unwritten is not None else []
+        """What must be called before anything is sent: answers say that something is written which is not yet."""
+        self.limits = limits
+        self.max_request_size = limits.max_request_size
+        self.loop: asyncio.AbstractEventLoop
+        self.readers: Readers
+        self.pool = BufferPool(POOLED_BYTES)
+        self.connections: set[Connection] = set()
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.accepted = 0
+        self.refused = 0
+        self.failures = 0
+        self.host = ""
+        self.port = 0
+        self._per_ip: Counter[str] = Counter()
+        self._socket: socket.socket | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.sending = Sending()
+        self._answered: list[Connection] = []
+        """Those with answers that leave at the end of the turn,"""
+        self._has_written = False
+        """and whether some of these waited for a write that has been made."""
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen on an address; port 0 picks a free one."""
+        self.loop = asyncio.get_running_loop()
+        self.readers = readers_of(self.loop, self.unwritten)
+        try:
+            self._socket = await _listen(host, port, self.limits)
+        except BaseException:
+            self.readers.close()
+            raise
+        self.host = host
+        self.port = self._socket.getsockname()[1]
+
+    def serve(self) -> None:
+        """Begin to accept connections."""
+        assert self._socket is not None
+        self.sending.start(self.loop)
+        self.loop.add_reader(self._socket.fileno(), self._accept)
+        self._sweep()
+
+    def _accept(self) -> None:
+        assert self._socket is not None
+        for _ in range(64):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_FILES:
+                    raise
+                self._rest_from_accepting(error)
+                return
+            self._admit(sock, address[0], address[1])
+
+    def _rest_from_accepting(self, error: OSError) -> None:
+        assert self._socket is not None
+        fd = self._socket.fileno()
+        logger.error("out of file descriptors or memory (%s): no connections accepted for a second", error.strerror)
+        self.loop.remove_reader(fd)
+        self.loop.call_later(1.0, lambda: self._socket is not None and self.loop.add_reader(fd, self._accept))
+
+    def _admit(self, sock: socket.socket, host: str, port: int) -> None:
+        limits = self.limits
+        if len(self.connections) >= limits.max_connections:
+            self._refuse(sock, host, f"there are {len(self.connections)} already (max.connections)")
+        elif self._per_ip[host] >= limits.max_connections_from(host):
+            self._refuse(sock, host, f"{self._per_ip[host]} come from this address already (max.connections.per.ip)")
+        else:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self.accepted += 1
+            self._per_ip[host] += 1
+            self.connections.add(Connection(self, sock, host, port))
+
+    def _refuse(self, sock: socket.socket, host: str, why: str) -> None:
+        self.refused += 1
+        logger.warning("connection from %s refused: %s", host, why)
+        sock.close()
+
+    def closed(self, connection: Connection, reason: str, *, expected: bool) -> None:
+        """Forget a connection that has closed itself."""
+        self.connections.discard(connection)
+        self._per_ip[connection.client_host] -= 1
+        if not self._per_ip[connection.client_host]:
+            del self._per_ip[connection.client_host]
+        if reason:
+            level = logging.DEBUG if expected else logging.WARNING
+            logger.log(
+                level, "connection from %s:%s closed: %s", connection.client_host, connection.client_port, reason
+            )
+
+    def send_soon(self, connection: Connection) -> None:
+        """Have a connection send its answers at the end of this turn of the event loop, or when many are waiting."""
+        if not self._answered:
+            self.loop.call_soon(self._send_answers)
+        self._answered.append(connection)
+        if len(self._answered) >= MOST_WAITING:
+            self._send_answers()
+
+    def _send_answers(self) -> None:
+        connections, self._answered = self._answered, []
+        waited_for_write = self.unwritten or self._has_written
+        # A thread that is sending anyway need not be waited for.
+        if waited_for_write and (len(connections) >= MANY_ANSWERS or self.sending.is_busy):
+            self._hand_over(connections)
+        else:
+            for connection in connections:
+                connection.flush()
+        self._has_written = False
+
+    def _hand_over(self, connections: list[Connection]) -> None:
+        """Have the thread send what it can, while the next requests are read here."""
+        if self.unwritten:
+            self.write()
+        self.sending.make_room()
+        taken: list[Connection] = []
+        frames: list[bytearray] = []
+        others: list[Connection] = []
+        for connection in connections:
+            if (frame := connection.take_frame()) is not None:
+                taken.append(connection)
+                frames.append(frame)
+            else:
+                others.append(connection)
+        self.sending.hand_over(taken, frames)
+        # Not before: this may close connections.
+        for connection in others:
+            connection.flush()
+
+    def settle(self) -> None:
+        """Wait until the thread has sent what was handed over to it."""
+        if not self.sending.is_settled:
+            self.sending.settle()
+
+    def write(self) -> None:
+        """Make what the answers say come true, before they leave."""
+        self._has_written = True
+        while self.unwritten:
+            self.unwritten.pop()()
+
+    def report_failure(self, connection: Connection, error: Exception) -> None:
+        """Put an error that no handler expected into the log."""
+        self.failures += 1
+        logger.error("a request from %s:%s failed", connection.client_host, connection.client_port, exc_info=error)
+
+    def _sweep(self) -> None:
+        """Close connections that have been idle, or in the middle of a request, for too long."""
+        now = self.loop.time()
+        for connection in list(self.connections):
+            if connection.is_receiving and now - connection.receiving_since > self.limits.receive_seconds:
+                connection.close(f"the rest of a request did not come within {self.limits.receive_seconds:g} s")
+            elif not connection.is_busy and now - connection.last_active > self.limits.idle_seconds:
+                connection.close(f"idle for {self.limits.idle_seconds:g} s", expected=True)
+            elif connection.is_stuck and now - connection.last_active > self.limits.idle_seconds:
+                connection.close(f"the client took nothing of a response for {self.limits.idle_seconds:g} s")
+        period = min(1.0, self.limits.idle_seconds / 4, self.limits.receive_seconds / 4)
+        self._sweeper = self.loop.call_later(max(period, 0.01), self._sweep)
+
+    async def stop(self) -> None:
+        """Stop listening and close all connections."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            self.loop.remove_reader(listening.fileno())
+            listening.close()
+        self._send_answers()
+        self.sending.close()
+        for connection in list(self.connections):
+            connection.close("", expected=True)
+        if listening is not None:
+            self.readers.close()
+        await asyncio.sleep(0)
+
+
+async def _listen(host: str, port: int, limits: Limits) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise OttlaError(f"cannot listen on {host}:{port}: {error.strerror}; check the host name") from error
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if limits.send_buffer > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
+        if limits.receive_buffer > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(limits.backlog)
+    except OSError as error:
+        sock.close()
+        raise OttlaError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another address, or port 0 for a free one"
+        ) from error
+    return sock

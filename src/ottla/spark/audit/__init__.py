@@ -1,0 +1,8 @@
+"""Audit: which records of a topic reached a table or another topic. `audit` in run.py is the entry.
+
+>>> from ottla.spark.audit import audit
+"""
+
+from ottla.spark.audit.run import Origin, audit
+
+__all__ = ["Origin", "audit"]

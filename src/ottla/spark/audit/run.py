@@ -1,0 +1,301 @@
+"""Audit: which records of a topic reached a table or another topic. What is lost, repeated, out of order and late.
+
+    report = audit(spark, "orders", bootstrap_servers="localhost:9092", table="/data/orders", group="orders-to-table")
+    print(report)                              # a table by partition, examples, and a verdict
+    assert report.ok
+    Path("audit.svg").write_text(report.to_svg())
+
+It is a batch job over the whole of both sides, by joins and aggregations of Spark; it may run while the pipeline runs,
+as often as you like. Only the report and a few examples come to the driver. How records are matched and what each count
+means is in docs/audit.md. The sides are read in `sides.py`, compared in `plan.py`; `report.py` has
+the values of the report.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from ottla.charts import bucket_width
+from ottla.spark.audit.plan import KEY, SLOT_MS, Rules, classify, dead_side, examples, source_side, summed
+from ottla.spark.audit.positions import (
+    AuditError,
+    Bounds,
+    checkpoint_positions,
+    group_positions,
+    source_bounds,
+    with_positions,
+)
+from ottla.spark.audit.report import COUNTS, AuditReport, Bucket, Counts, Delay, Example, PartitionAudit
+from ottla.spark.audit.sides import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Cluster,
+    Origin,
+    Target,
+    comparable,
+    expression,
+    mentions_headers,
+    read_table,
+    table_target,
+    topic_target,
+)
+from ottla.types import Millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["AuditError", "AuditReport", "Origin", "audit"]
+
+ORDERS = ("key", "partition", "none")
+
+
+def audit(
+    spark: SparkSession,
+    source: str,
+    *,
+    bootstrap_servers: str | None = None,
+    options: Mapping[str, str] | None = None,
+    table: str | DataFrame | None = None,
+    format: str = "parquet",  # noqa: A002 - the word of Spark
+    table_options: Mapping[str, str] | None = None,
+    topic: str | None = None,
+    origin: Origin | None = None,
+    origin_headers: bool = False,
+    key: str | None = None,
+    target_key: str | None = None,
+    keep_repeats: bool = False,
+    dead_letters: str | None = None,
+    group: str | None = None,
+    checkpoint: str | None = None,
+    since: datetime | Millis | None = None,
+    until: datetime | Millis | None = None,
+    order: str = "key",
+    late_after: Millis | None = None,
+    arrival: str | None = None,
+    limit: int = 10,
+    isolation: str = READ_COMMITTED,
+) -> AuditReport:
+    """Follow the records of topic `source` into a `table` (a path, or a frame) or into a `topic`.
+
+    - `options` are those of the data source, for security and the like: ``{"kafka.security.protocol": "SSL"}``.
+    - A table is matched by its `origin` columns, a topic by `origin_headers` if it has them. Otherwise `key` is SQL
+      over the columns of the source (key, value, headers, …), and `target_key` SQL over those of the target; of a
+      topic it is the same if not given, and without a `key` the whole record, key and value.
+    - With a `key`, records with the same one count once (`duplicates`), unless `keep_repeats`.
+    - `dead_letters` is the topic of those; `group` or `checkpoint` say how far the pipeline is.
+    - `since` and `until` bound the records by their time.
+    - `order` says what must stay in order in a topic: records of one `key`, of one `partition`, or `none`.
+    - `late_after` is in milliseconds, from the record's time to `arrival` (SQL over a table; a topic's timestamp).
+    - `limit` is how many examples of each kind the report has.
+    """
+    if (table is None) == (topic is None):
+        raise AuditError("give a table or a topic to look for the records in, and not both")
+    if topic == source:
+        raise AuditError(f"topic {topic} cannot be audited against itself")
+    if target_key is not None and key is None:
+        raise AuditError("target_key needs key: what is compared with it on the side of the source")
+    if origin_headers and (topic is None or target_key is not None):
+        raise AuditError("origin_headers are those of a topic's records, and need no target_key")
+    if group is not None and checkpoint is not None:
+        raise AuditError("give the group or the checkpoint of the pipeline, not both: one says how far it is")
+    if order not in ORDERS:
+        raise AuditError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
+    if arrival is not None and topic is not None:
+        raise AuditError("arrival is a column of a table: records of a topic arrive at their timestamp")
+    if late_after is not None and topic is None and arrival is None:
+        raise AuditError("late_after needs the time of arrival: name the column of the table that has it with arrival")
+    servers = {} if bootstrap_servers is None else {"kafka.bootstrap.servers": bootstrap_servers}
+    cluster = Cluster(spark, {**(options or {}), **servers}, isolation)
+    bounds = _bounds(cluster, source, since, until)
+    at = int(time.time() * 1000)
+    if group is not None:
+        bounds = with_positions(bounds, group_positions(cluster.read_options(source), group, source))
+    elif checkpoint is not None:
+        bounds = with_positions(bounds, checkpoint_positions(spark, checkpoint, source))
+    # The target comes after the positions: see audit_positions.
+    if topic is not None:
+        target = topic_target(cluster, topic, source, origin_headers=origin_headers, key=key, target_key=target_key)
+    else:
+        rows = read_table(spark, table, format, table_options or {}) if isinstance(table, str) else table
+        name = f"table {table}" if isinstance(table, str) else "a table"
+        target = table_target(rows, name, source, origin=origin, key=key, target_key=target_key, arrival=arrival)
+    rules = Rules(
+        match=target.match,
+        has_key=target.source_key is not None,
+        keep_repeats=keep_repeats,
+        is_cut=any(one.start > 0 for one in bounds),
+        order=order if topic is not None and order != "none" else None,
+        late_after=late_after,
+    )
+    return _Run(cluster, source, target, bounds, rules, dead_letters).report(at, limit)
+
+
+def _bounds(
+    cluster: Cluster, source: str, since: datetime | Millis | None, until: datetime | Millis | None
+) -> list[Bounds]:
+    given: dict[str, str] = {}
+    if since is not None:
+        given["startingTimestamp"] = str(_millis(since))
+        given["startingOffsetsByTimestampStrategy"] = "latest"
+    if until is not None:
+        given["endingTimestamp"] = str(_millis(until))
+    return source_bounds(cluster.read_options(source, **given))
+
+
+def _millis(moment: datetime | Millis) -> Millis:
+    return int(moment.timestamp() * 1000) if isinstance(moment, datetime) else moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Everything is known: the jobs, and what they give."""
+
+    cluster: Cluster
+    source: str
+    target: Target
+    bounds: list[Bounds]
+    rules: Rules
+    dead_letters: str | None
+
+    def report(self, at: Millis, limit: int) -> AuditReport:
+        classified, delays = self._classified(), Observation()
+        seen = F.percentile_approx("delay", [0.5, 0.95], 1000).alias("parts"), F.max("delay").alias("longest")
+        # Both sides are read once for all of the counts; percentiles cannot be added up, so they are taken on the way.
+        sums = summed(classified.observe(delays, *seen)).persist()
+        try:
+            by_partition, first, last = _by_partition(sums, self.bounds)
+            buckets, width = _by_time(sums, first, last)
+        finally:
+            sums.unpersist()
+        if any(one.counts.unknown for one in by_partition) and self.cluster.isolation == READ_COMMITTED:
+            by_partition = self._with_aborted(classified, by_partition)
+        found = AuditReport(
+            source=self.source,
+            target=self.target.name,
+            matched_by=self.target.matched_by,
+            at=at,
+            partitions=tuple(by_partition),
+            buckets=tuple(buckets),
+            bucket_ms=width,
+            delay=_delay(delays)
+            if self.target.has_arrival and any(one.counts.arrived for one in by_partition)
+            else None,
+            order=self.rules.order,
+            late_after=self.rules.late_after,
+        )
+        shown = () if found.ok else tuple(self._examples(classified, limit))
+        return replace(found, examples=shown, notes=tuple(_notes(found, self.bounds, self.rules)))
+
+    def _records(self, isolation: str) -> DataFrame:
+        key = self.target.source_key
+        records = self.cluster.records(self.source, self.bounds, headers=mentions_headers(key), isolation=isolation)
+        if key is not None:
+            expression(records, key, "id", f"topic {self.source}")
+        return source_side(records, key, ordered_by_key=self.rules.order == "key")
+
+    def _classified(self) -> DataFrame:
+        records, rows = self._records(self.cluster.isolation), self.target.rows
+        if self.rules.match == KEY:
+            records, rows = comparable(records, rows)
+        dead = None
+        if self.dead_letters is not None:
+            dead = dead_side(self.cluster.topic(self.dead_letters, headers=True), self.source)
+        return classify(self.cluster.spark, records, rows, dead, self.bounds, self.rules)
+
+    def _with_aborted(self, classified: DataFrame, found: Sequence[PartitionAudit]) -> list[PartitionAudit]:
+        """Tell rows of aborted transactions from others without a record: who reads everything sees their records."""
+        unknown = classified.where("status = 'unknown'").select("partition", "offset", "id", "rows")
+        everything = self._records(READ_UNCOMMITTED)
+        columns = ["partition", "offset"]
+        if self.rules.match == KEY:
+            columns = ["id"]
+            everything, unknown = comparable(everything, unknown)
+        aborted = unknown.join(everything.select(*columns).distinct(), columns, "left_semi")
+        rows = aborted.groupBy("partition").agg(F.sum("rows").alias("rows")).collect()
+        counted = {row["partition"]: row["rows"] for row in rows}
+        return [
+            replace(one, counts=_moved(one.counts, counted[one.partition])) if counted.get(one.partition) else one
+            for one in found
+        ]
+
+    def _examples(self, classified: DataFrame, limit: int) -> Iterable[Example]:
+        rows = examples(classified, limit).orderBy("kind", "partition", "offset").collect()
+        places = {(row["partition"], row["offset"]) for row in rows}
+        content = self.cluster.content(self.source, places)
+        for row in rows:
+            key, value = content.get((row["partition"], row["offset"]), (None, None))
+            yield Example(row["kind"], row["partition"], row["offset"], row["rows"], row["timestamp"], key, value)
+
+
+# ── values ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _by_partition(sums: DataFrame, bounds: Sequence[Bounds]) -> tuple[list[PartitionAudit], Millis | None, Millis]:
+    """By partition; and the times of the first record and of the last one."""
+    names = [name for name in COUNTS if name in sums.columns]
+    edges = F.min("slot").alias("first"), F.max("slot").alias("last")
+    rows = sums.groupBy("partition").agg(*(F.sum(name).alias(name) for name in names), *edges).collect()
+    counts = {row["partition"]: _counts(row, names) for row in rows}
+    found = [
+        PartitionAudit(one.partition, counts.pop(one.partition, Counts()), one.start, one.end, one.position)
+        for one in bounds
+    ]
+    others = sorted(counts, key=lambda partition: -1 if partition is None else partition)
+    found += [PartitionAudit(partition, counts[partition]) for partition in others]
+    timed = [row for row in rows if row["first"] is not None]
+    return (
+        found,
+        min((row["first"] for row in timed), default=None),
+        max((row["last"] for row in timed), default=0),
+    )
+
+
+def _by_time(sums: DataFrame, first: Millis | None, last: Millis) -> tuple[list[Bucket], Millis]:
+    if first is None:
+        return [], SLOT_MS
+    width = bucket_width(first, last)
+    timed = sums.where("slot is not null")
+    names = [name for name in COUNTS if name in sums.columns]
+    start = (F.floor(F.col("slot") / width) * width).cast("bigint").alias("start")
+    rows = timed.groupBy(start).agg(*(F.sum(name).alias(name) for name in names)).orderBy("start").collect()
+    return [Bucket(row["start"], _counts(row, names)) for row in rows], width
+
+
+def _counts(row: Any, names: Iterable[str]) -> Counts:
+    return Counts(**{name: int(row[name] or 0) for name in names})
+
+
+def _moved(counts: Counts, aborted: int) -> Counts:
+    return replace(counts, aborted=aborted, unknown=counts.unknown - aborted)
+
+
+def _delay(observed: Observation) -> Delay | None:
+    """Only for a run with records that arrived: what was never seen is waited for."""
+    found = observed.get
+    return None if found["longest"] is None else Delay(found["parts"][0], found["parts"][1], found["longest"])
+
+
+def _notes(found: AuditReport, bounds: Sequence[Bounds], rules: Rules) -> Iterable[str]:
+    total = found.total
+    gone = [one for one in bounds if one.earliest > 0]
+    if gone:
+        places = ", ".join(f"{one.partition} before {one.earliest}" for one in gone[:5])
+        more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
+        yield f"the source has no records any more of partition {places}{more} (retention): they are not audited"
+    if total.unknown:
+        why = "compaction or retention has removed it since, or it never was there"
+        if rules.match == KEY and rules.is_cut:
+            why = "it lies before the audited offsets, retention or compaction has removed it, or it never was there"
+        yield f"{total.unknown:,} rows of the target have no record in the source: {why}"
+    if total.lost and all(one.position is None for one in bounds):
+        yield (
+            "neither a group nor a checkpoint says how far the pipeline is: a record that it has not come to yet "
+            "counts as lost"
+        )

@@ -1,0 +1,1 @@
+"""Log compaction: which log is next, the process that rewrites segments, and taking over the result."""
