@@ -19,6 +19,7 @@ from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener
 from ottla.metadata import Metadata, MetadataRecord, Topic
 from ottla.net.server.connection import Connection
+from ottla.net.server.turn import Turn
 from ottla.runtime.clock import Clock
 from ottla.runtime.runner import Runner
 from ottla.storage.manager import LogManager
@@ -46,20 +47,21 @@ class Node:
         config: BrokerConfig,
         clock: Clock,
         metadata: Metadata,
-        runner: Runner[MetadataRecord],
+        controller: Runner[MetadataRecord],
         logs: LogManager,
+        turn: Turn,
     ) -> None:
         self.config = config
         self.clock = clock
         self.metadata = metadata
-        self.runner = runner
+        self.controller = controller
+        """Runs the operations of the metadata machine, which decides about topics, configs and producer ids."""
         self.logs = logs
         self.partitions: dict[str, list[Partition]] = {}
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _random_id)
-        self.producer_ids = ProducerIds(runner, metadata)
+        self.producer_ids = ProducerIds(controller, metadata)
         self.metrics = Instruments()
-        self.unwritten: list[Callable[[], None]] = []
-        """What has to be written before any answer leaves: see `Runner.gather`."""
+        self.turn = turn
         self.groups: Groups
         self.transactions: Transactions
         self.advertised: Callable[[], Listener]

@@ -310,8 +310,9 @@ class Connection:
         return done
 
     def _flush(self) -> bool:
-        if self._server.unwritten:
-            self._server.write()
+        turn = self._server.turn
+        if turn.unwritten:
+            turn.write()
         return self._outgoing.flush()
 
     def take_frame(self) -> Buffer | None:
