@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla import errors
+from ottla.broker.authorization import Authorizer
 from ottla.broker.changes import Changes
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.instruments import Instruments
@@ -18,6 +19,7 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener
 from ottla.metadata import Metadata, MetadataRecord, Topic
+from ottla.net.server.channel import Principal
 from ottla.net.server.connection import Connection
 from ottla.net.server.turn import Turn
 from ottla.runtime.clock import Clock
@@ -37,6 +39,11 @@ class Call(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
+
+    @property
+    def principal(self) -> Principal:
+        """Who sent the request."""
+        return self.connection.channel.principal
 
 
 class Node:
@@ -69,6 +76,7 @@ class Node:
         # Topics are created, changed and deleted one after the other; clients ask for the same one at the same time.
         self.topics_lock = asyncio.Lock()
         self.changes = Changes()
+        self.authorizer: Authorizer | None = None
 
     @property
     def id(self) -> int:
@@ -78,7 +86,7 @@ class Node:
     def address(self, connection: Connection) -> tuple[str, int]:
         """Return the address that a client on this connection is told to find the broker at."""
         listener = self.advertised()
-        return listener.host or connection.local_host, listener.port
+        return listener.host or connection.channel.local_host, listener.port
 
     def partition(self, topic: str, index: int) -> Partition:
         """Return a partition, or raise UnknownTopicOrPartition."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ottla.errors import OttlaError
 from ottla.net.buffers import BufferPool
+from ottla.net.server.channel import Channel, PlainChannel
 from ottla.net.server.connection import Connection, FrameHandler
 from ottla.net.server.receiving import Readers, readers_of
 from ottla.net.server.sending import Sending
@@ -51,8 +52,15 @@ class Server:
     valid until it returns.
     """
 
-    def __init__(self, handler: FrameHandler, limits: Limits, turn: Turn | None = None) -> None:
+    def __init__(
+        self,
+        handler: FrameHandler,
+        limits: Limits,
+        turn: Turn | None = None,
+        new_channel: Callable[[socket.socket], Channel] = PlainChannel,
+    ) -> None:
         self.handler = handler
+        self._new_channel = new_channel
         self.turn = turn or Turn()
         self.limits = limits
         self.max_request_size = limits.max_request_size
@@ -126,7 +134,7 @@ class Server:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self.accepted += 1
             self._per_ip[host] += 1
-            self.connections.add(Connection(self, sock, host, port))
+            self.connections.add(Connection(self, self._new_channel(sock), host, port))
 
     def _refuse(self, sock: socket.socket, host: str, why: str) -> None:
         self.refused += 1
