@@ -98,7 +98,7 @@ def test_broker_layers_are_apart() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("num.partitions", "3", "Cannot be altered while the broker runs: num.partitions"),
+        ("num.partitions", "3", "Cannot be changed while the broker runs: num.partitions"),
         ("message.max.bytes", "-1", "at least 0"),
         ("message.max.byte", "1", "Did you mean message.max.bytes?"),
         ("log.retention.ms", "0", "-1 (no limit) or at least 1"),
