@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: what the settings become, and what is refused."""
+"""AlterConfigs and IncrementalAlterConfigs: the resulting settings, and rejected changes."""
 
 import pytest
 

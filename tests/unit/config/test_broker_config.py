@@ -1,4 +1,4 @@
-"""The table of the broker: Kafka's defaults, what one node can and cannot do, and listeners."""
+"""The broker's table: Kafka's defaults, the limits of one node, and listeners."""
 
 from pathlib import Path
 
@@ -104,7 +104,7 @@ KAFKA = {
     "unclean.leader.election.enable": "false",
 }
 OTHER_DEFAULT = {"node.id", "log.dir"}
-"""Kafka has no default, or one that only makes sense for Kafka."""
+"""Kafka has no default, or one that makes sense only for Kafka."""
 
 FIXED = {
     "advertised.listeners",
@@ -163,7 +163,7 @@ FIXED = {
     "transaction.state.log.segment.bytes",
     "transactional.id.expiration.ms",
 }
-"""The names that Kafka cannot alter at run time, and the listeners."""
+"""The names that Kafka cannot change at run time, and the listeners."""
 
 
 def test_defaults_are_kafkas() -> None:

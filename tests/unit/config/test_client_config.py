@@ -1,4 +1,4 @@
-"""The configuration of clients: names in both notations, and what is said of names that other clients have."""
+"""Client configurations: names with dots and underscores, and hints for names of other clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ottla.errors import ConfigError
 SERVERS = {"bootstrap.servers": "a:1, [::1]:2"}
 TABLES = (ProducerConfig, ConsumerConfig, AdminConfig)
 OF_KAFKA = [line.split() for line in (Path(__file__).parent / "kafka_client_names.txt").read_text().splitlines()]
-"""Every name of the client configurations of Apache Kafka 4.2, and which of the clients have it."""
+"""All client configuration names of Apache Kafka 4.2, and the clients that have them."""
 
 
 def test_names_may_have_dots_or_underscores_and_be_in_both_places() -> None:

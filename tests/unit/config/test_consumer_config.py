@@ -1,4 +1,4 @@
-"""The consumer's table: Kafka's defaults, checked values, rules that tie names together."""
+"""The consumer's table: Kafka's defaults, checked values, rules that involve several names."""
 
 from __future__ import annotations
 

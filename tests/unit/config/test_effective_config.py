@@ -1,4 +1,4 @@
-"""What holds for a topic, out of its own settings and the broker's several names for the same thing."""
+"""The configuration of a topic from its overrides and the broker's names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The producer's table: Kafka's defaults, and what contradicts itself."""
+"""The producer's table: Kafka's defaults, and conflicting settings."""
 
 from __future__ import annotations
 

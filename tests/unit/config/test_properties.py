@@ -1,4 +1,4 @@
-"""Property files as Java reads them, and the line numbers of what is wrong in them."""
+"""Properties files are read as in Java, and errors name the line."""
 
 import contextlib
 

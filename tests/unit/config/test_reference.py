@@ -1,4 +1,4 @@
-"""The reference page in docs/ is the one that the tables give."""
+"""The reference page in docs/ matches the tables."""
 
 import subprocess
 import sys

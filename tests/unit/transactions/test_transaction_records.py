@@ -1,4 +1,4 @@
-"""The records of ``__transaction_state``, held against bytes that Kafka 4.2 wrote."""
+"""The records of ``__transaction_state``, compared with bytes that Kafka 4.2 wrote."""
 
 from __future__ import annotations
 
