@@ -151,7 +151,7 @@ def show(case: Case, mine: list[dict[str, Any]], theirs: list[dict[str, Any]], t
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The sticky assignors beside Kafka's own.")
+    parser = argparse.ArgumentParser(description="Compare the sticky assignors with Kafka's.")
     parser.add_argument("--assignor", action="append", choices=ASSIGNORS)
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--topics", type=int, default=500)

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure the broker beside Apache Kafka on this machine.")
+    parser = argparse.ArgumentParser(description="Compare the broker with Apache Kafka on this machine.")
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
     extent.add_argument("--full", action="store_true", help="more sizes and codecs, longer repetitions")

@@ -172,7 +172,7 @@ def measure(bootstrap: str, size: int, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Tables in and out beside confluent-kafka.")
+    parser = argparse.ArgumentParser(description="Compare tables in and out with confluent-kafka.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bytes", type=int, default=BYTES, help="bytes of values per round")
     parser.add_argument("--size", type=int, action="append", help="bytes of a value (default: 100 and 1000)")

@@ -249,7 +249,7 @@ def report(args: argparse.Namespace, servers: str) -> None:
     for size, records in SIZES.items():
         found = measure(servers, size, int(records * args.scale), args.rounds, only)
         peer = found.get(FASTEST_PEER)
-        print(f"\n{size:4} B records                   records/s     MB/s  CPU s a million    beside {FASTEST_PEER}")
+        print(f"\n{size:4} B records                   records/s     MB/s  CPU s/million      ratio to {FASTEST_PEER}")
         for name, (rate, cpu) in found.items():
             ratio = f"{rate / peer[0]:12.2f} of its rate, {cpu / peer[1]:5.2f} of its CPU" if peer else ""
             print(f"{name:28}{rate:12,.0f}{rate * size / 1e6:9.1f}{cpu:17.2f}{ratio}", flush=True)

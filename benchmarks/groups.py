@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure consumer groups beside Apache Kafka on this machine.")
+    parser = argparse.ArgumentParser(description="Compare consumer groups with Apache Kafka on this machine.")
     parser.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
     parser.add_argument("--only", action="append", choices=list(BENCHMARKS), help="only this one (may be repeated)")
     parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")

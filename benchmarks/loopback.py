@@ -64,7 +64,7 @@ def measure(pieces: int, directory: str, *, inwards: bool) -> tuple[float, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the loopback interface and the page cache take by themselves.")
+    parser = argparse.ArgumentParser(description="Measure the cost of the loopback interface and the page cache.")
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

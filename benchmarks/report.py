@@ -118,7 +118,7 @@ class Report:
         if not self.other_cores or statistics.median(self.other_cores) < QUIET_CORES:
             return ""
         usual, most = statistics.median(self.other_cores), max(self.other_cores)
-        used = f"Other processes used {usual:.1f} cores meanwhile, {most:.1f} at most"
+        used = f"Other processes used {usual:.1f} cores during the run, {most:.1f} at most"
         return f"NOT A QUIET MACHINE. {used}: run this again when it is.\n"
 
     def _conclusion(self) -> str:

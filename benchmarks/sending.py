@@ -106,7 +106,7 @@ def measure(send: Send, size: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What sending a file to readers on the same machine costs by itself.")
+    parser = argparse.ArgumentParser(description="Measure the cost of sending a file to readers on this machine.")
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

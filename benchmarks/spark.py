@@ -288,7 +288,7 @@ def main() -> None:
             import pyspark
 
             version, files = jars(pyspark.__version__)
-            print(f"beside Spark's connector {version} on Spark {pyspark.__version__}")
+            print(f"compared with Spark's connector {version} on Spark {pyspark.__version__}")
             conf["spark.jars"] = ",".join(map(str, files))
     except Unavailable as why:
         print(f"ottla is measured alone: {why}")

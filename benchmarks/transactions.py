@@ -127,7 +127,7 @@ def peers(only: str | None) -> Iterator[Peer]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Transactions, and what reading them costs.")
+    parser = argparse.ArgumentParser(description="Measure transactions and the cost of reading them.")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--only", help="part of the name of one broker")
     args = parser.parse_args()
