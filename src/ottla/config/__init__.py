@@ -20,12 +20,10 @@ reference.py   writes docs/reference/configuration.md: ``python -m ottla.config.
 from ottla.config.alter import (
     Alteration,
     AlterOp,
+    Change,
     alter_broker,
     alter_group,
     alter_topic,
-    replace_broker,
-    replace_group,
-    replace_topic,
 )
 from ottla.config.broker import BrokerConfig
 from ottla.config.describe import (
@@ -48,6 +46,7 @@ __all__ = [
     "AlterOp",
     "Alteration",
     "BrokerConfig",
+    "Change",
     "ConfigEntry",
     "ConfigSource",
     "ConfigType",
@@ -68,7 +67,4 @@ __all__ = [
     "parse_address",
     "parse_broker_properties",
     "parse_properties",
-    "replace_broker",
-    "replace_group",
-    "replace_topic",
 ]

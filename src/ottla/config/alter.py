@@ -38,73 +38,46 @@ class Alteration(NamedTuple):
     value: str | None
 
 
-def alter_topic(
-    broker: BrokerConfig, overrides: Mapping[str, str], alterations: Sequence[Alteration]
-) -> dict[str, str]:
-    """Return a topic's settings after IncrementalAlterConfigs."""
-    return _checked_topic(broker, _altered(TopicConfig, overrides, alterations))
+Change = Mapping[str, str | None] | Sequence[Alteration]
+"""A mapping replaces all settings (AlterConfigs). Alterations change some (IncrementalAlterConfigs)."""
 
 
-def replace_topic(broker: BrokerConfig, values: Mapping[str, str | None]) -> dict[str, str]:
-    """Return a topic's settings after AlterConfigs, which replaces all of them."""
-    return _checked_topic(broker, _checked_values(values))
-
-
-def alter_group(
-    broker: BrokerConfig, overrides: Mapping[str, str], alterations: Sequence[Alteration]
-) -> dict[str, str]:
-    """Return a group's settings after IncrementalAlterConfigs."""
-    return _checked_group(broker, _altered(GroupConfig, overrides, alterations))
-
-
-def replace_group(broker: BrokerConfig, values: Mapping[str, str | None]) -> dict[str, str]:
-    """Return a group's settings after AlterConfigs, which replaces all of them."""
-    return _checked_group(broker, _checked_values(values))
-
-
-def alter_broker(broker: BrokerConfig, alterations: Sequence[Alteration], *, for_all_brokers: bool) -> dict[str, str]:
-    """Return the dynamic settings of this broker, or of all brokers, after IncrementalAlterConfigs."""
-    layer = broker.dynamic_default if for_all_brokers else broker.dynamic
-    changed = [each.name for each in alterations if each.op != AlterOp.DELETE]
-    return _checked_layer(broker, _altered(BrokerConfig, layer, alterations), changed, for_all_brokers=for_all_brokers)
-
-
-def replace_broker(broker: BrokerConfig, values: Mapping[str, str | None], *, for_all_brokers: bool) -> dict[str, str]:
-    """Return the dynamic settings of this broker, or of all brokers, after AlterConfigs."""
-    replaced = _checked_values(values)
-    return _checked_layer(broker, replaced, list(replaced), for_all_brokers=for_all_brokers)
-
-
-def _checked_topic(broker: BrokerConfig, settings: dict[str, str]) -> dict[str, str]:
+def alter_topic(broker: BrokerConfig, overrides: Mapping[str, str], change: Change) -> dict[str, str]:
+    """Return a topic's settings after a change."""
+    settings = _changed(TopicConfig, overrides, change)
     check_topic_overrides(settings, broker)
     return settings
 
 
-def _checked_group(broker: BrokerConfig, settings: dict[str, str]) -> dict[str, str]:
+def alter_group(broker: BrokerConfig, overrides: Mapping[str, str], change: Change) -> dict[str, str]:
+    """Return a group's settings after a change."""
+    settings = _changed(GroupConfig, overrides, change)
     check_group_overrides(settings, broker)
     return settings
 
 
-def _checked_layer(
-    broker: BrokerConfig, layer: dict[str, str], changed: Sequence[str], *, for_all_brokers: bool
-) -> dict[str, str]:
+def alter_broker(broker: BrokerConfig, change: Change, *, for_all_brokers: bool) -> dict[str, str]:
+    """Return the dynamic settings of this broker, or of all brokers, after a change."""
+    layer = broker.dynamic_default if for_all_brokers else broker.dynamic
+    settings = _changed(BrokerConfig, layer, change)
+    changed = sorted(name for name, value in settings.items() if layer.get(name) != value)
     try:
-        fixed = sorted(name for name in changed if not key(BrokerConfig, name).dynamic)
+        fixed = [name for name in changed if not key(BrokerConfig, name).dynamic]
         if fixed:
             raise InvalidRequest(
                 f"Cannot be changed while the broker runs: {', '.join(fixed)}. Restart the broker with the new value."
             )
-        dynamic, default = (broker.dynamic, layer) if for_all_brokers else (layer, broker.dynamic_default)
+        dynamic, default = (broker.dynamic, settings) if for_all_brokers else (settings, broker.dynamic_default)
         broker.with_dynamic(dynamic, default)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
-    return layer
+    return settings
 
 
-def _checked_values(values: Mapping[str, str | None]) -> dict[str, str]:
-    for name, value in values.items():
-        _check_value(name, value)
-    return {name: value for name, value in values.items() if value is not None}
+def _changed(table: type[ConfigTable], settings: Mapping[str, str], change: Change) -> dict[str, str]:
+    if isinstance(change, Mapping):
+        return {name: _check_value(name, value) for name, value in change.items()}
+    return _altered(table, settings, change)
 
 
 def _altered(
