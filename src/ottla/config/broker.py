@@ -27,7 +27,7 @@ from ottla.config.fields import (
     plugins,
     string,
 )
-from ottla.config.foreign import is_ignored, refusal_of
+from ottla.config.foreign import is_ignored, rejection_of
 from ottla.config.listeners import Listener, parse_address, without_controllers
 from ottla.config.table import attribute, did_you_mean, named, rows
 from ottla.config.topic import (
@@ -404,9 +404,9 @@ class BrokerConfig:
     @classmethod
     def suggestion(cls, name: str) -> str:
         """Explain a name that is rejected, or that belongs to topics: ``retention.ms`` for ``log.retention.ms``."""
-        refusal = refusal_of(name)
-        if refusal:
-            return f" {refusal}"
+        rejection = rejection_of(name)
+        if rejection:
+            return f" {rejection}"
         if name in rows(TopicConfig):
             return f" It is a topic setting. To set the default of all topics, use {_topic_default(name)}."
         return did_you_mean(name, rows(cls))

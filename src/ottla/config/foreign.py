@@ -85,7 +85,7 @@ def is_ignored(name: str) -> bool:
     return any(name == each or (each.endswith(".") and name.startswith(each)) for each in _IGNORED)
 
 
-def refusal_of(name: str) -> str | None:
+def rejection_of(name: str) -> str | None:
     """Return a sentence why one of Kafka's names is rejected. None for a name unknown to Kafka."""
     if name.startswith(_SECURITY) or name == "connections.max.reauth.ms":
         return "It requests security, but this broker supports only PLAINTEXT. Remove it."

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ottla.config import BrokerConfig, Listener
-from ottla.config.foreign import is_ignored, refusal_of
+from ottla.config.foreign import is_ignored, rejection_of
 from ottla.config.table import rows
 from ottla.errors import ConfigError
 
@@ -315,7 +315,7 @@ NAMES = (Path(__file__).parent / "kafka_broker_names.txt").read_text().split()
 
 
 def test_every_name_of_kafka_is_known_left_aside_or_refused_for_a_reason() -> None:
-    ways = {name: (name in rows(BrokerConfig), is_ignored(name), refusal_of(name) is not None) for name in NAMES}
+    ways = {name: (name in rows(BrokerConfig), is_ignored(name), rejection_of(name) is not None) for name in NAMES}
     assert [name for name, way in ways.items() if sum(way) != 1] == []
 
 
