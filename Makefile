@@ -1,28 +1,33 @@
-# `make run` and `make test` need Python 3.11 or newer and a network, nothing else. `make help` lists the rest.
+# `make run` and `make test` need only Python 3.11 or newer and a network. `make help` lists the other targets.
 PYTHON ?= python3
+# Another Python has its own environment: make test PYTHON=python3.13 uses .venv-3.13.
+ifeq ($(PYTHON),python3)
 VENV := .venv
+else
+VENV := .venv-$(or $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'),missing)
+endif
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # One more than two cores: many tests of real clients wait most of their time.
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
-setup: $(STAMP) ## install ottla and what its tests need into .venv
+setup: $(STAMP) ## install ottla and its development dependencies into .venv (PYTHON=python3.13: .venv-3.13)
 
 $(STAMP): pyproject.toml setup.py $(shell find src/ottla -name "*.pyx" -o -name "*.pxi")
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ottla needs Python 3.11 or newer: make PYTHON=python3.12 …"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev,spark]'
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
-run: setup ## the whole story in about a minute: broker, producers, a group, a Spark pipeline and its audit (ARGS="--data FILE")
+run: setup ## a complete example in about a minute: broker, producers, group, Spark pipeline, audit (ARGS="--data FILE")
 	$(BIN)/ottla demo $(ARGS)
 
 # What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
@@ -38,18 +43,28 @@ check: setup ## ruff, mypy strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# pip builds in the tree: files of an earlier build must not get into a wheel.
+wheel: ## build a wheel for each installed Python from 3.11 to 3.14, in dist/
+	@set -e; for version in 3.11 3.12 3.13 3.14; do \
+		python=python$$version; env=build/wheel-$$version; rm -rf build/lib.* build/bdist.*; \
+		$$python -c "" 2>/dev/null || { echo "Python $$version: skipped, $$python is not installed"; continue; }; \
+		$$python -m venv $$env 2>/dev/null || { echo "Python $$version: skipped, $$python cannot create a venv"; continue; }; \
+		$$env/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .; \
+		echo "Python $$version: $$(ls dist/*-cp$$(echo $$version | tr -d .)-*.whl)"; \
+	done
+
 format: setup ## format the code
 	$(BIN)/ruff check --fix src tests benchmarks tools
 	$(BIN)/ruff format src tests benchmarks tools
 
-bench: bench-broker bench-clients bench-spark ## everything that is measured; about an hour
+bench: bench-broker bench-clients bench-spark ## run all benchmarks, about an hour
 
-bench-broker: setup ## the broker and its groups, beside Apache Kafka where Java 17+ and Maven are installed
+bench-broker: setup ## the broker and its groups, compared with Apache Kafka if Java 17+ and Maven are installed
 	$(BIN)/python -m benchmarks.broker $(ARGS)
 	$(BIN)/python -m benchmarks.groups $(ARGS)
 	$(BIN)/python -m benchmarks.sending
 
-bench-clients: setup ## the clients beside those of others, the assignors beside Kafka's where Java 17+ and Maven are installed
+bench-clients: setup ## the clients and assignors, compared with others (Kafka's assignors need Java 17+ and Maven)
 	$(BIN)/python -m benchmarks.producer
 	$(BIN)/python -m benchmarks.consumer
 	$(BIN)/python -m benchmarks.columns
@@ -57,14 +72,14 @@ bench-clients: setup ## the clients beside those of others, the assignors beside
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
 
-bench-spark: setup ## the data source beside Spark's own Kafka connector, which comes from Maven Central
+bench-spark: setup ## the data source, compared with Spark's Kafka connector from Maven Central
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 	$(BIN)/python -m benchmarks.spark --scale
 
 flights: setup ## 336,776 flights through a pipeline that joins, windows and aggregates, compared with pandas
 	$(BIN)/python examples/nycflights/run.py
 
-spark: setup ## all tests on Spark: also those with clusters, Connect, Declarative Pipelines and kill -9, that make test leaves out
+spark: setup ## all Spark tests, including the long ones with clusters, Connect, Declarative Pipelines and kill -9
 	$(BIN)/python -m pip install --quiet 'pyspark[connect,pipelines]'
 	$(BIN)/python -m pytest tests/spark tests/crash/test_pipelines_kill.py $(ARGS)
 
@@ -80,7 +95,7 @@ crash: setup ## kill -9 under load, many rounds: make crash ROUNDS=25
 crash-transactions: setup ## exactly once under kill -9, with our clients: make crash-transactions ROUNDS=25
 	$(BIN)/python -m tests.crash.transactions --rounds $(or $(ROUNDS),25) $(ARGS)
 
-fuzz: setup ## hostile bytes against a running broker: make fuzz INPUTS=100000
+fuzz: setup ## send random and malformed requests to a broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)
 
 compat-java: setup ## the Java client against ottla (needs Java 17+ and Maven)
@@ -89,17 +104,17 @@ compat-java: setup ## the Java client against ottla (needs Java 17+ and Maven)
 compat-go: setup ## a Go client against ottla (needs Go)
 	$(BIN)/python -m tests.compat.with_broker tests/compat/run_go.sh
 
-compat-dump: setup ## Kafka's own dump tool over ottla's files (needs Java 17+ and Maven)
+compat-dump: setup ## Kafka's dump tool on ottla's files (needs Java 17+ and Maven)
 	PYTHON=$(BIN)/python $(BIN)/python -m tests.compat.with_broker --files tests/compat/run_dump.sh
 
-compat-kafka: setup ## the compat and client tests against Apache Kafka itself (needs Java 17+ and Maven)
+compat-kafka: setup ## the compat and client tests against Apache Kafka (needs Java 17+ and Maven)
 	OTTLA_COMPAT_BROKER=kafka $(BIN)/python -m pytest tests/compat tests/clients
 
-reference: setup ## write docs/reference again
+reference: setup ## generate docs/reference
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md
 	$(BIN)/python -m ottla.cli.reference > docs/reference/commands.md
 
-clean: ## remove what the targets above made
-	rm -rf $(VENV) build dist src/*.egg-info run-output spark-warehouse metastore_db derby.log benchmarks/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove everything that the targets create
+	rm -rf .venv .venv-* build dist src/*.egg-info run-output spark-warehouse metastore_db derby.log benchmarks/results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 	find src/ottla \( -name "*.c" -o -name "*.so" \) -delete

@@ -1,6 +1,6 @@
-"""Build the optional Cython kernels; without a compiler the pure twin serves (see ``ottla --version``).
+"""Build the optional Cython kernels. Without a compiler, their pure Python twins are used (see ``ottla --version``).
 
-Everything else about the build is in pyproject.toml.
+pyproject.toml has the rest of the build.
 """
 
 from pathlib import Path
@@ -13,16 +13,16 @@ from setuptools.errors import BaseError, CCompilerError
 
 
 class OptionalBuildExt(build_ext):
-    """A build that goes on without the extension where it cannot be compiled.
+    """A build that continues without the extensions if they do not compile.
 
-    ``Extension(optional=True)`` is not enough: an editable install still fails when the compiler does.
+    ``Extension(optional=True)`` is not enough: an editable install still fails.
     """
 
     def run(self) -> None:
         try:
             super().run()
         except (BaseError, CCompilerError, SubprocessError, OSError) as error:
-            self.warn(f"{error}\nThe compiled kernels were not built: ottla will use the slower ones in Python.")
+            self.warn(f"{error}\nThe Cython kernels were not built. ottla uses the slower Python versions.")
             self.extensions = []
 
 

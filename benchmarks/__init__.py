@@ -1,1 +1,1 @@
-"""Benchmarks: ottla beside Apache Kafka on the same machine. See `python -m benchmarks.broker --help`."""
+"""Benchmarks of ottla and Apache Kafka on the same machine. See `python -m benchmarks.broker --help`."""

@@ -1,11 +1,11 @@
-"""A real Apache Kafka on one node, to compare with and to check tests against.
+"""Run a single-node Apache Kafka, for comparisons and for tests.
 
     with ApacheKafka(config={"num.partitions": 3}) as kafka:
         kafka.bootstrap_servers, kafka.pid, kafka.data_dir
 
-or `python -m benchmarks.apache_kafka --port 9093`, which runs until Ctrl-C. The jars come from Maven Central,
-once, into $OTTLA_BENCH_CACHE (or ~/.cache/ottla-bench). The JVM gets the flags of kafka-server-start.sh, and
-the broker Kafka's own defaults but for what a single node needs: numbers are those of a default installation.
+`python -m benchmarks.apache_kafka --port 9093` runs one until Ctrl-C. The jars are downloaded once from Maven Central
+to $OTTLA_BENCH_CACHE (or ~/.cache/ottla-bench). The JVM has the flags of kafka-server-start.sh. The broker has
+Kafka's defaults, except for the settings that a single node needs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SCALA_VERSION = "2.13"
 LOG4J_VERSION = "2.25.3"
 NEEDED_JAVA = 17
 
-# Those of kafka-server-start.sh and kafka-run-class.sh; their garbage collection log and JMX agent are left
-# out, which can only be in Kafka's favour.
+# The flags of kafka-server-start.sh and kafka-run-class.sh, without the GC log and the JMX agent, which only
+# helps Kafka.
 JVM_FLAGS = [
     "-Xmx1G",
     "-Xms1G",
@@ -41,7 +41,7 @@ JVM_FLAGS = [
     "-Djava.awt.headless=true",
 ]
 
-# What a single node needs to work at all, and no wait before the first rebalance, as in Kafka's sample.
+# Settings that a single node needs, and no wait before the first rebalance, as in Kafka's sample.
 SINGLE_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -88,7 +88,7 @@ rootLogger.appenderRef.console.ref = console
 
 
 class ApacheKafka(Peer):
-    """Apache Kafka in KRaft combined mode; `Unavailable` when Java or the jars cannot be had."""
+    """Apache Kafka in KRaft combined mode. Raises `Unavailable` without Java or the jars."""
 
     name = "kafka"
 
@@ -120,7 +120,7 @@ class ApacheKafka(Peer):
         return {**SINGLE_NODE, **own, **self.config}
 
     def _format_storage(self) -> None:
-        cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]  # never begins with "-"
+        cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]  # never starts with "-"
         arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties_file)]
         done = subprocess.run([*self._java(), *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -132,7 +132,7 @@ class ApacheKafka(Peer):
 
 
 def missing() -> str | None:
-    """Why Apache Kafka cannot be run here, or None. Fetches the jars when they are not there yet."""
+    """Return why Apache Kafka cannot run here, or None. Downloads missing jars."""
     try:
         find_java()
         class_path()
@@ -157,7 +157,7 @@ def find_java() -> str:
 
 
 def class_path() -> str:
-    """The class path of Kafka's jars, which Maven fetches on first use."""
+    """Return the class path of Kafka's jars. Maven downloads them on first use."""
     jars = _cache() / f"kafka-{KAFKA_VERSION}"
     if not jars.is_dir():
         _fetch_jars(jars)
@@ -183,7 +183,7 @@ def _fetch_jars(target: Path) -> None:
         try:
             jars.rename(target)
         except OSError:
-            if not target.is_dir():  # otherwise somebody else was faster
+            if not target.is_dir():  # otherwise another process was faster
                 raise
 
 
@@ -201,8 +201,8 @@ def _leave(number: int, frame: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=f"Run Apache Kafka {KAFKA_VERSION} on one node until Ctrl-C.")
-    parser.add_argument("--port", type=int, default=9092, help="port on the loopback address (0 picks a free one)")
-    parser.add_argument("--data-dir", type=Path, help="keep the data here (a temporary directory otherwise)")
+    parser.add_argument("--port", type=int, default=9092, help="the port on the loopback address (0 picks a free one)")
+    parser.add_argument("--data-dir", type=Path, help="the data directory (default: a temporary one)")
     parser.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a broker config")
     options = parser.parse_args()
     config = dict(entry.split("=", 1) for entry in options.config)

@@ -1,13 +1,12 @@
-"""The sticky assignors beside Kafka's own: `python -m benchmarks.assignors`.
+"""Compare the sticky assignors with Kafka's: `python -m benchmarks.assignors`.
 
-The same groups go to ottla's assignor and to the one of Kafka's Java client, each in a process of its own, one after
-the other. Each case has four rounds: the first assignment, the same group again, a group that one member has left and
-one that one has joined, with what the first round gave. Times are the best of some repeats, with the reading of the
-members' user data in them; the first repeats warm the Java virtual machine up. Both tell how even the result is and how
-many partitions moved.
+ottla's assignor and the one of Kafka's Java client get the same groups, one after the other, each in its own process.
+Each case has four rounds: the first assignment, the same group again, a group after a member left, and a group after
+a member joined. Times are the best of several repeats and include parsing the members' user data. The first repeats
+warm up the JVM. The output also shows the balance and the number of moved partitions.
 
-The kinds of groups: "equal" subscriptions; "one differs", where one member has one topic only; "halves", where each
-member has every other topic, and all have the first.
+Groups: "equal" has equal subscriptions. In "one differs" one member has only one topic. In "halves" each member has
+every other topic, and all have the first.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def measure_round(
 
 
 def ours(case: Case, repeats: int, timeout: float) -> list[dict[str, Any]]:
-    """Run in a process of its own, so that one case does not leave its memory to the next."""
+    """Run a case in its own process, so that its memory does not affect the next case."""
     rounds: list[dict[str, Any]] = []
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.Process(target=_run_ours, args=(case, repeats, sender))
@@ -152,15 +151,15 @@ def show(case: Case, mine: list[dict[str, Any]], theirs: list[dict[str, Any]], t
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The sticky assignors beside Kafka's own.")
+    parser = argparse.ArgumentParser(description="Compare the sticky assignors with Kafka's.")
     parser.add_argument("--assignor", action="append", choices=ASSIGNORS)
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--topics", type=int, default=500)
-    parser.add_argument("--partitions", type=int, default=2000, help="of each topic")
+    parser.add_argument("--partitions", type=int, default=2000, help="partitions of each topic")
     parser.add_argument("--members", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--timeout", type=float, default=300, help="seconds for each side of each case")
-    parser.add_argument("--alone", action="store_true", help="without Kafka's")
+    parser.add_argument("--alone", action="store_true", help="measure only ottla")
     options = parser.parse_args()
     for case in cases(options):
         mine = ours(case, options.repeats, options.timeout)

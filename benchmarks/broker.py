@@ -1,7 +1,7 @@
-"""The broker under load beside Apache Kafka: `python -m benchmarks.broker`, or `make bench`.
+"""Compare the broker under load with Apache Kafka: `python -m benchmarks.broker`, or `make bench`.
 
-Both brokers run on this machine in the same run, taking turns, under the same librdkafka clients. The table
-shows both, the ratio and the target of each ratio; every repetition goes to benchmarks/results/ as JSON.
+Both brokers run on this machine and take turns, with the same librdkafka clients. The table shows both results, the
+ratio and its target. benchmarks/results/ has every repetition as JSON.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure the broker beside Apache Kafka on this machine.")
+    parser = argparse.ArgumentParser(description="Compare the broker with Apache Kafka on this machine.")
     extent = parser.add_mutually_exclusive_group()
-    extent.add_argument("--quick", action="store_true", help="few and short repetitions: a look, not a verdict")
+    extent.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
     extent.add_argument("--full", action="store_true", help="more sizes and codecs, longer repetitions")
     parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)")
     parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
@@ -68,7 +68,7 @@ def choose_peers(options: argparse.Namespace) -> list[MakePeer]:
 
 
 def run_in_session(make_peers: Sequence[MakePeer], report: Report, options: argparse.Namespace) -> None:
-    """What needs warm brokers: they are started once and take turns."""
+    """Run the benchmarks of warm brokers, which start once and take turns."""
     if not {"throughput", "latency", "wire"} & set(options.only):
         return
     with contextlib.ExitStack() as stack:
@@ -104,7 +104,7 @@ def run_wire(peers: list[Peer], report: Report, options: argparse.Namespace) -> 
 
 
 def run_alone(make_peers: Sequence[MakePeer], report: Report, options: argparse.Namespace) -> None:
-    """What needs a broker's own process from its start."""
+    """Run the benchmarks that start their own broker process."""
     makers = list(make_peers)
     if "start" in options.only:
         say("start")

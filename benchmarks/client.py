@@ -1,7 +1,7 @@
-"""One librdkafka client in a process of its own: what produces, consumes or paces in every benchmark.
+"""A librdkafka client process that produces, consumes or paces in a benchmark.
 
-`python -m benchmarks.client '{"role": "produce", ...}'` connects, prints `ready`, starts at the first line on
-stdin and prints one line of JSON with what it saw. `benchmarks.load` starts these; a new load is a role here.
+`python -m benchmarks.client '{"role": "produce", ...}'` connects, prints `ready`, starts at the first line on stdin,
+and prints its results as one line of JSON. `benchmarks.load` starts these processes. A new load is a new role here.
 Times are CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
@@ -23,8 +23,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from benchmarks import wire
 from benchmarks.values import values
 
-CHUNK = 1000  # messages handed to librdkafka in one call
-QUEUED_BYTES = 64_000_000  # what a producer keeps queued at most: enough to never run dry, little for the caches
+CHUNK = 1000  # messages per call to librdkafka
+QUEUED_BYTES = 64_000_000  # the most queued bytes: enough to never run dry, but few for the caches
 STAMP = struct.Struct(">q")
 
 Job = dict[str, Any]
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def producing(job: Job) -> Step:
-    """Send `records` values of `size` bytes as fast as they are taken, then wait for all acknowledgements."""
+    """Send `records` values of `size` bytes as fast as possible, then wait for all acknowledgements."""
     producer = Producer(job["config"])
     topic, size, records = job["topic"], job["size"], job["records"]
     chunks = chunked(values(size))
@@ -69,7 +69,7 @@ def producing(job: Job) -> Step:
 
 
 def _send_first(producer: Producer, topic: str, size: int) -> None:
-    """One acknowledged record to every partition, so that connection, metadata and producer id are there."""
+    """Send one acknowledged record to each partition, to set up connection, metadata and producer id."""
     for partition in producer.list_topics(topic).topics[topic].partitions:
         producer.produce(topic, bytes(size), partition=partition)
     if producer.flush(30):
@@ -85,7 +85,7 @@ def send_chunk(producer: Producer, topic: str, chunk: list[dict[str, bytes]]) ->
 
 
 def consuming(job: Job) -> Step:
-    """Read every partition of the topic from the beginning until `records` were seen."""
+    """Read all partitions of the topic from the beginning until `records` were read."""
     consumer = Consumer(job["config"])
     topic, expected = job["topic"], job["records"]
     partitions = [TopicPartition(topic, p, 0) for p in consumer.list_topics(topic).topics[topic].partitions]
@@ -94,7 +94,7 @@ def consuming(job: Job) -> Step:
         consumer.assign(partitions)
         seen, idle_since = 0, time.monotonic()
         while seen < expected:
-            messages = consumer.consume(min(10_000, expected - seen), 1.0)  # returns late when it gets fewer
+            messages = consumer.consume(min(10_000, expected - seen), 1.0)  # slow if there are fewer
             if messages:
                 taken(messages[0])
                 seen, idle_since = seen + len(messages), time.monotonic()
@@ -106,7 +106,7 @@ def consuming(job: Job) -> Step:
 
 
 def pacing(job: Job) -> Step:
-    """Open loop: `rate` records a second for `seconds`, each stamped with the time it was due."""
+    """Send `rate` records per second for `seconds`, open loop. Each has the time at which it was due."""
     producer = Producer(job["config"])
     topic, interval = job["topic"], 1e9 / job["rate"]
     count = int(job["seconds"] * job["rate"])
@@ -133,17 +133,17 @@ def pacing(job: Job) -> Step:
 
 
 def _sleep_precisely() -> None:
-    """Without the 50 µs by which Linux may put off a wake-up: PR_SET_TIMERSLACK."""
+    """Disable the 50 µs by which Linux may delay a wake-up: PR_SET_TIMERSLACK."""
     ctypes.CDLL(None).prctl(29, 1)
 
 
 def listening(job: Job) -> Step:
-    """Take each stamped record as it comes, and say how old it was (in milliseconds), warm-up dropped."""
+    """Read the stamped records and return their ages in milliseconds, without the warm-up."""
     consumer = Consumer(job["config"])
     topic, expected, skip = job["topic"], job["records"], job["skip"]
     names = consumer.list_topics(topic).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, 0) for p in names])
-    for _ in names:  # those that `pacing` sends first; when they are here the fetches are going
+    for _ in names:  # the first records of `pacing`: now the fetches are running
         taken(consumer.poll(30.0))
 
     def run() -> dict[str, Any]:
@@ -158,7 +158,7 @@ def listening(job: Job) -> Step:
 
 
 def taken(message: Message | None) -> bytes:
-    """The value of a message that must be there and be no error."""
+    """Return the value of a message. Fail if there is none or it is an error."""
     if message is None:
         raise SystemExit("no record came in time")
     if message.error() is not None:
@@ -172,10 +172,10 @@ def chunked(payloads: list[bytes]) -> list[list[dict[str, bytes]]]:
 
 
 def thread_seconds() -> dict[str, float]:
-    """CPU seconds of every thread of this process; a thread near one second a second is the bottleneck."""
+    """Return the CPU seconds of each thread. A thread near one second per second is the bottleneck."""
     seconds = {}
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # it may just have ended
+        with contextlib.suppress(OSError):  # the thread may have ended
             fields = (task / "stat").read_text().rpartition(")")[2].split()
             seconds[task.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return seconds

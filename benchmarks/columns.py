@@ -1,8 +1,8 @@
-"""Tables in and out beside confluent-kafka: `python -m benchmarks.columns [--rounds 3] [--compression lz4]`.
+"""Compare tables with confluent-kafka: `python -m benchmarks.columns [--rounds 3] [--compression lz4]`.
 
-`send_arrow` writes a table and `poll_arrow` reads it back; confluent-kafka does the same record by record, which is the
-only way it has, with as large batches and up to 10,000 records a call. Each client runs in a process of its own against
-one broker; they take turns, and the figure is the best of the rounds. What counts are the ratios.
+`send_arrow` writes a table and `poll_arrow` reads it. confluent-kafka can only do this record by record. It uses
+equally large batches and up to 10,000 records per call. Each client has its own process and the same broker. They
+take turns. The result is the best round. The ratios matter most.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from benchmarks.values import values
 PARTITIONS = 4
 BYTES = 400_000_000
 SIZES = (100, 1_000)
-#: As large as a broker takes batches by default.
+#: The largest batch that a broker accepts by default.
 BATCH_BYTES = 1_000_000
 BUFFER_BYTES = 64 * 1024 * 1024
-#: Without this librdkafka pauses for a second whenever its queue is full.
+#: Without this librdkafka pauses for a second when its queue is full.
 FETCH = {"fetch.queue.backoff.ms": 5, "queued.min.messages": 1_000_000}
 
 Job = dict[str, Any]
@@ -122,7 +122,7 @@ def confluent_out(job: Job) -> float:
     consumer.assign([TopicPartition(job["topic"], number, 0) for number in range(PARTITIONS)])
     seen, size, began = 0, 0, time.perf_counter()
     while seen < job["records"]:
-        # No more than there are: it would wait for the rest of them.
+        # Not more than exist, or it would wait for the rest.
         for message in consumer.consume(min(10_000, job["records"] - seen), 1.0):
             size += len(message.value())
             seen += 1
@@ -172,10 +172,10 @@ def measure(bootstrap: str, size: int, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Tables in and out beside confluent-kafka.")
+    parser = argparse.ArgumentParser(description="Compare tables in and out with confluent-kafka.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bytes", type=int, default=BYTES, help="of values, in each round")
-    parser.add_argument("--size", type=int, action="append", help="of a value (default: 100 and 1000)")
+    parser.add_argument("--bytes", type=int, default=BYTES, help="bytes of values per round")
+    parser.add_argument("--size", type=int, action="append", help="bytes of a value (default: 100 and 1000)")
     parser.add_argument("--compression", default="none")
     parser.add_argument("--fetch-bytes", type=int, help="max.partition.fetch.bytes of both consumers")
     parser.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)

@@ -1,12 +1,11 @@
-"""Consuming with our client beside confluent-kafka, kafka-python and aiokafka, on one broker, in one run; as ratios.
+"""Compare our consumer with confluent-kafka, kafka-python and aiokafka on one broker.
 
     python -m benchmarks.consumer [--rounds 5] [--scale 2] [--servers host:port]
 
-Every client reads the same topic from its beginning by assignment, in a process of its own, one after the other, and
-touches the value of each record. Rounds go through all clients in turn, so that a busy machine is busy for all of
-them; the table has the medians. The processor time is that of the client's whole process, threads of its library
-included: it says what consuming costs where the machine or the broker, and not the client, sets the pace. A new client
-is a function in READERS.
+Each client has its own process. It reads the same topic from the beginning, with assigned partitions, and uses the
+value of each record. Each round runs all clients, so that other load on the machine affects all of them. The table
+shows the medians. CPU time is that of the whole client process, including library threads. It shows the cost where
+the machine or the broker limits the rate. To add a client, add a function to READERS.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.values import values
 
 PARTITIONS = 4
-SIZES = {100: 2_000_000, 1_000: 2_000_000}  # so many that the start of a client hardly counts
+SIZES = {100: 2_000_000, 1_000: 2_000_000}  # enough to hide the start of a client
 FASTEST_PEER = "confluent-kafka consume()"
 
 Start = tuple[float, float]
@@ -39,7 +38,7 @@ def clocks() -> Start:
     return time.perf_counter(), time.process_time()
 
 
-# ── the clients, each in a process of its own ─────────────────────────────────────────────────────────────────────
+# ── the clients, each in its own process ─────────────────────────────────────────────────────────────────────────
 
 
 def ottla_poll(job: dict[str, Any]) -> Result:
@@ -170,7 +169,7 @@ SLOW = {"kafka-python poll()": 16, "aiokafka getmany()": 8, "confluent-kafka pol
 
 
 def checked(job: dict[str, Any], seen: int, size: int, started: Start) -> Result:
-    """What was measured; what was read must be what was written."""
+    """The result of one client. It must have read what was written."""
     seconds, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
     if size != seen * job["size"]:
         raise SystemExit(f"{seen} records have {size} bytes, not {seen * job['size']}")
@@ -229,9 +228,9 @@ def measure(servers: str, size: int, records: int, rounds: int, only: list[str])
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="how much of the usual amount of data")
-    parser.add_argument("--only", action="append", choices=READERS, help="this client; may be repeated")
-    parser.add_argument("--servers", help="a broker that runs already, instead of our own")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the amount of data")
+    parser.add_argument("--only", action="append", choices=READERS, help="only this client (may be repeated)")
+    parser.add_argument("--servers", help="a running broker (default: start one)")
     parser.add_argument("--client", choices=READERS, help=argparse.SUPPRESS)
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -250,7 +249,7 @@ def report(args: argparse.Namespace, servers: str) -> None:
     for size, records in SIZES.items():
         found = measure(servers, size, int(records * args.scale), args.rounds, only)
         peer = found.get(FASTEST_PEER)
-        print(f"\n{size:4} B records                   records/s     MB/s  CPU s a million    beside {FASTEST_PEER}")
+        print(f"\n{size:4} B records                   records/s     MB/s  CPU s/million      ratio to {FASTEST_PEER}")
         for name, (rate, cpu) in found.items():
             ratio = f"{rate / peer[0]:12.2f} of its rate, {cpu / peer[1]:5.2f} of its CPU" if peer else ""
             print(f"{name:28}{rate:12,.0f}{rate * size / 1e6:9.1f}{cpu:17.2f}{ratio}", flush=True)

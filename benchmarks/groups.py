@@ -1,8 +1,8 @@
-"""Consumer groups beside Apache Kafka: `python -m benchmarks.groups`.
+"""Compare consumer groups with Apache Kafka: `python -m benchmarks.groups`.
 
-Both brokers run on this machine in the same run, taking turns, under our own load generator over real sockets. The
-table shows both, the ratio and the target of each ratio; every repetition goes to benchmarks/results/ as JSON. Both
-brokers have Kafka's defaults but for `CONFIG`.
+Both brokers run on this machine and take turns. Our load generator uses real sockets. The table shows both results,
+the ratio and its target. benchmarks/results/ has every repetition as JSON. Both brokers have Kafka's defaults except
+`CONFIG`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Run = Callable[[list[Peer], Report, argparse.Namespace], Coroutine[Any, Any, Non
 
 
 class GroupsReport(Report):
-    """The report of these benchmarks: no librdkafka in it, and a name of its own for its file."""
+    """The report of the group benchmarks, without librdkafka and with its own file name."""
 
     def heading(self) -> str:
         about = self.about
@@ -50,7 +50,7 @@ class GroupsReport(Report):
         return f"{about['cpus']} x {about['cpu_model']}, {about['memory_gb']} GB, {about['system']}; {who}"
 
     def write(self, folder: Path) -> Path:
-        """Write it all, over what was written of the same run before."""
+        """Write all results and replace an earlier file of this run."""
         began = datetime.fromisoformat(self.about["started"])
         return super().write(folder).rename(folder / f"groups-{began:%Y%m%d-%H%M%S}.json")
 
@@ -74,8 +74,8 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure consumer groups beside Apache Kafka on this machine.")
-    parser.add_argument("--quick", action="store_true", help="few and short repetitions: a look, not a verdict")
+    parser = argparse.ArgumentParser(description="Compare consumer groups with Apache Kafka on this machine.")
+    parser.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
     parser.add_argument("--only", action="append", choices=list(BENCHMARKS), help="only this one (may be repeated)")
     parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
     parser.add_argument("--without-ottla", action="store_true", help="measure Apache Kafka alone")
@@ -101,7 +101,7 @@ def choose_peers(options: argparse.Namespace) -> list[Callable[[dict[str, int]],
 
 
 async def classic(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
-    """Classic groups, from the trigger until everybody has an assignment."""
+    """Classic groups, from the trigger until all members have an assignment."""
     for peer in peers:
         say(f"classic groups, warm-up of {peer.name}")
         await groups_wire.wait_for_coordinators(peer)
@@ -114,7 +114,7 @@ async def classic(peers: list[Peer], report: Report, options: argparse.Namespace
 
 
 async def consumer(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
-    """Groups of KIP-848, from the trigger until settled, and partitions without an owner meanwhile."""
+    """KIP-848 groups, from the trigger until the group is stable, and the pauses in consumption."""
     serving = [peer for peer in peers if await groups_wire.serves(peer, ApiKey.CONSUMER_GROUP_HEARTBEAT)]
     for peer in peers:
         if peer not in serving:
@@ -133,7 +133,7 @@ async def consumer(peers: list[Peer], report: Report, options: argparse.Namespac
 
 
 async def idle(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
-    """Very many groups that only send heartbeats."""
+    """Many groups that only send heartbeats."""
     groups, rounds, seconds = (2_000, 1, 6.0) if options.quick else (10_000, 3, 30.0)
     members = {}
     for peer in peers:
@@ -148,7 +148,7 @@ async def idle(peers: list[Peer], report: Report, options: argparse.Namespace) -
 
 
 async def commits(peers: list[Peer], report: Report, options: argparse.Namespace) -> None:
-    """Commits as fast as they are answered."""
+    """Commits as fast as the broker responds."""
     rounds, seconds = (1, 2.0) if options.quick else (4, 5.0)
     for peer in peers:
         await groups_wire.wait_for_coordinators(peer)
@@ -164,7 +164,7 @@ async def commits(peers: list[Peer], report: Report, options: argparse.Namespace
 
 
 def in_turn(peers: list[Peer], repetition: int) -> list[Peer]:
-    """Another begins in every other round."""
+    """Alternate which broker goes first."""
     return peers[::-1] if repetition % 2 else peers
 
 

@@ -1,9 +1,9 @@
-"""Classic groups: how long it takes from a trigger until the last member has its assignment.
+"""Classic groups: the time from a trigger until the last member has its assignment.
 
-A member is a connection. When the trigger has happened, one member sends heartbeats a millisecond apart; once it
-is told of the rebalance, all members send theirs, join and sync. So what is measured is the work of the broker
-(a heartbeat, a join and a sync of everybody, the records) and not the wait of up to `heartbeat.interval.ms` until
-clients ask, which is the same on every broker. Connections are made before. The leader is one of the members.
+Each member has a connection, which is opened before. After the trigger one member sends heartbeats a millisecond
+apart. When it learns about the rebalance, all members send a heartbeat, join and sync. This measures the work of the
+broker, and not the wait of up to `heartbeat.interval.ms`, which is the same on every broker. The leader is one of the
+members.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONG_SESSION, SHORT_SESSION = 300_000, 2_000  # milliseconds
 REBALANCE_TIMEOUT = 60_000
 BETWEEN_HEARTBEATS = 0.001
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 22, 25, 27, 79
-PROTOCOLS = ("range", "cooperative-sticky")  # what Kafka's consumer offers unless told otherwise
+PROTOCOLS = ("range", "cooperative-sticky")  # the defaults of Kafka's consumer
 _numbers = count()
 
 
@@ -49,7 +49,7 @@ def cases(*, quick: bool) -> list[Case]:
 
 
 async def warm_up(peer: Peer, *, quick: bool) -> None:
-    """Let just-in-time compilers see what is coming, or the first repetition would measure them."""
+    """Warm up just-in-time compilers before the first repetition."""
     for members in [10, 100] if quick else [10, 100, 500, 100, 10] * 2:
         group = await Group.of(peer, members + 1)
         for trigger in (all_join, one_leaves, one_joins):
@@ -58,7 +58,7 @@ async def warm_up(peer: Peer, *, quick: bool) -> None:
 
 
 async def measure(peer: Peer, report: Report, case: Case) -> None:
-    """All triggers once, in a group of its own."""
+    """Run all triggers once, in a new group."""
     group = await Group.of(peer, case.members + 1)
     for name, trigger in TRIGGERS.items():
         seconds, cost = await trigger(group)
@@ -76,11 +76,11 @@ def _note(report: Report, peer: Peer, name: str, seconds: float, cost: Cost, gap
     report.other_cores.append(cost.other_cores)
 
 
-# The triggers. Each waits until the group is whole again and returns how long that took, and what it cost.
+# The triggers. Each waits until the group is stable and returns the time and the cost.
 
 
 async def all_join(group: Group) -> tuple[float, Cost]:
-    """All but the last, at once, into a group that is not there yet."""
+    """Let all members but the last join a new group at once."""
     first = group.absent[:-1]
     return await _timed(group, lambda: group.join(first))
 
@@ -90,14 +90,14 @@ async def one_leaves(group: Group) -> tuple[float, Cost]:
 
 
 async def one_joins(group: Group) -> tuple[float, Cost]:
-    """With a short session, so that it can be the one that crashes."""
+    """Join with a short session, to be the member that crashes."""
     newcomer = group.absent[-1]
     newcomer.session_timeout = SHORT_SESSION
     return await _timed(group, lambda: group.join([newcomer]))
 
 
 async def one_crashes(group: Group) -> tuple[float, Cost]:
-    """Its connection ends without a word; the time counts from the end of its session."""
+    """Close a connection without leaving. The time starts when the session ends."""
     crashing = group.members[-1]
     code = await crashing.heartbeat()
     if code:
@@ -108,7 +108,7 @@ async def one_crashes(group: Group) -> tuple[float, Cost]:
     await asyncio.sleep(expires - time.monotonic() - 2 * BETWEEN_HEARTBEATS)
 
     async def nothing() -> None:
-        """The broker does it."""
+        """Let the broker do it."""
 
     _, cost = await _timed(group, nothing)
     return group.whole_at - expires, cost
@@ -133,7 +133,7 @@ async def _timed(group: Group, trigger: Callable[[], Awaitable[None]]) -> tuple[
 
 
 class Member:
-    """One member: joins, syncs and sends heartbeats when it is told to."""
+    """One member: joins, syncs and sends heartbeats on command."""
 
     def __init__(self, group: Group, connection: Connection) -> None:
         self.group = group
@@ -141,11 +141,11 @@ class Member:
         self.session_timeout = LONG_SESSION
         self.member_id = ""
         self.generation = -1
-        self.is_stable = False  # it has an assignment and does not know of a rebalance
-        self.stopped_at: float | None = None  # when it gave up its partitions, which it does to join
+        self.is_stable = False  # it has an assignment and knows of no rebalance
+        self.stopped_at: float | None = None  # when it gave up its partitions to join
 
     async def join(self) -> None:
-        """Join, as often as it is told to, until it has its assignment."""
+        """Join until the member has its assignment."""
         self.is_stable = False
         while True:
             joined = await self.connection.call(ApiKey.JOIN_GROUP, self._join_message())
@@ -200,7 +200,7 @@ class Member:
         return code
 
     async def notice(self) -> None:
-        """Learn of the rebalance by a heartbeat, and join."""
+        """Learn about the rebalance from a heartbeat, and join."""
         self.is_stable = False
         if await self.heartbeat():
             self.stopped_at = time.monotonic()
@@ -210,15 +210,15 @@ class Member:
 
 
 class Group:
-    """A group on one broker, with the members that are in it and those that could be."""
+    """A group on one broker, with its members and its spare members."""
 
     def __init__(self, peer: Peer, connections: Iterable[Connection]) -> None:
         self.peer = peer
         self.group_id = f"classic-{next(_numbers)}"
         self.members: list[Member] = []
         self.absent = [Member(self, connection) for connection in connections]
-        self.sizes: dict[int, int] = {}  # of the generations that a leader has seen
-        self.gaps: list[float] = []  # how long each member had no partitions in this rebalance
+        self.sizes: dict[int, int] = {}  # by generation, as seen by the leader
+        self.gaps: list[float] = []  # time without partitions of each member
         self.whole_at = 0.0
         self._assigned: dict[int, set[Member]] = {}
         self._whole: asyncio.Future[None] | None = None
@@ -249,7 +249,7 @@ class Group:
         self.members.remove(member)
 
     async def close(self) -> None:
-        """Everybody leaves, so that no session ends while something else is measured."""
+        """Let all members leave, so that no session ends during another measurement."""
         connections = [member.connection for member in self.members + self.absent]
         await self.leave(list(self.members))
         for connection in connections:
@@ -261,7 +261,7 @@ class Group:
         self.gaps.clear()
 
     def assigned(self, member: Member) -> None:
-        """Somebody has an assignment: perhaps it was the last."""
+        """Handle a new assignment, which may be the last."""
         now, generation = time.monotonic(), member.generation
         if member.stopped_at is not None:
             self.gaps.append(now - member.stopped_at)
@@ -274,7 +274,7 @@ class Group:
             self._whole.set_result(None)
 
     async def until_whole(self) -> None:
-        """Wait, while one of those who have an assignment looks out for a rebalance."""
+        """Wait while one member with an assignment checks for a rebalance."""
         assert self._whole is not None
         while not self._whole.done():
             scout = next((member for member in self.members if member.is_stable), None)
@@ -306,7 +306,7 @@ def _subscription() -> bytes:
 
 @cache
 def assignment(number: int) -> bytes:
-    """What the leader gives to the member of this number."""
+    """Return the assignment of the member with this number."""
     partitions = [number * PARTITIONS_EACH + each for each in range(PARTITIONS_EACH)]
     message: Message = {"assigned_partitions": [{"topic": TOPIC, "partitions": partitions}], "user_data": None}
     return b"\0\1" + encode_data("consumer_protocol_assignment", 1, message)

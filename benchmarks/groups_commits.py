@@ -1,8 +1,8 @@
-"""Commits a second: many groups of one member each that commit as fast as they are answered.
+"""Commits per second: many groups with one member each, which commit as fast as the broker responds.
 
-Once over few connections with many commits on their way, and once with a connection for each group and one
-commit on its way, as consumers have it: Kafka handles the requests of a connection one after the other and waits
-a little to write the records of several together, so that few connections cannot keep it busy.
+There are two cases: few connections with many commits in flight, and one connection per group with one commit in
+flight, like consumers. Kafka handles the requests of a connection one by one and waits a little to write several
+records together, so few connections cannot keep it busy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WARM_UP = 1.0
 class Case:
     connections: int
     per_connection: int  # groups
-    depth: int  # commits on their way on a connection
+    depth: int  # commits in flight per connection
     partitions: int  # in each commit
 
     @property
@@ -54,7 +54,7 @@ async def prepare(peer: Peer) -> None:
 
 
 async def measure(peer: Peer, report: Report, case: Case, seconds: float) -> None:
-    """Open the groups, commit, and close the groups' connections."""
+    """Open the groups, commit, and close the connections."""
     members = await open_groups(peer, case.connections, case.per_connection)
     commits = Commits(members, case)
     commits.start()
@@ -79,7 +79,7 @@ def _note(report: Report, peer: Peer, case: Case, latencies: list[float], cost: 
 
 
 class Commits:
-    """Commits of all members, the next of a connection whenever one is answered."""
+    """Send the next commit of a connection after each response."""
 
     def __init__(self, members: Members, case: Case) -> None:
         self._depth = case.depth
@@ -121,7 +121,7 @@ class Commits:
             self._send(connection)
 
     def _check(self, payload: bytes) -> None:
-        """All answers are alike once one was seen to be fine."""
+        """Compare each response with the first valid one."""
         if not payload:
             self._fail("the broker closed a connection instead of answering a commit")
             return

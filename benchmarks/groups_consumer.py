@@ -1,13 +1,11 @@
-"""Groups of the consumer protocol (KIP-848): from the trigger until the group has settled, and how long partitions
-were with nobody.
+"""KIP-848 groups: the time from the trigger until the group is stable, and the pauses in consumption.
 
-A member is a connection. It sends a heartbeat, takes over what it is assigned, acknowledges a change at once, and
-asks again about `PAUSE` after an answer without one; Kafka's default of 5 s would be most of what is measured, and
-the same on every broker. Pauses are drawn, the same on every broker: were all alike, members would ask in step from
-the trigger on, and whether a new member asks just before or just after those who give up its partitions would decide.
-A group has settled when every member is in the same, new epoch and every partition has an owner. A partition is with
-nobody from when its owner was told to give it up (or left, or its session ended) until another was told to take it;
-one that did not move counts as 0.
+Each member has a connection. It sends a heartbeat, takes its partitions, acknowledges a change at once, and sends the
+next heartbeat about `PAUSE` after a response without a change. Kafka's interval of 5 s would dominate the result and
+is the same on every broker. The pauses are random, with the same values on every broker. With equal pauses all
+members would be in step, and the order of two heartbeats would decide the result. A group is stable when all members
+are in the new epoch and every partition has an owner. A partition has no owner from the time its member is told to
+release it (or leaves, or its session ends) until another member gets it. A partition that does not move counts as 0.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ SECTION = "Consumer groups (KIP-848), from the trigger until settled"
 GAP_SECTION = "Consumer groups (KIP-848), time without consumption"
 CPU_SECTION = "Consumer groups (KIP-848), broker CPU for each rebalance"
 PAUSE = 0.01
-SESSION = 20_000  # milliseconds; it is the broker's to say
+SESSION = 20_000  # milliseconds, set on the broker
 STAY_ALIVE = 1.0
 LEAVE = -1
 CONFIG = {
@@ -44,7 +42,7 @@ _numbers = count()
 
 
 def cases(*, quick: bool) -> list[Case]:
-    """Fewer than of classic groups: every crash lasts a session."""
+    """Return fewer repetitions than for classic groups, because every crash lasts a session."""
     if quick:
         return [Case(10, 2), Case(100, 1), Case(500, 1)]
     return [Case(10, 5), Case(100, 4), Case(500, 3)]
@@ -68,7 +66,7 @@ async def warm_up(peer: Peer, cases: Iterable[Case]) -> None:
 
 
 async def measure(peer: Peer, report: Report, case: Case) -> None:
-    """All triggers once, in a group of its own."""
+    """Run all triggers once, in a new group."""
     group = await Group.of(peer, case.members)
     for name, trigger in TRIGGERS.items():
         seconds, cost = await trigger(group)
@@ -89,7 +87,7 @@ def _note_gaps(report: Report, peer: Peer, label: str, group: Group) -> None:
     report.measure(GAP_SECTION, f"{label}, most", "ms").add(peer.name, max(group.gaps, default=0.0) * 1e3)
 
 
-# The triggers. Each waits until the group has settled and returns how long that took, and what it cost.
+# The triggers. Each waits until the group is stable and returns the time and the cost.
 
 
 async def all_join(group: Group) -> tuple[float, Cost]:
@@ -105,14 +103,14 @@ async def one_joins(group: Group) -> tuple[float, Cost]:
 
 
 async def one_crashes(group: Group) -> tuple[float, Cost]:
-    """Its connection ends without a word; the time counts from the end of its session."""
+    """Close a connection without leaving. The time starts when the session ends."""
     crashing = group.members[-1]
     await crashing.heartbeat()
     expires = time.monotonic() + SESSION / 1e3
     crashing.connection.close()
     group.forget(crashing, expires)
     took = 0.0
-    # Not so late that its session ends meanwhile: what is waited for must not have happened before.
+    # Early enough that the session does not end before the measurement starts.
     while (left := expires - time.monotonic() - 2 * PAUSE - 2 * took) > 0:
         begin = time.monotonic()
         await asyncio.gather(*(member.heartbeat() for member in group.members))
@@ -120,7 +118,7 @@ async def one_crashes(group: Group) -> tuple[float, Cost]:
         await asyncio.sleep(min(STAY_ALIVE, max(0.0, left - took)))
 
     async def nothing() -> None:
-        """The broker does it."""
+        """Let the broker do it."""
 
     _, cost = await _timed(group, nothing)
     return group.settled_at - expires, cost
@@ -145,7 +143,7 @@ async def _timed(group: Group, trigger: Callable[[], Awaitable[None]]) -> tuple[
 
 
 class Member:
-    """One member: sends heartbeats and does what the answers say."""
+    """One member: sends heartbeats and follows the responses."""
 
     def __init__(self, group: Group, connection: Connection, seed: int) -> None:
         self.group = group
@@ -157,13 +155,13 @@ class Member:
         self._acknowledge = False
 
     async def heartbeat(self) -> bool:
-        """Return whether the answer brought a change."""
+        """Return whether the response had a change."""
         answer = await self.connection.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._message())
         if answer.error_code:
             raise RuntimeError(f"a heartbeat failed with error code {answer.error_code}: {answer.error_message}")
         self._acknowledge = False
         if self not in self.group.epochs_of:
-            return False  # It has left meanwhile.
+            return False  # It has left.
         self.group.in_epoch(self, answer.member_epoch)
         if answer.assignment is not None:
             self._take(answer.assignment)
@@ -201,14 +199,14 @@ class Member:
         await self.connection.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, {**message, "topic_partitions": None})
 
     async def keep_going(self) -> None:
-        """Heartbeats, one after the other, until the group has settled."""
+        """Send heartbeats until the group is stable."""
         while not self.group.is_settled and self in self.group.epochs_of:
             if not await self.heartbeat():
                 await asyncio.sleep(PAUSE * self._random.uniform(0.5, 1.5))
 
 
 class Group:
-    """A group on one broker, with the members that are in it and those that could be."""
+    """A group on one broker, with its members and its spare members."""
 
     def __init__(self, peer: Peer, topic: str, topic_id: uuid.UUID, connections: Iterable[Connection]) -> None:
         self.peer = peer
@@ -243,19 +241,19 @@ class Group:
         await member.leave()
 
     def forget(self, member: Member, at: float) -> None:
-        """The member is gone, its partitions are with nobody from then on."""
+        """Remove a member. Its partitions have no owner from now on."""
         self.members.remove(member)
         self._epochs[self.epochs_of.pop(member)] -= 1
         for index in member.owned:
             self.lost(index, at)
 
     async def close(self) -> None:
-        """Everybody leaves, so that no session ends while something else is measured."""
+        """Let all members leave, so that no session ends during another measurement."""
         await asyncio.gather(*(member.leave() for member in self.members))
         for member in self.members + self.absent:
             member.connection.close()
 
-    # What members report.
+    # Reports of members.
 
     def in_epoch(self, member: Member, epoch: int) -> None:
         self._epochs[member.epoch] -= 1

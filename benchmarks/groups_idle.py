@@ -1,9 +1,8 @@
-"""Very many groups of one member each that do nothing but send heartbeats: what they cost a broker.
+"""The cost of many groups with one member each that only send heartbeats.
 
-The groups share `CONNECTIONS` connections, since it is the groups that are asked about: the heartbeats of a
-connection are evenly spread over the interval, so that they do not wait for each other, and are sent when they
-are due, whether earlier ones have been answered or not. Their sessions are long: between the turns of a broker
-its members are silent.
+The groups share `CONNECTIONS` connections. The heartbeats of a connection are spread evenly over the interval, so
+that they do not wait for each other. Each is sent when it is due, whether or not earlier ones have a response. The
+sessions are long, because the members of a broker are silent while the other broker is measured.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from ottla.protocol.codec import decode_response
 
 CONNECTIONS = 100
 INTERVAL = 3.0  # heartbeat.interval.ms of Kafka's consumer
-SESSION = 1_800_000  # milliseconds, the most that Kafka allows
+SESSION = 1_800_000  # milliseconds, Kafka's limit
 SETTLE = 3.0
 NEVER_MORE = Target("<=", 1.0)
 Members = list[Member]
 
 
 async def open_groups(peer: Peer, connections: int, per_connection: int) -> Members:
-    """Groups of one member; neighbours in the list are on different connections."""
+    """Return groups of one member. Neighbours in the list use different connections."""
     opened = await connect(peer, connections)
 
     async def open_on(number: int) -> Members:
@@ -52,7 +51,7 @@ def close_groups(members: Members) -> None:
 
 
 async def fill(peer: Peer, report: Report, groups: int) -> Members:
-    """Open the groups, and say what the broker's memory was before and is after."""
+    """Open the groups and report the memory of the broker before and after."""
     section = _section(groups)
     report.measure(section, "resident memory before", "MB").add(peer.name, peer.resident_bytes() / 1e6)
     members = await open_groups(peer, CONNECTIONS, groups // CONNECTIONS)
@@ -63,7 +62,7 @@ async def fill(peer: Peer, report: Report, groups: int) -> Members:
 
 
 async def measure(peer: Peer, report: Report, members: Members, seconds: float) -> None:
-    """Heartbeats for a while: CPU and latency."""
+    """Send heartbeats for a while and measure CPU time and latency."""
     beats = Heartbeats(members)
     with watch(peer) as cost:
         await beats.run(seconds)
@@ -81,7 +80,7 @@ def _section(groups: int) -> str:
 
 
 class Heartbeats:
-    """Heartbeats of all members, each due once an interval."""
+    """The heartbeats of all members, each due once per interval."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
@@ -99,7 +98,7 @@ class Heartbeats:
         self._fine = b""
         self._wrong = 0
         self.latencies: list[float] = []
-        self.late: list[float] = []  # how much later than due they were sent, which is our fault
+        self.late: list[float] = []  # delays of the load generator itself
 
     async def run(self, seconds: float) -> None:
         begin, sent = time.monotonic(), 0
@@ -128,7 +127,7 @@ class Heartbeats:
             self._check(payload)
 
     def _check(self, payload: bytes) -> None:
-        """All answers are alike once one was seen to be fine."""
+        """Compare each response with the first valid one."""
         if payload and decode_response(ApiKey.HEARTBEAT, 4, payload).error_code == 0:
             self._fine = payload
         else:

@@ -1,7 +1,7 @@
-"""The load generator of the group benchmarks: connections of one event loop, requests by `ottla.protocol.codec`.
+"""The load generator of the group benchmarks. It uses one event loop and `ottla.protocol.codec`.
 
-A connection is answered in order, so that a request is a frame and what to call with its answer. Frames that are
-sent often are made once. Everything runs in one thread; what it costs is told beside the figures as `generator`.
+A broker responds in order, so a request is a frame and a callback for its response. Frequent frames are encoded once.
+Everything runs in one thread. Its cost is reported as `generator`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OnAnswer = Callable[[bytes], None]
 
 
 def request(api: ApiKey, message: Message) -> bytes:
-    """A whole frame. The correlation id is always the same: answers come in order."""
+    """Return a whole frame. The correlation id is constant, because responses are in order."""
     return bytes(codec.encode_request(api, VERSIONS[api], 1, CLIENT_ID, message))
 
 
@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
             self._waiting.popleft()(b"")
 
     def send(self, frame: bytes, on_answer: OnAnswer) -> None:
-        """Send a request; its answer may be empty, which says that the broker has closed the connection."""
+        """Send a request. An empty response means that the broker closed the connection."""
         self._waiting.append(on_answer)
         self._transport.write(frame)
 
@@ -93,13 +93,13 @@ class Connection(asyncio.Protocol):
         return codec.decode_response(api, VERSIONS[api], payload)
 
     def close(self) -> None:
-        """Forget what is on its way. The broker sees the end of the connection, and nothing else."""
+        """Drop pending requests. The broker only sees the end of the connection."""
         self._waiting.clear()
         self._transport.abort()
 
 
 def _answer(waiting: asyncio.Future[bytes], payload: bytes) -> None:
-    if not waiting.done():  # it is when whoever asked was cancelled
+    if not waiting.done():  # unless the caller was cancelled
         waiting.set_result(payload)
 
 
@@ -109,16 +109,16 @@ async def connect(peer: Peer, count: int = 1) -> list[Connection]:
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run to the end on the event loop that the broker has too."""
+    """Run a coroutine on the event loop that the broker uses too."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
 
 
-# What every benchmark asks for.
+# Requests of all benchmarks.
 
 
 async def create_topic(peer: Peer, topic: str, partitions: int) -> UUID:
-    """Make a topic, wait until it is there with its partitions, and return its id."""
+    """Create a topic, wait for its partitions, and return its id."""
     (connection,) = await connect(peer)
     wanted = {"name": topic, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
     message = {"topics": [wanted], "timeout": 60_000, "validate_only": False}
@@ -138,7 +138,7 @@ async def create_topic(peer: Peer, topic: str, partitions: int) -> UUID:
 
 
 async def wait_for_coordinators(peer: Peer) -> None:
-    """Have the offsets topic made, and wait until the groups of all of its partitions are served."""
+    """Create the offsets topic and wait until all its partitions serve groups."""
     (connection,) = await connect(peer)
     async with asyncio.timeout(PATIENCE):
         for number in range(500):
@@ -157,7 +157,7 @@ async def _is_served(connection: Connection, group: str) -> bool:
 
 
 async def serves(peer: Peer, api: ApiKey) -> bool:
-    """Whether the broker advertises the version of the API that is used here."""
+    """Return whether the broker advertises the API version of this benchmark."""
     (connection,) = await connect(peer)
     about = {"client_software_name": "ottla-benchmarks", "client_software_version": "1"}
     versions = (await connection.call(ApiKey.API_VERSIONS, about)).api_keys
@@ -165,12 +165,12 @@ async def serves(peer: Peer, api: ApiKey) -> bool:
     return any(each.api_key == api and each.min_version <= VERSIONS[api] <= each.max_version for each in versions)
 
 
-# What it costs.
+# Costs.
 
 
 @dataclass
 class Cost:
-    """What was used between the begin and the end of a `watch`, in seconds."""
+    """The costs during a `watch`, in seconds."""
 
     wall: float = 0.0
     broker: float = 0.0
@@ -179,7 +179,7 @@ class Cost:
 
     @property
     def generator_share(self) -> float:
-        """How much of the time the load generator was on a core: near 1 it is what was measured."""
+        """The share of time that the load generator was on a core. Near 1 it limits the result."""
         return self.generator / self.wall if self.wall else 0.0
 
     @property
@@ -189,7 +189,7 @@ class Cost:
 
 @contextmanager
 def watch(peer: Peer) -> Iterator[Cost]:
-    """Take the costs of what is done inside; the generator collects its garbage before, not meanwhile."""
+    """Measure the costs of the block. The generator collects garbage before it."""
     gc.collect()
     gc.disable()
     cost = Cost()
@@ -205,9 +205,9 @@ def watch(peer: Peer) -> Iterator[Cost]:
 
 
 def broker_seconds(peer: Peer) -> float:
-    """CPU seconds of a broker, by its process's own clock: /proc counts hundredths, too coarse for a rebalance.
+    """Return the CPU seconds of a broker from its process clock, because /proc is too coarse for a rebalance.
 
-    What its children used is counted by /proc, less what can be the rounding of that.
+    /proc counts the children, less its possible rounding error.
     """
     counted = Path(f"/proc/{peer.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     children = peer.cpu_seconds() - sum(map(int, counted)) / os.sysconf("SC_CLK_TCK")

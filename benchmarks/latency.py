@@ -1,7 +1,7 @@
-"""Produce-to-consume latency at a steady rate, open loop: a slow answer does not slow the next record down.
+"""Produce-to-consume latency at a constant rate, open loop: a slow response does not delay the next record.
 
-Each record carries the time at which it was due; its age when the consumer has it is the latency. Shown is
-the median, over the repetitions, of each percentile.
+Each record has the time at which it was due. The latency is its age when the consumer gets it. The report shows the
+median of each percentile over the repetitions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a broker costs when it does nothing, and how fast it comes up: start, memory, recovery after kill -9.
+"""Start time, memory, and recovery after kill -9.
 
-Each of these has its processes for itself, with no other broker running.
+Each measurement runs alone, without another broker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MakePeer = Callable[[], Peer]
 
 
 def start(make_peers: list[MakePeer], report: Report, repetitions: int) -> None:
-    """From the start of the process, on data that was closed cleanly, to the first acknowledged record."""
+    """Measure the time from process start, on cleanly closed data, to the first acknowledged record."""
     measure = report.measure("Start", "to the first acknowledged record", "s", START)
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(make()) for make in make_peers]
@@ -42,7 +42,7 @@ def start(make_peers: list[MakePeer], report: Report, repetitions: int) -> None:
 
 
 def _acknowledge(peer: Peer, launch: Callable[[], None]) -> float:
-    """Seconds from `launch` until a record is acknowledged to a producer that was waiting already."""
+    """Return the seconds from `launch` until a waiting producer gets its first acknowledgement."""
     acknowledged: list[float] = []
 
     def on_delivery(error: object, _: object) -> None:
@@ -64,7 +64,7 @@ def _acknowledge(peer: Peer, launch: Callable[[], None]) -> float:
 
 
 def memory(make_peers: list[MakePeer], report: Report, *, partitions: int, load_records: int) -> None:
-    """Resident memory: just started, holding many partitions, and the most of it under load."""
+    """Measure resident memory: after the start, with many partitions, and the peak under load."""
     for make in make_peers:
         with make() as peer:
             time.sleep(3)
@@ -85,7 +85,7 @@ def _note_memory(report: Report, name: str, peer: Peer, value: int) -> None:
 
 
 def _use_many_partitions(peer: Peer, partitions: int) -> None:
-    """Create them, and write and read a record in each."""
+    """Create the partitions, and write and read a record in each."""
     load.create_topic(peer, "many", partitions)
     producer = Producer({**load.PRODUCER, "bootstrap.servers": peer.bootstrap_servers})
     for partition in range(partitions):
@@ -101,7 +101,7 @@ def _use_many_partitions(peer: Peer, partitions: int) -> None:
 
 @contextlib.contextmanager
 def _peak_memory(peer: Peer) -> Iterator[list[int]]:
-    """The most resident memory seen inside, looked at ten times a second."""
+    """Record the peak of resident memory, sampled ten times per second."""
     peak, done = [0], threading.Event()
 
     def watch() -> None:
@@ -118,7 +118,7 @@ def _peak_memory(peer: Peer) -> Iterator[list[int]]:
 
 
 def recovery(make_peers: list[MakePeer], report: Report, *, repetitions: int, size: int = RECOVERY_BYTES) -> None:
-    """kill -9 with an unflushed log, then from the start of the process to a fetch of the last record."""
+    """Measure the time from the start after kill -9 with an unflushed log to a fetch of the last record."""
     label = f"of {size / 1e9:g} GB after kill -9"
     measure = report.measure("Recovery", label, "s")
     with contextlib.ExitStack() as stack:
@@ -132,7 +132,7 @@ def recovery(make_peers: list[MakePeer], report: Report, *, repetitions: int, si
 
 
 def _fill_and_kill(peer: Peer, size: int) -> int:
-    """One partition of about this size, killed and kept aside; returns the offset of the last record."""
+    """Fill one partition of about this size, kill the broker and keep the files. Return the last offset."""
     load.create_topic(peer, "recovery", 1)
     load.produce(peer, "recovery", size=RECOVERY_RECORD, records=size // (RECOVERY_RECORD + 10))
     last = load.records_in(peer, "recovery") - 1
@@ -142,7 +142,7 @@ def _fill_and_kill(peer: Peer, size: int) -> int:
 
 
 def _restore(peer: Peer) -> None:
-    """Back to what the kill left, since a recovery changes the files."""
+    """Restore the files of the kill, because a recovery changes them."""
     shutil.rmtree(peer.data_dir, ignore_errors=True)
     shutil.copytree(_kept(peer), peer.data_dir)
 
@@ -161,7 +161,7 @@ def _fetch_last(peer: Peer, offset: int) -> float:
     while message is None and time.monotonic() - begin < PATIENCE:
         message = consumer.poll(0.05)
         if message is not None and (error := message.error()) is not None and error.code() < 0:
-            message = None  # of the connection, which is not there yet
+            message = None  # an error of the connection, which is not open yet
     seconds = time.monotonic() - begin
     taken(message)
     consumer.close()

@@ -1,7 +1,7 @@
-"""Load on one broker: starts `benchmarks.client` processes, lets them begin together, adds up what they saw.
+"""Start `benchmarks.client` processes on one broker at the same time and add up their results.
 
-The settings of the clients are here. They are librdkafka's defaults except where its defaults would make the
-client wait for itself; they are the same for every broker.
+This file has the settings of the clients, which are the same for every broker. They are librdkafka's defaults, unless a
+default would make the client wait for itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONSUMER = {
     "fetch.queue.backoff.ms": 5,
     "socket.nagle.disable": True,
 }
-# For a client that waits for a broker to come up: what it measures must not be its own back-off.
+# For a client that waits for a starting broker, so that it does not measure its own backoff.
 IMPATIENT = {
     "reconnect.backoff.ms": 1,
     "reconnect.backoff.max.ms": 5,
@@ -45,7 +45,7 @@ IMPATIENT = {
 
 @dataclass
 class Totals:
-    """What all clients of one load saw together."""
+    """The combined results of all clients."""
 
     records: int
     seconds: float
@@ -59,7 +59,7 @@ class Totals:
 
     @property
     def busiest_client_thread(self) -> float:
-        """Share of the time for which the busiest thread of every client was on a core: the least of them."""
+        """The share of time that the busiest thread of a client was on a core, for the least busy client."""
         return min(float(client["busiest"]) for client in self.clients)
 
     @property
@@ -68,12 +68,12 @@ class Totals:
 
     @property
     def other_cores(self) -> float:
-        """What the rest of the machine used meanwhile, the kernel's own threads included."""
+        """The CPU time of the rest of the machine, including kernel threads."""
         return self.other_cpu / self.seconds
 
 
 class Client:
-    """One `benchmarks.client` process, ready to go."""
+    """One `benchmarks.client` process that is ready to start."""
 
     def __init__(self, peer: Peer, job: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         whole = {**job, "config": {"bootstrap.servers": peer.bootstrap_servers, "log_level": 2, **config}}
@@ -120,7 +120,7 @@ class Client:
 
 
 def run_together(peer: Peer, clients: list[Client]) -> Totals:
-    """Let clients that are ready go at the same time, and wait for them."""
+    """Start ready clients at the same time and wait for them."""
     broker_before, machine_before = peer.cpu_seconds(), machine_cpu_seconds()
     for client in clients:
         client.go()
@@ -132,7 +132,7 @@ def run_together(peer: Peer, clients: list[Client]) -> Totals:
 
 
 def run_same(peer: Peer, job: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Totals:
-    """`CLIENTS` processes with the same job, from start to end."""
+    """Run `CLIENTS` processes with the same job."""
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(Client(peer, job, config or {})) for _ in range(CLIENTS)]
         for client in running:
@@ -148,7 +148,7 @@ def produce(peer: Peer, topic: str, *, size: int, records: int, config: Mapping[
 
 
 def consume(peer: Peer, topic: str, *, records: int) -> Totals:
-    """Read the whole topic, each process all of it."""
+    """Read the whole topic in each process."""
     return run_same(peer, {"role": "consume", "topic": topic, "records": records}, CONSUMER)
 
 
@@ -166,7 +166,7 @@ def delete_topic(peer: Peer, topic: str) -> None:
 
 
 def records_in(peer: Peer, topic: str) -> int:
-    """How many records the topic holds, from its offsets."""
+    """Return the number of records of the topic, from its offsets."""
     consumer = Consumer({"bootstrap.servers": peer.bootstrap_servers, "group.id": "benchmark", "log_level": 2})
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions

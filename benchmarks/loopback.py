@@ -1,9 +1,8 @@
-"""What the system takes for itself: `python -m benchmarks.loopback [--megabytes 400]`.
+"""The cost of the loopback interface itself: `python -m benchmarks.loopback [--megabytes 400]`.
 
-The bytes of a benchmark go through the loopback interface between two processes that do nothing else: no client and no
-broker can be faster on the same machine. "in" is a loop of `send` into a loop of `recv_into`, a CRC and a write to the
-page cache, as a broker has to do; "out" is a loop of `sendfile` into a loop of `recv_into` and a CRC, as a client has
-to do. Processor time is that of both processes together.
+The bytes of a benchmark go between two processes that do nothing else. No client or broker can be faster on this
+machine. "in" is a loop of `send` to a loop of `recv_into`, a CRC and a write to the page cache, as in a broker. "out"
+is a loop of `sendfile` to a loop of `recv_into` and a CRC, as in a client. CPU time is the sum of both processes.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ PIECE = 1024 * 1024
 
 
 def receive(listener: socket.socket, pieces: int, path: str | None) -> None:
-    """Take the pieces, check them, write them to a file if there is one, and say that all are there."""
+    """Receive the pieces, check them, write them to an optional file, and confirm the end."""
     connection, _ = listener.accept()
     view = memoryview(bytearray(PIECE))
     output = os.open(path, os.O_CREAT | os.O_WRONLY) if path is not None else None
@@ -36,7 +35,7 @@ def receive(listener: socket.socket, pieces: int, path: str | None) -> None:
 
 
 def measure(pieces: int, directory: str, *, inwards: bool) -> tuple[float, float]:
-    """Seconds and processor seconds for all pieces."""
+    """Return the seconds and CPU seconds for all pieces."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         child = os.fork()
         if not child:
@@ -65,7 +64,7 @@ def measure(pieces: int, directory: str, *, inwards: bool) -> tuple[float, float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the loopback interface and the page cache take by themselves.")
+    parser = argparse.ArgumentParser(description="Measure the cost of the loopback interface and the page cache.")
     parser.add_argument("--megabytes", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

@@ -1,10 +1,9 @@
-"""Memory that the machine has before a measurement begins.
+"""Fill the page cache before a measurement.
 
-A virtual machine may give free memory back to its host, a few seconds after it became free. Whoever needs it next
-pays for every page again, in the time of the process that writes it: two to three seconds a GB, four times what a
-broker takes for the data, and now one of those compared pays, now the other. On a machine that has run for long
-there is hardly any free memory: it holds pages of files, which are taken over as they are. So the page cache is filled
-before each round that needs much memory.
+A virtual machine may return free memory to its host after a few seconds. The next process that writes these pages
+then needs two to three more seconds per GB, four times the cost of a broker, and it is random which of the compared
+processes pays. A machine that has run for long has little free memory: the page cache uses it, and its pages are
+reused without this cost. So each round that needs much memory starts with a full page cache.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PIECE = 16 << 20
 
 @cache
 def _zeros() -> tuple[BinaryIO, int]:
-    """A file of zeros that takes no disk, as large as the memory that is free; empty where free memory is kept."""
+    """Return a file of zeros without disk space, as large as the free memory. Empty if free memory is kept."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 (it is there until the end of the process)
     size = max(0, _free() - LEFT_FREE) if GIVES_BACK.exists() else 0
     file.truncate(size)
@@ -30,7 +29,7 @@ def _zeros() -> tuple[BinaryIO, int]:
 
 
 def fill_page_cache() -> None:
-    """Leave little memory free: some forty seconds at first, one later, when most of the file is still there."""
+    """Leave little memory free. The first call takes about 40 seconds, later ones about one."""
     file, size = _zeros()
     buffer = memoryview(bytearray(PIECE))
     for position in range(0, size, PIECE):

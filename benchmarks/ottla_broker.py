@@ -1,4 +1,4 @@
-"""Our broker in a process of its own, behind the same face as `benchmarks.apache_kafka`.
+"""Run our broker in its own process, with the interface of `benchmarks.apache_kafka`.
 
 with OttlaBroker(config={"num.partitions": 3}) as broker:
     broker.bootstrap_servers, broker.pid, broker.data_dir
@@ -15,7 +15,7 @@ from benchmarks.peer import HOST, Peer, Unavailable
 
 
 class OttlaBroker(Peer):
-    """`ottla broker` of the interpreter that runs this; `Unavailable` when it is not installed there."""
+    """`ottla broker` of this interpreter. Raises `Unavailable` if it is not installed."""
 
     name = "ottla"
     start_timeout = 30.0
@@ -41,7 +41,7 @@ class OttlaBroker(Peer):
 
 
 def missing() -> str | None:
-    """Why the broker cannot be run by this interpreter, or None."""
+    """Return why this interpreter cannot run the broker, or None."""
     for module in ("ottla", "ottla.__main__"):
         if importlib.util.find_spec(module) is None:
             reason = f"no module {module}; use the venv that `make setup` makes"

@@ -1,7 +1,6 @@
-"""A broker in a process of its own, whichever one it is: start, kill, restart, what it costs.
+"""A broker in its own process: start, kill, restart, and its costs.
 
-`Peer` is the face that the benchmarks and the tests see. A subclass says what to prepare in the data
-directory and which command line to run; change it there, and keep everything here true for every broker.
+Benchmarks and tests use the interface of `Peer`. A subclass prepares the data directory and supplies the command line.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class Unavailable(RuntimeError):
-    """This broker cannot be run on this machine; the message says what is missing."""
+    """This broker cannot run on this machine. The message says what is missing."""
 
 
 class Peer:
-    """One single-node broker on a loopback address that stays the same over restarts.
+    """A single-node broker on a loopback address that stays the same across restarts.
 
-    With `data_dir` the data is kept there, otherwise in a temporary directory that goes with the context.
-    The process dies with the thread that started it, so that a killed benchmark leaves nothing behind.
+    The data is in `data_dir`, or in a temporary directory that is deleted with the context. The process ends with the
+    thread that started it, so that a killed benchmark leaves nothing behind.
     """
 
     name = "broker"
@@ -50,10 +49,10 @@ class Peer:
         self._work_dir: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    # What a subclass says.
+    # For subclasses.
 
     def prepare(self) -> None:
-        """Make the data directory ready for the first start."""
+        """Prepare the data directory for the first start."""
 
     def command(self) -> list[str]:
         raise TypeError(f"{type(self).__name__} has no command line")
@@ -61,7 +60,7 @@ class Peer:
     def environment(self) -> dict[str, str]:
         return dict(os.environ)
 
-    # What everybody uses.
+    # For users.
 
     @property
     def bootstrap_servers(self) -> str:
@@ -73,7 +72,7 @@ class Peer:
 
     @property
     def work_dir(self) -> Path:
-        """Where the log and the config file of this peer are; the data is below it unless given."""
+        """The directory of the log and the config file. The data is below it by default."""
         if self._work_dir is None:
             raise RuntimeError(f"{self.name} was not opened: use it in a with statement")
         return self._work_dir
@@ -84,7 +83,7 @@ class Peer:
 
     @property
     def output(self) -> Path:
-        """The file with what the process wrote to stdout and stderr."""
+        """The file with stdout and stderr of the process."""
         return self.work_dir / "output.txt"
 
     def __enter__(self) -> Self:
@@ -105,7 +104,7 @@ class Peer:
             self._work_dir = None
 
     def launch(self) -> None:
-        """Start the process and return at once; `start` also waits until it answers."""
+        """Start the process without waiting. `start` also waits until it responds."""
         if self._process is not None:
             raise RuntimeError(f"{self.name} is already running with pid {self._process.pid}")
         with self.output.open("ab") as output:
@@ -124,7 +123,7 @@ class Peer:
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until an ApiVersions request is answered."""
+        """Wait for a response to ApiVersions."""
         deadline = time.monotonic() + self.start_timeout
         while not answers(self.port):
             if self._running().poll() is not None:
@@ -134,7 +133,7 @@ class Peer:
             time.sleep(0.02)
 
     def stop(self, timeout: float = 60.0) -> None:
-        """Ask for a clean shutdown (SIGTERM) and wait for it."""
+        """Request a clean shutdown (SIGTERM) and wait for it."""
         process = self._running()
         process.send_signal(signal.SIGTERM)
         try:
@@ -145,14 +144,14 @@ class Peer:
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL; nothing happens when it does not run."""
+        """Send SIGKILL. Do nothing if the process does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, of the process and of the children it has or had."""
+        """Return the user and system time so far, including current and past children."""
         return sum(_cpu_seconds(pid) for pid in _with_descendants(self.pid))
 
     def resident_bytes(self) -> int:
@@ -175,7 +174,7 @@ def free_port() -> int:
 
 
 def answers(port: int, timeout: float = 1.0) -> bool:
-    """Whether somebody on this port answers an ApiVersions request."""
+    """Return whether a server on this port responds to ApiVersions."""
     try:
         with socket.create_connection((HOST, port), timeout) as connection:
             connection.sendall(_API_VERSIONS_V0)
@@ -185,7 +184,7 @@ def answers(port: int, timeout: float = 1.0) -> bool:
 
 
 def machine_cpu_seconds() -> float:
-    """What everything on this machine has used so far, with what the hypervisor took away."""
+    """Return the CPU time of the whole machine so far, including time taken by the hypervisor."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = Path("/proc/stat").read_text().split()[1:9]
     ticks = sum(map(int, (user, nice, system, irq, softirq, steal)))
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -206,7 +205,7 @@ def _with_descendants(pid: int) -> list[int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """utime, stime and, of children that were waited for, cutime, cstime."""
+    """Return utime, stime and, for children that were waited for, cutime and cstime."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,10 +1,10 @@
-"""What a tree of processes costs while something runs in it: processor time and the most memory, by kind of process.
+"""The CPU time and peak memory of a process tree, by kind of process.
 
     with Watch(os.getpid(), without=broker.pid) as watch:
         …
     watch.seconds["java"], watch.peak["python"]
 
-Processes that end in between count with what they had used when they were last seen.
+A process that ends early counts with its last sample.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Watch:
-    """Samples the descendants of a process until the block ends; not itself, since it is who looks."""
+    """Sample the descendants of a process, but not the process itself, until the block ends."""
 
     def __init__(self, root: int, *, without: int) -> None:
         self._root, self._without = root, without
@@ -59,7 +59,7 @@ class Watch:
             except OSError:
                 continue
             kind = JAVA if name == "java" else PYTHON if name.startswith("python") else None
-            if kind is None:  # a fork of Java for a moment, with all of its memory and the name of a thread
+            if kind is None:  # a short-lived fork of Java with all of its memory and the name of a thread
                 continue
             used = (int(fields[11]) + int(fields[12])) / _TICKS
             before = self._used[pid][1] if pid in self._used else used if first else 0.0

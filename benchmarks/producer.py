@@ -1,11 +1,11 @@
-"""Producers beside each other: ottla's, confluent-kafka, kafka-python and aiokafka, on one broker, record by record.
+"""Compare our producer with confluent-kafka, kafka-python and aiokafka on one broker, record by record.
 
     python -m benchmarks.producer [--quick] [--rounds 5] [--batch-size 16384] [--partitions 4] [--only ottla,confluent]
 
-Every client runs in a process of its own and sends each record by the plain call of its API (`send`, `produce`), with
-the same batch.size, linger.ms, compression and acks=all. The time runs until the last record is acknowledged.
-The clients take turns, and the figure is the median of the rounds; what counts are the ratios to confluent-kafka. A new
-client is a function below.
+Each client has its own process. It sends each record with the plain call of its API (`send`, `produce`), with the
+same batch.size, linger.ms, compression and acks=all. The time ends when the last record is acknowledged. The clients
+take turns. The result is the median of the rounds. The ratios to confluent-kafka matter most. To add a client, add a
+function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.values import values
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What a client may send in one round, as a part of what the fastest do: the others would take minutes.
+#: The share of the records that a client sends per round. Slow clients would take minutes for all.
 SHARES = {"ottla": 1.0, "ottla-aio": 1.0, "confluent": 1.0, "kafka-python": 0.05, "aiokafka": 0.1}
 BUFFER_BYTES = 64 * 1024 * 1024
 
@@ -183,7 +183,7 @@ CLIENTS: dict[str, Callable[[Job], float]] = {
 
 
 def measure(name: str, job: Job) -> float:
-    """One round of one client, in a process of its own."""
+    """Run one round of one client in its own process."""
     fill_page_cache()
     whole = {**job, "records": max(1000, int(job["records"] * SHARES[name]))}
     done = subprocess.run(
@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--compression", default="none,lz4")
     parser.add_argument("--only", help=f"some of {', '.join(CLIENTS)}")
-    parser.add_argument("--bootstrap", help="a broker that runs already; by default one is started")
+    parser.add_argument("--bootstrap", help="a running broker (default: start one)")
     options = parser.parse_args()
     if options.job:
         job = json.loads(options.job)

@@ -1,8 +1,8 @@
-"""The record codec alone: both twins, and aiokafka's compiled codec for comparison, in records per second.
+"""The record codec alone: both twins and aiokafka's compiled codec, in records per second.
 
     python benchmarks/records.py [--size 100] [--records 1000]
 
-Every figure is the best of several rounds, in one process, so that they can be compared with each other.
+Each figure is the best of several rounds in one process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUND_SECONDS = 0.15
 
 
 def rate(work: Callable[[], object], units: int) -> float:
-    """Units per second of CPU, in the best of the rounds."""
+    """Return the units per second of CPU time in the best round."""
     best = 0.0
     for _ in range(ROUNDS):
         began = time.process_time()

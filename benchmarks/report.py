@@ -1,7 +1,7 @@
-"""What was measured, as a table for people and as JSON for programs.
+"""Report measurements as a table and as JSON.
 
-A `Measure` has the repetitions of every peer, what counts as their summary, and the target for ottla / Kafka.
-The targets themselves stand beside the benchmarks that measure them.
+A `Measure` has the repetitions of each peer, how they are summarised, and the target for ottla / Kafka. The benchmarks
+define their own targets.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 OTTLA, KAFKA = "ottla", "kafka"
-QUIET_CORES = 0.3  # writing dirty pages back and the idle peer are below
+QUIET_CORES = 0.3  # dirty page writeback and the idle peer stay below this
 
 
 @dataclass(frozen=True)
 class Target:
-    """`ratio` is the most ("<=") or the least (">=") that ottla / Kafka may be."""
+    """`ratio` is the highest ("<=") or lowest (">=") allowed value of ottla / Kafka."""
 
     relation: str
     ratio: float
@@ -50,7 +50,7 @@ class Measure:
     summary: Callable[[list[float]], float] = statistics.median
     values: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
-    void: bool = False  # the peers did not get the same load, so there is nothing to compare
+    void: bool = False  # the peers had different loads and cannot be compared
 
     def add(self, peer: str, value: float) -> None:
         self.values.setdefault(peer, []).append(value)
@@ -84,7 +84,7 @@ class Report:
     def __init__(self, about: Mapping[str, Any]) -> None:
         self.about = {"started": datetime.now(UTC).isoformat(timespec="seconds"), **machine(), **about}
         self.measures: list[Measure] = []
-        self.other_cores: list[float] = []  # what the rest of the machine used, round by round
+        self.other_cores: list[float] = []  # CPU use of the rest of the machine, by round
 
     def heading(self) -> str:
         about = self.about
@@ -99,7 +99,7 @@ class Report:
         target: Target | None = None,
         summary: Callable[[list[float]], float] = statistics.median,
     ) -> Measure:
-        """The measure of this name, made when it is not there."""
+        """Return the measure with this name. Create it if it is missing."""
         for known in self.measures:
             if (known.section, known.name) == (section, name):
                 return known
@@ -114,11 +114,11 @@ class Report:
         return "\n".join([*lines, "", self._noise() + self._conclusion()])
 
     def _noise(self) -> str:
-        """A warning when something else was running."""
+        """Return a warning if something else was running."""
         if not self.other_cores or statistics.median(self.other_cores) < QUIET_CORES:
             return ""
         usual, most = statistics.median(self.other_cores), max(self.other_cores)
-        used = f"Other processes used {usual:.1f} cores meanwhile, {most:.1f} at most"
+        used = f"Other processes used {usual:.1f} cores during the run, {most:.1f} at most"
         return f"NOT A QUIET MACHINE. {used}: run this again when it is.\n"
 
     def _conclusion(self) -> str:

@@ -1,9 +1,9 @@
-"""What it costs to send a file to two readers on the same machine: `python -m benchmarks.sending [--megabytes 500]`.
+"""The cost of sending a file to two readers on the same machine: `python -m benchmarks.sending [--megabytes 500]`.
 
-A bare loop instead of a broker: it waits for two readers that ask for 4 MB at a time and sends them a file from the
-page cache, by `sendfile`, by `pread` and `send`, or by `send` out of a map of the whole file, which is made before and
-costs nothing here. The file was written in pieces of 16 KB or of 1 MB, since that decides how the page cache holds it.
-What is printed is the processor time of the sender alone: the least that a broker can take for a GB on the way out.
+A bare loop instead of a broker. Two readers request 4 MB at a time. The loop sends them a file from the page cache
+with `sendfile`, with `pread` and `send`, or with `send` from a map of the whole file, which is created before and not
+counted. The file was written in pieces of 16 KB or 1 MB, which decides how the page cache stores it. The output is
+the CPU time of the sender alone: the least that a broker needs per GB out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ASKED = 4 << 20
 PIECE = 1 << 20
 READERS = 2
 Send = Callable[[socket.socket, int, int], int]
-"""Send from a position at most so many bytes; how many went."""
+"""Sends at most this many bytes from a position. Returns the number of bytes sent."""
 
 
 def read(address: tuple[str, int], size: int) -> None:
-    """Ask for the whole file, 4 MB at a time, and forget it."""
+    """Request the whole file, 4 MB at a time, and discard it."""
     buffer = bytearray(ASKED)
     with socket.create_connection(address) as connection:
         for _ in range(size // ASKED):
@@ -37,7 +37,7 @@ def read(address: tuple[str, int], size: int) -> None:
 
 
 def write(path: str, size: int, piece: int) -> None:
-    data, position = os.urandom(piece - 7), 0  # batches do not end where pages do
+    data, position = os.urandom(piece - 7), 0  # batches do not end at page boundaries
     with open(path, "wb", buffering=0) as file:
         while position < size:
             position += file.write(data)
@@ -58,7 +58,7 @@ def ways(descriptor: int) -> dict[str, Send]:
 
 
 class Reader:
-    """What is left to send to one reader."""
+    """The remaining bytes for one reader."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -66,7 +66,7 @@ class Reader:
         self.left = 0
 
     def serve(self, send: Send) -> bool:
-        """Send what the socket takes; return whether that was all."""
+        """Send what the socket accepts. Return whether that was all."""
         while self.left:
             try:
                 sent = send(self.connection, self.position, min(self.left, PIECE))
@@ -78,7 +78,7 @@ class Reader:
 
 
 def measure(send: Send, size: int) -> tuple[float, float]:
-    """Seconds, and processor seconds of the sender, until both readers have all of it."""
+    """Return the seconds, and the CPU seconds of the sender, until both readers have the file."""
     with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as events:
         processes = [multiprocessing.Process(target=read, args=(listener.getsockname(), size)) for _ in range(READERS)]
         for process in processes:
@@ -106,7 +106,7 @@ def measure(send: Send, size: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What sending a file to readers on the same machine costs by itself.")
+    parser = argparse.ArgumentParser(description="Measure the cost of sending a file to readers on this machine.")
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()

@@ -1,10 +1,9 @@
-"""Reading and writing topics by Spark, beside Spark's own Kafka connector: `python -m benchmarks.spark`.
+"""Compare the Spark data source with Spark's Kafka connector: `python -m benchmarks.spark`.
 
-Both take turns on the same topics in the same session, against an ottla broker in a process of its own, after a round
-that does not count. A figure is the best of the rounds in rows/s; beside it stands the least processor time for a
-million rows, of Spark's Java and Python processes together, which other work on the machine changes less. `--scale`
-runs one streaming query over more and more records instead, and says what it costs and how much memory it takes. Where
-Maven Central cannot be reached, or the connector does not run on this Spark, ottla is measured alone.
+Both take turns on the same topics in the same session, with an ottla broker in its own process, after a warm-up
+round. The result is the best round in rows/s, and the lowest CPU time per million rows of Spark's Java and Python
+processes, which other load affects less. `--scale` runs one streaming query over growing numbers of records and shows
+its cost and memory. Without Maven Central, or if the connector does not run on this Spark, only ottla is measured.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ OURS, THEIRS, EXACTLY_ONCE = "ottla", "kafka", "ottla exactly-once"
 
 @dataclass
 class Figure:
-    """The rounds of one job by one connector."""
+    """The rounds of one job with one connector."""
 
     rows: int
     wall: list[float] = field(default_factory=list)
@@ -66,7 +65,7 @@ class Figure:
 
 
 class Contest:
-    """The jobs that are timed; each takes what to use."""
+    """The timed jobs. Each takes the connector to use."""
 
     def __init__(self, spark: SparkSession, servers: str, size: int, records: int, directory: Path) -> None:
         self.spark, self.servers, self.size = spark, servers, size
@@ -85,7 +84,7 @@ class Contest:
         self._read(self.spark.read, name).write.format("noop").mode("overwrite").save()
 
     def read_stream(self, name: str) -> list[Any]:
-        """Ten micro-batches; what the query told of them."""
+        """Run ten micro-batches and return their progress."""
         return self._to_noop(name, -(-self.records // BATCHES))
 
     def write_batch(self, name: str) -> None:
@@ -93,7 +92,7 @@ class Contest:
         frame.write.format(name.split()[0]).mode("append").options(**self._sink(name, batch=True)).save()
 
     def write_stream(self, name: str) -> list[Any]:
-        """Ten micro-batches, from files; what the query told of them."""
+        """Run ten micro-batches from files and return their progress."""
         rows = self.spark.readStream.schema("value binary").option("maxFilesPerTrigger", 1).parquet(str(self._rows))
         writer = rows.writeStream.format(name.split()[0]).options(**self._sink(name, batch=False))
         checkpoint = str(self.directory / uuid4().hex)
@@ -102,7 +101,7 @@ class Contest:
         return list(query.recentProgress)
 
     def small_batches(self, name: str) -> list[float]:
-        """How long micro-batches of few records take, in milliseconds."""
+        """Return the time of small micro-batches in milliseconds."""
         progress = self._to_noop(name, SMALL, until=SMALL * SMALL_BATCHES)
         return [one.durationMs["triggerExecution"] for one in progress if one.numInputRows]
 
@@ -136,7 +135,7 @@ class Contest:
 
 
 def fill(servers: str, topic: str, size: int, records: int) -> int:
-    """Make a topic of at least so many records, the same number in each partition; how many they are."""
+    """Create a topic with at least this many records, equally in each partition. Return the number."""
     payloads = values(size)
     table = pa.table({"value": payloads, "partition": [number % PARTITIONS for number in range(len(payloads))]})
     rounds = -(-records // len(payloads))
@@ -209,10 +208,10 @@ def show(what: str, figures: dict[str, Figure]) -> None:
 
 
 def scale(spark: SparkSession, broker: OttlaBroker, sizes: list[int]) -> list[dict[str, float]]:
-    """One streaming query over each number of records, in micro-batches of a million, to a table that keeps nothing."""
+    """Run one streaming query per number of records, in micro-batches of a million, to a sink that discards."""
     servers, found = broker.bootstrap_servers, []
     there = 0
-    for number, wanted in enumerate([sizes[0], *sizes]):  # the first one warms Java, and does not count
+    for number, wanted in enumerate([sizes[0], *sizes]):  # the first one warms up Java and is not counted
         with ottla.Admin(bootstrap_servers=servers) as admin:
             if there:
                 admin.delete_topics("scale")
@@ -251,7 +250,7 @@ def directory() -> Iterator[Path]:
 
 
 def connectors(spark: SparkSession, broker: OttlaBroker) -> list[str]:
-    """Those that run here."""
+    """Return the connectors that run here."""
     found = [OURS]
     servers = broker.bootstrap_servers
     fill(servers, "trial", 1_000, 1)
@@ -277,11 +276,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--part", type=float, default=1.0, help="of the records, for a first look")
+    parser.add_argument("--part", type=float, default=1.0, help="factor for the number of records")
     parser.add_argument("--only", default="", help="jobs with this in their name: read_batch, write_stream, …")
-    parser.add_argument("--alone", action="store_true", help="without Spark's own connector")
+    parser.add_argument("--alone", action="store_true", help="measure only ottla")
     parser.add_argument("--scale", nargs="*", type=int, metavar="RECORDS", help="1 to 50 million records, or these")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
     conf = {"spark.driver.memory": "1g", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
     try:
@@ -289,7 +288,7 @@ def main() -> None:
             import pyspark
 
             version, files = jars(pyspark.__version__)
-            print(f"beside Spark's connector {version} on Spark {pyspark.__version__}")
+            print(f"compared with Spark's connector {version} on Spark {pyspark.__version__}")
             conf["spark.jars"] = ",".join(map(str, files))
     except Unavailable as why:
         print(f"ottla is measured alone: {why}")

@@ -1,8 +1,8 @@
-"""Spark's own Kafka connector, got from Maven Central by name: `jars()` are the files for `spark.jars`.
+"""Download Spark's Kafka connector from Maven Central. `jars()` are the files for `spark.jars`.
 
-Not every release of the connector is there for every release of Spark, and not every module of a release. The newest
-one that can be got serves: its interfaces have been the same for years, and whether it runs on this Spark is tried
-before anything is timed. A jar that was got once is kept.
+Not every release of Spark has a connector or all of its modules on Maven Central, so the newest available one is
+used. Its interfaces have not changed for years, and a trial run comes before the measurement. Downloaded jars are
+kept.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ottla.spark.java import cache
 CENTRAL = "https://repo1.maven.org/maven2"
 SPARK = "org/apache/spark"
 CONNECTOR, TOKENS = "spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"
-#: What the connector needs and Spark does not bring, by group; the versions are those that it asks for.
+#: Dependencies of the connector that Spark does not include, by group, with the required versions.
 OTHERS = {"kafka-clients": "org/apache/kafka", "commons-pool2": "org/apache/commons"}
 OLDER = ("4.3.0", "4.2.0", "4.1.1", "4.1.0", "4.0.1", "4.0.0")
 
 
 def jars(spark_version: str) -> tuple[str, list[Path]]:
-    """The version of the connector and its files; `Unavailable` says why there are none."""
+    """Return the version of the connector and its files. `Unavailable` says why there are none."""
     version, connector = _newest(CONNECTOR, (spark_version, *OLDER))
     _, tokens = _newest(TOKENS, (version, *OLDER))
     description = _got(f"{SPARK}/{CONNECTOR}/{version}/{CONNECTOR}-{version}.pom").read_text()

@@ -1,7 +1,7 @@
-"""Records and bytes a second in and out, and what a GB costs the broker in CPU, case by case.
+"""Records and bytes per second in and out, and the broker's CPU time per GB, case by case.
 
-A repetition fills a fresh topic as fast as it goes and then reads it again, on one broker after the other. GB
-and MB are of payload before compression, 10**9 and 10**6 bytes. A new case is a line in `cases`.
+A repetition fills a new topic as fast as possible and then reads it, on one broker after the other. GB and MB are
+payload before compression, 10**9 and 10**6 bytes. To add a case, add a line to `cases`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cases(*, quick: bool, full: bool) -> list[Case]:
 
 
 def warm_up(peers: list[Peer], *, quick: bool) -> None:
-    """Let just-in-time compilers see what is coming, or the first repetition would measure them."""
+    """Warm up just-in-time compilers before the first repetition."""
     rounds = [Case("", 1024, 500_000), Case("", 100, 1_500_000)]
     small = Case("", 100, 200_000, SMALL_BATCHES)
     for peer in peers:
@@ -64,7 +64,7 @@ def warm_up(peers: list[Peer], *, quick: bool) -> None:
 class Round:
     going_in: load.Totals
     going_out: load.Totals
-    codec: str  # what the batches were really compressed with
+    codec: str  # the real compression of the batches
 
 
 def measure(peers: list[Peer], report: Report, case: Case, repetition: int) -> None:
@@ -91,7 +91,7 @@ def one_round(peer: Peer, case: Case, topic: str) -> Round:
 
 
 def _void(report: Report, case: Case, peer: Peer, codec: str) -> None:
-    """librdkafka leaves a codec out without a word when the broker does not advertise what it takes it from."""
+    """Check the codec: librdkafka silently skips one if the broker does not advertise the required API version."""
     for section in (IN, OUT, CPU_IN, CPU_OUT):
         for measure in report.measures:
             if measure.section == section and measure.name.strip() == case.label:
@@ -110,7 +110,7 @@ def _note(report: Report, section: str, cpu_section: str, case: Case, peer: Peer
 
 
 def _note_limit(rate: Measure, peer: Peer, totals: load.Totals) -> None:
-    """Say what kept this round from being faster, when it was not the broker."""
+    """Return what limited this round, if it was not the broker."""
     cores = os.cpu_count() or 1
     clients, broker = totals.client_cores, totals.broker_cores
     if totals.busiest_client_thread >= 0.9:

@@ -1,10 +1,10 @@
-"""What transactions cost: transactions a second, and reading only what is committed against reading everything.
+"""The cost of transactions: transactions per second, and reading committed records compared with reading all.
 
     python -m benchmarks.transactions [--seconds 3] [--only ottla]
 
-Our producer and our consumer, against our broker and, where Java and Maven are there, against Apache Kafka. The numbers
-are those of one client that waits for each commit, which is where latency shows: Apache Kafka answers a commit before
-its markers are written, and holds the next transaction's first batch back until they are.
+Our producer and consumer on our broker and, with Java and Maven, on Apache Kafka. One client waits for each commit,
+so the figures show latency. Apache Kafka responds to a commit before its markers are written, and delays the first
+batch of the next transaction until they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPETITIONS = 3
 
 
 def transactions_a_second(servers: str, records: int, seconds: float) -> float:
-    """How many transactions of so many records one producer commits."""
+    """Return how many transactions with this many records one producer commits."""
     topic = _topic(servers)
     with Producer(bootstrap_servers=servers, transactional_id=uuid4().hex, linger_ms=0) as producer:
         producer.init_transactions()
@@ -42,7 +42,7 @@ def transactions_a_second(servers: str, records: int, seconds: float) -> float:
 
 
 def batches_a_second(servers: str, records: int, seconds: float) -> float:
-    """The same without transactions: send, and wait for the acknowledgements."""
+    """Do the same without transactions: send, and wait for the acknowledgements."""
     topic = _topic(servers)
     with Producer(bootstrap_servers=servers, linger_ms=0) as producer:
 
@@ -65,7 +65,7 @@ def _rate(one: Callable[[], None], seconds: float) -> float:
 
 
 def records_a_second(servers: str, topic: str, isolation_level: str) -> float:
-    """How fast one consumer reads all of a topic; the best of some tries."""
+    """Return how fast one consumer reads a whole topic, best of several tries."""
     best = 0.0
     for _ in range(REPETITIONS):
         key = TopicPartition(topic, 0)
@@ -127,9 +127,9 @@ def peers(only: str | None) -> Iterator[Peer]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Transactions, and what reading them costs.")
+    parser = argparse.ArgumentParser(description="Measure transactions and the cost of reading them.")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--only", help="a part of the name of one broker")
+    parser.add_argument("--only", help="part of the name of one broker")
     args = parser.parse_args()
     found: dict[str, dict[str, float]] = {}
     for peer in peers(args.only):

@@ -1,15 +1,15 @@
-"""The payloads that every benchmark sends: the same for every broker, different from record to record."""
+"""The payloads of all benchmarks: the same for every broker, different for each record."""
 
 from __future__ import annotations
 
 import random
 
 AT_LEAST = 1000
-BYTES = 4_000_000  # how much of it there is: more than a batch or a compression window
+BYTES = 4_000_000  # more than a batch or a compression window
 
 
 def values(size: int, seed: int = 7) -> list[bytes]:
-    """Payloads of exactly this size that compress about as well as log lines do."""
+    """Return payloads of exactly this size that compress about as well as log lines."""
     dice = random.Random(seed)
     words = ["".join(dice.choices("abcdefghijklmnopqrstuvwxyz", k=dice.randint(3, 9))) for _ in range(2000)]
     made = []

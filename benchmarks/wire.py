@@ -1,8 +1,8 @@
-"""The broker without a client library: ready-made requests over plain sockets, answers hardly looked at.
+"""Measure the broker without a client library: prepared requests over plain sockets.
 
-librdkafka costs more CPU than a good broker does, so on few cores it hides what a broker can carry; this does
-not. The two roles at the bottom run inside `benchmarks.client` processes. Versions are those before the
-flexible ones (Produce 7, Fetch 11), whose layouts are written out where they are packed.
+librdkafka needs more CPU than a good broker and hides the broker's limit on few cores. The two roles at the end run in
+`benchmarks.client` processes. The API versions are the last ones before flexible versions (Produce 7, Fetch 11). Their
+layouts are documented where they are packed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IN_FLIGHT = 5
 FETCH_PARTITION_BYTES = 1 << 20
 PRODUCE, FETCH = (0, 7), (1, 11)
 FETCH_PARTITION = ">ihqqqiii"  # index, error code, three offsets, aborted transactions, preferred replica, size
-FETCH_RECORDS = 4 + 2 + 4 + 4 + 2 + 4 + struct.calcsize(FETCH_PARTITION)  # and the topic's name
+FETCH_RECORDS = 4 + 2 + 4 + 4 + 2 + 4 + struct.calcsize(FETCH_PARTITION)  # plus the topic's name
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -86,7 +86,7 @@ def _send(peer: Peer, topic: str, case: Case, requests: int) -> load.Totals:
 
 
 def codec_in(peer: Peer, topic: str) -> str:
-    """What the first batch in partition 0 behind the first record of each producer is compressed with."""
+    """Return the compression of the first batch in partition 0 after each producer's first record."""
     connection = Connection(peer.bootstrap_servers)
     connection.send(_fetch_request(topic, {0: load.CLIENTS}))
     answer = connection.receive()
@@ -98,11 +98,11 @@ def codec_in(peer: Peer, topic: str) -> str:
     return CODECS[attributes & 7]
 
 
-# What runs in a process of its own.
+# The roles, which run in their own processes.
 
 
 def sending(job: dict[str, Any]) -> Any:
-    """Produce requests with one ready-made batch each, in turn to each partition, `IN_FLIGHT` on the way."""
+    """Send produce requests with one prepared batch each, to each partition in turn, `IN_FLIGHT` at once."""
     connection = Connection(job["config"]["bootstrap.servers"])
     batch = _batch(job["size"], job["batch"])
     frames = [_produce_request(job["topic"], partition, batch) for partition in range(load.PARTITIONS)]
@@ -121,7 +121,7 @@ def sending(job: dict[str, Any]) -> Any:
 
 
 def draining(job: dict[str, Any]) -> Any:
-    """Fetch the whole topic, all partitions in each request, until `records` were passed."""
+    """Fetch the whole topic, all partitions in each request, until `records` were read."""
     connection = Connection(job["config"]["bootstrap.servers"])
     topic, expected = job["topic"], job["records"]
 
@@ -139,7 +139,7 @@ def draining(job: dict[str, Any]) -> Any:
 
 
 class Connection:
-    """A blocking connection; one receive buffer serves all answers."""
+    """A blocking connection with one receive buffer for all responses."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -150,7 +150,7 @@ class Connection:
         self.close = self._socket.close
 
     def receive(self) -> memoryview:
-        """One answer, without its size and correlation id; good until the next call."""
+        """Return one response without its size and correlation id. Valid until the next call."""
         self._fill(4)
         (size,) = struct.unpack_from(">i", self._buffer)
         self._fill(size)
@@ -224,7 +224,7 @@ def _next_offsets(answer: memoryview, topic: str, offsets: dict[int, int]) -> di
 
 
 def _offset_after(records: memoryview, offset: int) -> int:
-    """The offset after the last whole batch, by hopping from header to header."""
+    """Return the offset after the last complete batch, from the batch headers."""
     position = 0
     while position + 61 <= len(records):
         base_offset, length = struct.unpack_from(">qi", records, position)

@@ -1,7 +1,7 @@
 """Write src/ottla/protocol/_schemas.py from the message classes of the installed kio.
 
-Run it after an update of kio: ``python tools/generate_schemas.py``. A unit test compares the file with kio, version by
-version. The table exists because importing kio's classes costs 5 to 10 ms for each version of each API.
+Run ``python tools/generate_schemas.py`` after an update of kio. A unit test compares the file with kio. The file exists
+because importing kio's classes takes 5 to 10 ms for each version of each API.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.static.constants import EntityType
 
 TARGET = Path(__file__).parent.parent / "src" / "ottla" / "protocol" / "_schemas.py"
-#: Controller and quorum traffic between Kafka's own brokers, and APIs without a place here.
+#: Controller and quorum APIs of Kafka's brokers, and APIs that ottla does not support.
 LEFT_OUT = {
     "add_raft_voter", "allocate_producer_ids", "alter_share_group_offsets", "assign_replicas_to_dirs",
     "begin_quorum_epoch", "broker_heartbeat", "broker_registration", "controller_registration",
@@ -45,7 +45,7 @@ def describe_field(field: dataclasses.Field[Any], hint: Any) -> tuple[Any, ...]:
     while (origin := typing.get_origin(hint)) is not None:
         arguments = typing.get_args(hint)
         if origin in (types.UnionType, typing.Union):
-            # Nullable items do not occur in arrays: None always belongs to the outermost.
+            # Array items are never nullable: None always belongs to the array.
             nullable = True
             hint = next(argument for argument in arguments if argument is not types.NoneType)
         else:
@@ -60,7 +60,7 @@ def describe_field(field: dataclasses.Field[Any], hint: Any) -> tuple[Any, ...]:
 
 
 def default_of(field: dataclasses.Field[Any], kind: str, array: bool) -> Any:
-    """Return the value to assume where none is given, or ... where the schema demands one."""
+    """Return the default value, or ... if the schema requires a value."""
     value = field.default
     if array:
         return ... if value is dataclasses.MISSING else (None if value is None else ())

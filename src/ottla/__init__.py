@@ -1,4 +1,4 @@
-"""Kafka's partitioned log, clients and all, in one ``pip install``.
+"""A Kafka-compatible broker, Kafka clients and Spark pipelines.
 
 >>> import ottla
 >>> with ottla.Broker() as broker, ottla.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
@@ -112,7 +112,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: `ottla --help` and the pytest plugin need none of it.
+    # Imported on first use, so that `ottla --help` and the pytest plugin start fast.
     if name not in _HOMES:
         raise AttributeError(f"module 'ottla' has no attribute {name!r}")
     import importlib

@@ -1,17 +1,17 @@
-"""The errors of Kafka's protocol, one class a code, and what they share.
+"""The errors of Kafka's protocol: one class per error code.
 
-    OttlaError                        everything that ottla raises on purpose
-    └── KafkaError                    has a code of the protocol: code, name, retriable
+    OttlaError                        base of all errors that ottla raises
+    └── KafkaError                    has an error code of the protocol: code, name, retriable
         ├── RetriableError            the same request may succeed later
-        │   └── StaleMetadataError    ... once the metadata of the cluster has been fetched again
-        ├── AuthenticationError       who you are was not accepted
-        ├── AuthorizationError        what you want is not allowed
+        │   └── StaleMetadataError    ... after a metadata refresh
+        ├── AuthenticationError       the broker rejected the credentials
+        ├── AuthorizationError        the user may not do this
         ├── InvalidConfig
-        │   └── ConfigError           a configuration name or value of ottla's own tables
+        │   └── ConfigError           an invalid name or value of one of ottla's configuration tables
         └── (all other codes)
 
-A class is named after Kafka's constant (``UNKNOWN_TOPIC_ID`` is `UnknownTopicId`), and its docstring is the
-message that an error has when nobody gave it a better one. A new code is a new class below.
+A class has the name of Kafka's constant (``UNKNOWN_TOPIC_ID`` is `UnknownTopicId`). Its docstring is the default
+message. To add a code, add a class.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import ClassVar
 
 
 class OttlaError(Exception):
-    """The root of everything that ottla raises on purpose."""
+    """The base of all errors that ottla raises."""
 
 
 class KafkaError(OttlaError):
-    """An error that has a code in Kafka's protocol.
+    """An error with an error code of Kafka's protocol.
 
     >>> str(OffsetOutOfRange("offset 7 is before the log start offset 10"))
     'offset 7 is before the log start offset 10'
     >>> str(MemberIdRequired())
-    'The member has to join again with the member id that it was just given.'
+    'The member must join again with the member id from this response.'
     """
 
     code: ClassVar[int] = -1
@@ -38,7 +38,7 @@ class KafkaError(OttlaError):
     retriable: ClassVar[bool] = False
     default_message: ClassVar[str] = ""
     remedy: str | None = None
-    """Of an error in a transaction: "retry", "abort" or "stop". The message says how."""
+    """For an error in a transaction: "retry", "abort" or "stop"."""
 
     def __init_subclass__(cls, code: int | None = None) -> None:
         super().__init_subclass__()
@@ -57,7 +57,7 @@ _BY_CODE: dict[int, type[KafkaError]] = {}
 
 
 def error_class(code: int) -> type[KafkaError]:
-    """The class of a code; `UnknownServerError` for a code that this version does not know.
+    """Return the class of a code. An unknown code gives `UnknownServerError`.
 
     >>> error_class(3).name
     'UNKNOWN_TOPIC_OR_PARTITION'
@@ -68,7 +68,7 @@ def error_class(code: int) -> type[KafkaError]:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code, for people to read.
+    """Return Kafka's name of a code.
 
     >>> error_name(0), error_name(87), error_name(9999)
     ('NONE', 'INVALID_RECORD', 'UNKNOWN_ERROR_CODE_9999')
@@ -85,23 +85,23 @@ class RetriableError(KafkaError):
 
 
 class StaleMetadataError(RetriableError):
-    """The same request may succeed once the metadata of the cluster has been fetched again."""
+    """The same request may succeed after a metadata refresh."""
 
 
 class AuthenticationError(KafkaError):
-    """Who you are was not accepted."""
+    """The broker rejected the credentials."""
 
 
 class AuthorizationError(KafkaError):
-    """What you want is not allowed."""
+    """The user may not do this."""
 
 
 class UnknownServerError(KafkaError, code=-1):
-    """The broker failed in a way that it did not foresee; its own log says more."""
+    """The broker had an unexpected error. See its log."""
 
 
 class OffsetOutOfRange(KafkaError, code=1):
-    """The log has no such offset: it lies before the log start offset or after the log end."""
+    """The offset is before the log start offset or after the log end offset."""
 
 
 class CorruptMessage(RetriableError, code=2):
@@ -113,23 +113,23 @@ class UnknownTopicOrPartition(StaleMetadataError, code=3):
 
 
 class InvalidFetchSize(KafkaError, code=4):
-    """The number of bytes asked for is not a valid fetch size."""
+    """The fetch size is not valid."""
 
 
 class LeaderNotAvailable(StaleMetadataError, code=5):
-    """The partition has no leader at the moment; ask again shortly."""
+    """The partition has no leader at the moment. Retry soon."""
 
 
 class NotLeaderOrFollower(StaleMetadataError, code=6):
-    """This broker does not lead the partition, or holds no replica of it."""
+    """This broker is not the leader of the partition, or has no replica of it."""
 
 
 class RequestTimedOut(RetriableError, code=7):
-    """The request was not finished within its time limit."""
+    """The request did not finish within its time limit."""
 
 
 class BrokerNotAvailable(KafkaError, code=8):
-    """The broker that is needed cannot be reached."""
+    """The required broker is not reachable."""
 
 
 class ReplicaNotAvailable(StaleMetadataError, code=9):
@@ -137,35 +137,35 @@ class ReplicaNotAvailable(StaleMetadataError, code=9):
 
 
 class MessageTooLarge(KafkaError, code=10):
-    """The record batch is larger than max.message.bytes of the topic allows."""
+    """The record batch is larger than the topic's max.message.bytes."""
 
 
 class StaleControllerEpoch(KafkaError, code=11):
-    """The request comes from a controller that has been replaced."""
+    """The request is from a controller that has been replaced."""
 
 
 class OffsetMetadataTooLarge(KafkaError, code=12):
-    """The text stored with the committed offset is too long."""
+    """The metadata of the committed offset is longer than offset.metadata.max.bytes."""
 
 
 class NetworkException(StaleMetadataError, code=13):
-    """The connection was lost before the answer came."""
+    """The connection was lost before the response."""
 
 
 class CoordinatorLoadInProgress(RetriableError, code=14):
-    """The coordinator is still loading its state; ask again shortly."""
+    """The coordinator is still loading its state. Retry soon."""
 
 
 class CoordinatorNotAvailable(RetriableError, code=15):
-    """There is no coordinator to answer for this group or transaction at the moment."""
+    """The coordinator of this group or transaction is not available at the moment. Retry soon."""
 
 
 class NotCoordinator(RetriableError, code=16):
-    """Another broker coordinates this group or transaction."""
+    """This broker is not the coordinator of the group or transaction."""
 
 
 class InvalidTopicException(KafkaError, code=17):
-    """The topic name is not valid, or the topic may not be used this way."""
+    """The topic name is not valid, or the topic cannot be used this way."""
 
 
 class RecordListTooLarge(KafkaError, code=18):
@@ -173,7 +173,7 @@ class RecordListTooLarge(KafkaError, code=18):
 
 
 class NotEnoughReplicas(RetriableError, code=19):
-    """Nothing was written: fewer replicas are in sync than min.insync.replicas asks for."""
+    """Nothing was written: fewer replicas are in sync than min.insync.replicas."""
 
 
 class NotEnoughReplicasAfterAppend(RetriableError, code=20):
@@ -185,11 +185,11 @@ class InvalidRequiredAcks(KafkaError, code=21):
 
 
 class IllegalGeneration(KafkaError, code=22):
-    """The member speaks of another generation of the group than the present one."""
+    """The member's generation is not the current generation of the group."""
 
 
 class InconsistentGroupProtocol(KafkaError, code=23):
-    """The member shares no assignment protocol with the other members, or named none."""
+    """The member has no assignment protocol in common with the other members, or has none."""
 
 
 class InvalidGroupId(KafkaError, code=24):
@@ -197,51 +197,51 @@ class InvalidGroupId(KafkaError, code=24):
 
 
 class UnknownMemberId(KafkaError, code=25):
-    """The group has no member with this id; it has to join again."""
+    """The group has no member with this id. The member must join again."""
 
 
 class InvalidSessionTimeout(KafkaError, code=26):
-    """The session timeout lies outside what the broker allows."""
+    """The session timeout is outside the limits of the broker."""
 
 
 class RebalanceInProgress(KafkaError, code=27):
-    """The group is rebalancing; the member has to join again."""
+    """The group is rebalancing. The member must join again."""
 
 
 class InvalidCommitOffsetSize(KafkaError, code=28):
-    """The commit is too large to be stored."""
+    """The commit is too large to store."""
 
 
 class TopicAuthorizationFailed(AuthorizationError, code=29):
-    """This user is not allowed to do this with the topic."""
+    """The user may not do this with the topic."""
 
 
 class GroupAuthorizationFailed(AuthorizationError, code=30):
-    """This user is not allowed to use the group."""
+    """The user may not use the group."""
 
 
 class ClusterAuthorizationFailed(AuthorizationError, code=31):
-    """This user is not allowed to do this on the cluster."""
+    """The user may not do this on the cluster."""
 
 
 class InvalidTimestamp(KafkaError, code=32):
-    """The timestamp of a record is further from the broker's time than the topic allows."""
+    """The timestamp of a record differs from the broker's clock by more than the topic allows."""
 
 
 class UnsupportedSaslMechanism(AuthenticationError, code=33):
-    """The broker does not offer this SASL mechanism."""
+    """The broker does not support this SASL mechanism."""
 
 
 class IllegalSaslState(AuthenticationError, code=34):
-    """The request does not fit the present step of the SASL exchange."""
+    """The request does not fit the current step of the SASL exchange."""
 
 
 class UnsupportedVersion(KafkaError, code=35):
-    """The broker does not speak this version of the API."""
+    """The broker does not support this version of the API."""
 
 
 class TopicAlreadyExists(KafkaError, code=36):
-    """A topic with this name exists already."""
+    """A topic with this name already exists."""
 
 
 class InvalidPartitions(KafkaError, code=37):
@@ -249,11 +249,11 @@ class InvalidPartitions(KafkaError, code=37):
 
 
 class InvalidReplicationFactor(KafkaError, code=38):
-    """The replication factor is below 1, or there are fewer brokers than replicas."""
+    """The replication factor is below 1 or above the number of brokers."""
 
 
 class InvalidReplicaAssignment(KafkaError, code=39):
-    """The given placement of replicas is not valid."""
+    """The replica assignment is not valid."""
 
 
 class InvalidConfig(KafkaError, code=40):
@@ -261,7 +261,7 @@ class InvalidConfig(KafkaError, code=40):
 
 
 class ConfigError(InvalidConfig):
-    """A configuration name or value is not valid; the message names it and says what would be."""
+    """A configuration name or value is not valid. The message says what would be."""
 
 
 class NotController(RetriableError, code=41):
@@ -273,7 +273,7 @@ class InvalidRequest(KafkaError, code=42):
 
 
 class UnsupportedForMessageFormat(KafkaError, code=43):
-    """The message format in use cannot do this; only format 2 is supported."""
+    """The message format does not support this. Only format 2 is supported."""
 
 
 class PolicyViolation(KafkaError, code=44):
@@ -281,15 +281,15 @@ class PolicyViolation(KafkaError, code=44):
 
 
 class OutOfOrderSequenceNumber(KafkaError, code=45):
-    """A sequence number does not follow the last one of its producer: a batch is missing."""
+    """The sequence number does not follow the last one of the producer: a batch is missing."""
 
 
 class DuplicateSequenceNumber(KafkaError, code=46):
-    """The producer sent a batch again that was written too long ago to be matched."""
+    """The producer repeated a batch that is too old to deduplicate."""
 
 
 class InvalidProducerEpoch(KafkaError, code=47):
-    """The producer uses an older epoch than one already seen for its producer id."""
+    """The producer's epoch is older than the current epoch of its producer id."""
 
 
 class InvalidTxnState(KafkaError, code=48):
@@ -301,27 +301,27 @@ class InvalidProducerIdMapping(KafkaError, code=49):
 
 
 class InvalidTransactionTimeout(KafkaError, code=50):
-    """The transaction timeout is longer than transaction.max.timeout.ms of the broker."""
+    """The transaction timeout is longer than the broker's transaction.max.timeout.ms."""
 
 
 class ConcurrentTransactions(RetriableError, code=51):
-    """Another operation of the same transaction is still under way."""
+    """Another operation of the same transaction is still in progress."""
 
 
 class TransactionCoordinatorFenced(KafkaError, code=52):
-    """The transaction marker comes from a coordinator that has been replaced."""
+    """The transaction marker is from a coordinator that has been replaced."""
 
 
 class TransactionalIdAuthorizationFailed(AuthorizationError, code=53):
-    """This user is not allowed to use the transactional id."""
+    """The user may not use the transactional id."""
 
 
 class SecurityDisabled(KafkaError, code=54):
-    """The broker runs without the security features that the request needs."""
+    """The broker does not have the security feature that the request needs."""
 
 
 class OperationNotAttempted(KafkaError, code=55):
-    """The operation was left out because another one of the same request failed."""
+    """The operation was skipped because another one of the same request failed."""
 
 
 class KafkaStorageError(StaleMetadataError, code=56):
@@ -333,11 +333,11 @@ class LogDirNotFound(KafkaError, code=57):
 
 
 class SaslAuthenticationFailed(AuthenticationError, code=58):
-    """The credentials were refused."""
+    """SASL authentication failed: the broker rejected the credentials."""
 
 
 class UnknownProducerId(KafkaError, code=59):
-    """The broker remembers nothing of this producer id; its records may have been deleted."""
+    """The broker has no state of this producer id. Its records may have been deleted."""
 
 
 class ReassignmentInProgress(KafkaError, code=60):
@@ -349,11 +349,11 @@ class DelegationTokenAuthDisabled(KafkaError, code=61):
 
 
 class DelegationTokenNotFound(KafkaError, code=62):
-    """The broker knows no such delegation token."""
+    """The delegation token does not exist."""
 
 
 class DelegationTokenOwnerMismatch(KafkaError, code=63):
-    """The delegation token belongs to somebody else."""
+    """The delegation token belongs to another user."""
 
 
 class DelegationTokenRequestNotAllowed(KafkaError, code=64):
@@ -361,7 +361,7 @@ class DelegationTokenRequestNotAllowed(KafkaError, code=64):
 
 
 class DelegationTokenAuthorizationFailed(AuthorizationError, code=65):
-    """This user is not allowed to use the delegation token."""
+    """The user may not use the delegation token."""
 
 
 class DelegationTokenExpired(KafkaError, code=66):
@@ -369,7 +369,7 @@ class DelegationTokenExpired(KafkaError, code=66):
 
 
 class InvalidPrincipalType(KafkaError, code=67):
-    """The kind of principal is not supported."""
+    """The type of principal is not supported."""
 
 
 class NonEmptyGroup(KafkaError, code=68):
@@ -381,43 +381,43 @@ class GroupIdNotFound(KafkaError, code=69):
 
 
 class FetchSessionIdNotFound(RetriableError, code=70):
-    """The fetch session is gone; start a new one with a full fetch."""
+    """The fetch session does not exist. Start a new one with a full fetch."""
 
 
 class InvalidFetchSessionEpoch(RetriableError, code=71):
-    """The fetch session is at another epoch than the request says."""
+    """The epoch of the request is not the epoch of the fetch session."""
 
 
 class ListenerNotFound(StaleMetadataError, code=72):
-    """The leader of the partition has no listener of the name that was used here."""
+    """The leader of the partition has no listener with the name of this connection's listener."""
 
 
 class TopicDeletionDisabled(KafkaError, code=73):
-    """Topics cannot be deleted: delete.topic.enable is false."""
+    """Topics cannot be deleted because delete.topic.enable is false."""
 
 
 class FencedLeaderEpoch(StaleMetadataError, code=74):
-    """The request names an older leader epoch than the present one."""
+    """The leader epoch of the request is older than the current one."""
 
 
 class UnknownLeaderEpoch(RetriableError, code=75):
-    """The request names a leader epoch that this broker has not heard of yet."""
+    """The leader epoch of the request is newer than the one that this broker knows."""
 
 
 class UnsupportedCompressionType(KafkaError, code=76):
-    """The data is compressed in a way that this version of the request cannot carry."""
+    """This version of the request does not support the compression type of the data."""
 
 
 class StaleBrokerEpoch(KafkaError, code=77):
-    """The broker has registered anew since this epoch."""
+    """The broker has registered again since this epoch."""
 
 
 class OffsetNotAvailable(RetriableError, code=78):
-    """A new leader does not know its high watermark yet; ask again shortly."""
+    """The new leader does not know its high watermark yet. Retry soon."""
 
 
 class MemberIdRequired(KafkaError, code=79):
-    """The member has to join again with the member id that it was just given."""
+    """The member must join again with the member id from this response."""
 
 
 class PreferredLeaderNotAvailable(StaleMetadataError, code=80):
@@ -437,7 +437,7 @@ class EligibleLeadersNotAvailable(StaleMetadataError, code=83):
 
 
 class ElectionNotNeeded(StaleMetadataError, code=84):
-    """The partition has the leader that the election would choose."""
+    """The partition already has the leader that the election would choose."""
 
 
 class NoReassignmentInProgress(KafkaError, code=85):
@@ -449,15 +449,15 @@ class GroupSubscribedToTopic(KafkaError, code=86):
 
 
 class InvalidRecord(KafkaError, code=87):
-    """A record was refused by the checks of the broker."""
+    """The broker's validation rejected a record."""
 
 
 class UnstableOffsetCommit(RetriableError, code=88):
-    """An open transaction still holds offsets of the group."""
+    """An open transaction has pending offsets of the group. Retry soon."""
 
 
 class ThrottlingQuotaExceeded(RetriableError, code=89):
-    """A quota is used up; try again after the given pause."""
+    """A quota is exceeded. Retry after the throttle time."""
 
 
 class ProducerFenced(KafkaError, code=90):
@@ -465,11 +465,11 @@ class ProducerFenced(KafkaError, code=90):
 
 
 class ResourceNotFound(KafkaError, code=91):
-    """The request names something that does not exist."""
+    """The resource of the request does not exist."""
 
 
 class DuplicateResource(KafkaError, code=92):
-    """The request names the same thing twice."""
+    """The request has the same resource twice."""
 
 
 class UnacceptableCredential(KafkaError, code=93):
@@ -477,7 +477,7 @@ class UnacceptableCredential(KafkaError, code=93):
 
 
 class InconsistentVoterSet(KafkaError, code=94):
-    """Sender or receiver is not one of the expected voters."""
+    """The sender or receiver is not one of the expected voters."""
 
 
 class InvalidUpdateVersion(KafkaError, code=95):
@@ -497,7 +497,7 @@ class SnapshotNotFound(KafkaError, code=98):
 
 
 class PositionOutOfRange(KafkaError, code=99):
-    """The position lies outside the snapshot."""
+    """The position is outside the snapshot."""
 
 
 class UnknownTopicId(StaleMetadataError, code=100):
@@ -513,15 +513,15 @@ class BrokerIdNotRegistered(KafkaError, code=102):
 
 
 class InconsistentTopicId(StaleMetadataError, code=103):
-    """The topic has another id than the request says: it may have been created anew."""
+    """The topic id of the request is not the topic's id. The topic may have been recreated."""
 
 
 class InconsistentClusterId(KafkaError, code=104):
-    """The request is meant for another cluster."""
+    """The request is for another cluster."""
 
 
 class TransactionalIdNotFound(KafkaError, code=105):
-    """There is no such transactional id."""
+    """The transactional id does not exist."""
 
 
 class FetchSessionTopicIdError(RetriableError, code=106):
@@ -529,23 +529,23 @@ class FetchSessionTopicIdError(RetriableError, code=106):
 
 
 class IneligibleReplica(KafkaError, code=107):
-    """A replica in the proposed in-sync set may not be part of it."""
+    """A replica of the proposed in-sync set is not eligible."""
 
 
 class NewLeaderElected(KafkaError, code=108):
-    """The partition was updated, and another replica became its leader by it."""
+    """The update of the partition made another replica its leader."""
 
 
 class OffsetMovedToTieredStorage(KafkaError, code=109):
-    """The offset is now held in remote storage."""
+    """The offset has moved to remote storage."""
 
 
 class FencedMemberEpoch(KafkaError, code=110):
-    """The member is fenced: it has to give up its partitions and join again."""
+    """The member is fenced. It must give up its partitions and join again."""
 
 
 class UnreleasedInstanceId(KafkaError, code=111):
-    """Another member still uses this instance id; it has to leave first."""
+    """Another member still uses this group.instance.id. It must leave first."""
 
 
 class UnsupportedAssignor(KafkaError, code=112):
@@ -553,15 +553,15 @@ class UnsupportedAssignor(KafkaError, code=112):
 
 
 class StaleMemberEpoch(KafkaError, code=113):
-    """The member uses an old epoch; it learns the new one with its next heartbeat."""
+    """The member's epoch is old. The next heartbeat returns the new one."""
 
 
 class MismatchedEndpointType(KafkaError, code=114):
-    """The request went to the wrong kind of endpoint."""
+    """The request went to the wrong type of endpoint."""
 
 
 class UnsupportedEndpointType(KafkaError, code=115):
-    """This kind of endpoint is not supported."""
+    """This type of endpoint is not supported."""
 
 
 class UnknownControllerId(KafkaError, code=116):
@@ -577,39 +577,39 @@ class TelemetryTooLarge(KafkaError, code=118):
 
 
 class InvalidRegistration(KafkaError, code=119):
-    """The registration of the broker was refused by the controller."""
+    """The controller rejected the registration of the broker."""
 
 
 class TransactionAbortable(KafkaError, code=120):
-    """The transaction failed and has to be aborted; the producer can go on after that."""
+    """The transaction failed. Abort it, then the producer can continue."""
 
 
 class InvalidRecordState(KafkaError, code=121):
-    """The record is not in a state in which it can be acknowledged."""
+    """The record cannot be acknowledged in its current state."""
 
 
 class ShareSessionNotFound(RetriableError, code=122):
-    """The share session is gone; start a new one."""
+    """The share session does not exist. Start a new one."""
 
 
 class InvalidShareSessionEpoch(RetriableError, code=123):
-    """The share session is at another epoch than the request says."""
+    """The epoch of the request is not the epoch of the share session."""
 
 
 class FencedStateEpoch(KafkaError, code=124):
-    """The state of the share group is at another epoch than the request says."""
+    """The epoch of the request is not the epoch of the share group's state."""
 
 
 class InvalidVoterKey(KafkaError, code=125):
-    """The voter key is not that of the replica that got the request."""
+    """The voter key is not the key of the replica that received the request."""
 
 
 class DuplicateVoter(KafkaError, code=126):
-    """The voter belongs to the set of voters already."""
+    """The voter is already in the set of voters."""
 
 
 class VoterNotFound(KafkaError, code=127):
-    """The voter does not belong to the set of voters."""
+    """The voter is not in the set of voters."""
 
 
 class InvalidRegularExpression(KafkaError, code=128):
@@ -617,7 +617,7 @@ class InvalidRegularExpression(KafkaError, code=128):
 
 
 class RebootstrapRequired(KafkaError, code=129):
-    """The client's view of the cluster is too old; it has to start from its bootstrap servers again."""
+    """The client's metadata is too old. It must contact its bootstrap servers again."""
 
 
 class StreamsInvalidTopology(KafkaError, code=130):
@@ -629,8 +629,8 @@ class StreamsInvalidTopologyEpoch(KafkaError, code=131):
 
 
 class StreamsTopologyFenced(KafkaError, code=132):
-    """The topology has been replaced by one of a later epoch."""
+    """The topology has been replaced by one with a newer epoch."""
 
 
 class ShareSessionLimitReached(RetriableError, code=133):
-    """The broker has no room for another share session."""
+    """The broker has reached its limit of share sessions."""

@@ -1,4 +1,4 @@
-"""2.8: the transactions of our producer over real sockets, read by our consumer and by librdkafka's.
+"""The transactions of our producer over real sockets, read by our consumer and by librdkafka's.
 
 Each scene is played in both versions of the protocol, unless it is about something else.
 """

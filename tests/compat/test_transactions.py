@@ -1,4 +1,4 @@
-"""2.8, 3.9: transactions with other people's producers, and consumers that read only what is committed."""
+"""Transactions of other producers, and consumers that read only committed records."""
 
 from __future__ import annotations
 

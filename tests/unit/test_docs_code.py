@@ -1,4 +1,4 @@
-"""The programs in the docs run: each block after ``<!-- runs -->``, in its order, against one broker a page."""
+"""The programs in the docs run: each block after ``<!-- runs -->``, in order, with one broker per page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_programs_of_a_page_run(page: str, tmp_path: Path) -> None:
     blocks = RUNS.findall((DOCS / page).read_text())
     assert blocks
     with Broker(group_initial_rebalance_delay_ms=0) as broker:
-        # One process for all of them: starting Python costs more than what they do.
+        # One process for all, because starting Python takes longer than the programs.
         script = tmp_path / "page.py"
         programs = [block.replace(ADDRESS, broker.bootstrap_servers) for block in blocks]
         lines = [f"exec(compile({code!r}, 'block {number}', 'exec'), {{}})" for number, code in enumerate(programs)]

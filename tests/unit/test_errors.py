@@ -1,4 +1,4 @@
-"""The error classes against Kafka's list of codes (as kio has it) and against what callers do with them."""
+"""The error classes match Kafka's list of codes (from kio) and work for callers."""
 
 import pickle
 

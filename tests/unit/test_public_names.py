@@ -1,4 +1,4 @@
-"""What users import: nothing appears or goes away by accident."""
+"""Public names do not appear or disappear by accident."""
 
 from __future__ import annotations
 

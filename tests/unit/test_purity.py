@@ -1,4 +1,4 @@
-"""Pure packages take time and chance as values: they import nothing that could give them either, nor do I/O."""
+"""Pure packages get time and random values as arguments. They import no clock, no randomness and no I/O."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_pure_packages_import_nothing_impure() -> None:
 
 
 def test_machines_never_read_a_default_time() -> None:
-    """``now`` is keyword-only and has no default: a forgotten argument cannot silently use real time."""
+    """``now`` is keyword-only and has no default: a missing argument cannot silently use real time."""
     wrong = []
     for path in [path for package in PURE for path in (ROOT / package).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):

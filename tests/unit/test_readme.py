@@ -1,4 +1,4 @@
-"""The screenful of code in the README works when it is pasted into a file."""
+"""The first program in the README runs."""
 
 from __future__ import annotations
 

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from ottla import errors
 from ottla.broker.node import Node
 from ottla.broker.topics import set_topic_configs
-from ottla.config import BrokerConfig, effective_topic_config
+from ottla.config import Change, alter_broker, alter_group, alter_topic, effective_topic_config
 from ottla.metadata.machine import check_topic_name
 
 TOPIC, BROKER, GROUP = 2, 4, 32
-
-
-class Change(Protocol):
-    """What a request makes of the present settings of a resource; an error if it must not."""
-
-    def topic(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]: ...
-
-    def group(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]: ...
-
-    def broker(self, broker: BrokerConfig, *, for_all_brokers: bool) -> dict[str, str]: ...
 
 
 async def alter(node: Node, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
@@ -41,7 +30,7 @@ async def alter(node: Node, resource_type: int, name: str, change: Change, *, va
 
 async def _alter_topic(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
     async with node.topics_lock:
-        configs = change.topic(node.config, node.metadata.topic(name).configs)
+        configs = alter_topic(node.config, node.metadata.topic(name).configs, change)
         if not validate_only:
             await set_topic_configs(node, name, configs)
 
@@ -50,7 +39,7 @@ async def _alter_broker(node: Node, name: str, change: Change, *, validate_only:
     for_all = name == ""
     check_broker_name(node, name)
     async with node.topics_lock:
-        configs = change.broker(node.config, for_all_brokers=for_all)
+        configs = alter_broker(node.config, change, for_all_brokers=for_all)
         if validate_only:
             return
         await node.controller.run(node.metadata.set_broker_configs, configs, cluster_wide=for_all)
@@ -59,7 +48,7 @@ async def _alter_broker(node: Node, name: str, change: Change, *, validate_only:
 
 async def _alter_group(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
     async with node.topics_lock:
-        configs = change.group(node.config, group_overrides(node, name))
+        configs = alter_group(node.config, group_overrides(node, name), change)
         if not validate_only:
             await node.controller.run(node.metadata.set_group_configs, name, configs)
 

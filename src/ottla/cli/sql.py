@@ -12,6 +12,7 @@ from ottla.cli.options import add_bootstrap_option, client_config, parse_setting
 from ottla.cli.terminal import note, table
 from ottla.clients.admin.blocking import Admin
 from ottla.config.admin import AdminConfig
+from ottla.config.table import rows
 from ottla.errors import OttlaError
 from ottla.spark.sessions import session
 from ottla.spark.views import make_views, named_in
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     config = client_config(args)
-    with Admin({name: value for name, value in config.items() if name in AdminConfig.rows()}) as admin:
+    with Admin({name: value for name, value in config.items() if name in rows(AdminConfig)}) as admin:
         topics = named_in(args.query, admin.list_topics(list_internal=True))
     note("starting Spark ...")
     try:

@@ -22,6 +22,7 @@ from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.values import BROKER_DEFAULT, ConfigResource, ConfigValue, NewTopic, OffsetSpec
 from ottla.clients.cluster.metadata import NO_LEADER, TopicInfo, format_topic_id
 from ottla.config import ConfigSource, TopicConfig
+from ottla.config.table import rows
 from ottla.errors import (
     InvalidConfig,
     KafkaError,
@@ -201,8 +202,8 @@ def _explained(error: KafkaError, configs: Iterable[str]) -> str:
     message = str(error)
     if isinstance(error, InvalidConfig):
         for name in configs:
-            hint = did_you_mean(name, TopicConfig.rows())
-            if name not in TopicConfig.rows() and hint and "did you mean" not in message.lower():
+            hint = did_you_mean(name, rows(TopicConfig))
+            if name not in rows(TopicConfig) and hint and "did you mean" not in message.lower():
                 return f"{message.rstrip('.')}{hint}"
     return message
 

@@ -1,31 +1,29 @@
-"""Configuration: one table each for topics, groups, the broker and the clients, and what is made of them. Pure.
+"""Configuration tables of topics, groups, the broker and the clients. Pure.
 
-fields.py      what a row of a table is: type, default, checks, documentation
-table.py       reading a mapping of names and values against a table
-topic.py       the table of a topic: `TopicConfig`
-group.py       the table of a group: `GroupConfig`
-broker.py      the table of the broker: `BrokerConfig`
-client.py      what all clients share: `ClientConfig`; producer.py, consumer.py and admin.py have the rest
-elsewhere.py   what other clients call those names
-checks.py      rules that tie names of the broker together
-foreign.py     names of Kafka that mean nothing here, and those that are refused
-listeners.py   the notation of listeners
-effective.py   how the broker's defaults and a topic's own settings make the topic's configuration
-alter.py       what the requests to alter configurations do, and which alterations are refused
-describe.py    what DescribeConfigs tells of a topic, a group or the broker
-properties.py  Kafka's ``server.properties`` notation
-reference.py   makes docs/reference/configuration.md: ``python -m ottla.config.reference``
+fields.py      a row of a table: type, default, checks, documentation
+table.py       read names and values against a table
+topic.py       `TopicConfig`
+group.py       `GroupConfig`
+broker.py      `BrokerConfig`
+client.py      `ClientConfig`, the rows that all clients share; producer.py, consumer.py, admin.py have the rest
+elsewhere.py   hints for names of other clients
+checks.py      rules that involve several names of the broker
+foreign.py     Kafka's broker names that are ignored or rejected
+listeners.py   parse listeners
+effective.py   combine the broker's defaults and a topic's overrides
+alter.py       AlterConfigs and IncrementalAlterConfigs
+describe.py    DescribeConfigs
+properties.py  read ``server.properties``
+reference.py   writes docs/reference/configuration.md: ``python -m ottla.config.reference``
 """
 
 from ottla.config.alter import (
     Alteration,
     AlterOp,
+    Change,
     alter_broker,
     alter_group,
     alter_topic,
-    replace_broker,
-    replace_group,
-    replace_topic,
 )
 from ottla.config.broker import BrokerConfig
 from ottla.config.describe import (
@@ -48,6 +46,7 @@ __all__ = [
     "AlterOp",
     "Alteration",
     "BrokerConfig",
+    "Change",
     "ConfigEntry",
     "ConfigSource",
     "ConfigType",
@@ -68,7 +67,4 @@ __all__ = [
     "parse_address",
     "parse_broker_properties",
     "parse_properties",
-    "replace_broker",
-    "replace_group",
-    "replace_topic",
 ]

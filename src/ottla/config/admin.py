@@ -1,4 +1,4 @@
-"""The configuration of an admin client: Kafka's names and defaults. What all clients share is in client.py."""
+"""The configuration table of the admin client. Names and defaults are Kafka's. client.py has the shared rows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class AdminConfig(ClientConfig):
     what: ClassVar[str] = "admin configuration"
 
     default_api_timeout_ms: int = int32(
-        60_000, "How long a call that names no timeout may take, with all its retries.", at_least(0)
+        60_000, "The time limit of a call without its own timeout, including retries.", at_least(0)
     )
     retries: int = int32(
-        INT_MAX, "How often a request is sent again after a passing error; the timeout of the call ends it too.",
+        INT_MAX,
+        "How often a request is retried after a transient error. The timeout of the call also ends the retries.",
         at_least(0),
-    )  # fmt: skip
-    connections_max_idle_ms: int = int64(300_000, "A connection that is idle for this long is closed.", at_least(0))
+    )
+    connections_max_idle_ms: int = int64(300_000, "Close a connection that is idle for this long.", at_least(0))

@@ -1,7 +1,6 @@
-"""What the requests to alter configurations make of the settings that are stored, and what they may not do.
+"""Compute the settings after AlterConfigs or IncrementalAlterConfigs, and reject invalid changes. Stores nothing.
 
-Everything here takes the settings as they are and gives the settings as they will be; nothing is stored here.
-Topics and groups answer a bad value with INVALID_CONFIG, the broker with INVALID_REQUEST, as in Kafka.
+As in Kafka, an invalid value is INVALID_CONFIG for topics and groups, and INVALID_REQUEST for the broker.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.effective import check_topic_overrides
 from ottla.config.fields import ConfigType, Key
 from ottla.config.group import GroupConfig, check_group_overrides
+from ottla.config.table import ConfigTable, key, rows
 from ottla.config.topic import TopicConfig
 from ottla.errors import ConfigError, InvalidRequest
 
@@ -31,86 +31,64 @@ class AlterOp(IntEnum):
 
 
 class Alteration(NamedTuple):
-    """One operation of IncrementalAlterConfigs; `op` is as the client sent it."""
+    """One operation of IncrementalAlterConfigs. `op` is the client's number, not checked yet."""
 
     name: str
     op: int
     value: str | None
 
 
-def alter_topic(
-    broker: BrokerConfig, overrides: Mapping[str, str], alterations: Sequence[Alteration]
-) -> dict[str, str]:
-    """A topic's own settings after IncrementalAlterConfigs."""
-    altered = _altered(TopicConfig.rows(), overrides, alterations)
-    check_topic_overrides(altered, broker)
-    return altered
+Change = Mapping[str, str | None] | Sequence[Alteration]
+"""A mapping replaces all settings (AlterConfigs). Alterations change some (IncrementalAlterConfigs)."""
 
 
-def replace_topic(broker: BrokerConfig, values: Mapping[str, str | None]) -> dict[str, str]:
-    """A topic's own settings after AlterConfigs, which replaces them all."""
-    replaced = _without_nulls(values)
-    check_topic_overrides(replaced, broker)
-    return replaced
+def alter_topic(broker: BrokerConfig, overrides: Mapping[str, str], change: Change) -> dict[str, str]:
+    """Return a topic's settings after a change."""
+    settings = _changed(TopicConfig, overrides, change)
+    check_topic_overrides(settings, broker)
+    return settings
 
 
-def alter_group(
-    broker: BrokerConfig, overrides: Mapping[str, str], alterations: Sequence[Alteration]
-) -> dict[str, str]:
-    """A group's own settings after IncrementalAlterConfigs."""
-    altered = _altered(GroupConfig.rows(), overrides, alterations)
-    check_group_overrides(altered, broker)
-    return altered
+def alter_group(broker: BrokerConfig, overrides: Mapping[str, str], change: Change) -> dict[str, str]:
+    """Return a group's settings after a change."""
+    settings = _changed(GroupConfig, overrides, change)
+    check_group_overrides(settings, broker)
+    return settings
 
 
-def replace_group(broker: BrokerConfig, values: Mapping[str, str | None]) -> dict[str, str]:
-    """A group's own settings after AlterConfigs, which replaces them all."""
-    replaced = _without_nulls(values)
-    check_group_overrides(replaced, broker)
-    return replaced
-
-
-def alter_broker(broker: BrokerConfig, alterations: Sequence[Alteration], *, for_all_brokers: bool) -> dict[str, str]:
-    """What is altered at run time, for this broker or for all brokers, after IncrementalAlterConfigs."""
+def alter_broker(broker: BrokerConfig, change: Change, *, for_all_brokers: bool) -> dict[str, str]:
+    """Return the dynamic settings of this broker, or of all brokers, after a change."""
     layer = broker.dynamic_default if for_all_brokers else broker.dynamic
-    altered = _altered(BrokerConfig.rows(), layer, alterations)
-    touched = [each.name for each in alterations if each.op != AlterOp.DELETE]
-    return _checked_layer(broker, altered, touched, for_all_brokers=for_all_brokers)
-
-
-def replace_broker(broker: BrokerConfig, values: Mapping[str, str | None], *, for_all_brokers: bool) -> dict[str, str]:
-    """What is altered at run time, for this broker or for all brokers, after AlterConfigs."""
-    replaced = _without_nulls(values)
-    return _checked_layer(broker, replaced, list(replaced), for_all_brokers=for_all_brokers)
-
-
-def _checked_layer(
-    broker: BrokerConfig, layer: dict[str, str], touched: Sequence[str], *, for_all_brokers: bool
-) -> dict[str, str]:
+    settings = _changed(BrokerConfig, layer, change)
+    changed = sorted(name for name, value in settings.items() if layer.get(name) != value)
     try:
-        fixed = sorted(name for name in touched if not BrokerConfig.key(name).dynamic)
+        fixed = [name for name in changed if not key(BrokerConfig, name).dynamic]
         if fixed:
-            raise InvalidRequest(f"Cannot be altered while the broker runs: {', '.join(fixed)}.")
-        dynamic, default = (broker.dynamic, layer) if for_all_brokers else (layer, broker.dynamic_default)
+            raise InvalidRequest(
+                f"Cannot be changed while the broker runs: {', '.join(fixed)}. Restart the broker with the new value."
+            )
+        dynamic, default = (broker.dynamic, settings) if for_all_brokers else (settings, broker.dynamic_default)
         broker.with_dynamic(dynamic, default)
     except ConfigError as error:
         raise InvalidRequest(str(error)) from None
-    return layer
+    return settings
 
 
-def _without_nulls(values: Mapping[str, str | None]) -> dict[str, str]:
-    for name, value in values.items():
-        _check_value(name, value)
-    return {name: value for name, value in values.items() if value is not None}
+def _changed(table: type[ConfigTable], settings: Mapping[str, str], change: Change) -> dict[str, str]:
+    if isinstance(change, Mapping):
+        return {name: _check_value(name, value) for name, value in change.items()}
+    return _altered(table, settings, change)
 
 
-def _altered(rows: Mapping[str, Key], settings: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
+def _altered(
+    table: type[ConfigTable], settings: Mapping[str, str], alterations: Sequence[Alteration]
+) -> dict[str, str]:
     twice = sorted(name for name, count in Counter(each.name for each in alterations).items() if count > 1)
     if twice:
-        raise InvalidRequest(f"Altered twice in one request: {', '.join(twice)}.")
+        raise InvalidRequest(f"Changed twice in one request: {', '.join(twice)}.")
     altered = dict(settings)
     for alteration in alterations:
-        value = _apply(rows.get(alteration.name), altered.get(alteration.name), alteration)
+        value = _apply(rows(table).get(alteration.name), altered.get(alteration.name), alteration)
         if value is None:
             altered.pop(alteration.name, None)
         else:
@@ -118,23 +96,23 @@ def _altered(rows: Mapping[str, Key], settings: Mapping[str, str], alterations: 
     return altered
 
 
-def _apply(key: Key | None, present: str | None, alteration: Alteration) -> str | None:
-    """The new value of the name, None to remove it. An unknown name is left for the check of the whole."""
+def _apply(row: Key | None, present: str | None, alteration: Alteration) -> str | None:
+    """Return the new value, or None to remove the name. Unknown names are rejected later, with the whole."""
     name, op, value = alteration
     if op == AlterOp.DELETE:
         return None
     if op not in tuple(AlterOp):
-        raise InvalidRequest(f"Unknown operation {op} to alter {name}.")
+        raise InvalidRequest(f"Unknown operation {op} for {name}.")
     text = _check_value(name, value)
-    if op == AlterOp.SET or key is None:
+    if op == AlterOp.SET or row is None:
         return text
-    return _alter_list(key, present, AlterOp(op), text)
+    return _alter_list(row, present, AlterOp(op), text)
 
 
-def _alter_list(key: Key, present: str | None, op: AlterOp, text: str) -> str:
-    if key.type is not ConfigType.LIST:
-        raise ConfigError(f"Cannot {op.name} to {key.name}: it is not a list.")
-    old = _items(key.format(key.default) or "" if present is None else present)
+def _alter_list(row: Key, present: str | None, op: AlterOp, text: str) -> str:
+    if row.type is not ConfigType.LIST:
+        raise ConfigError(f"Cannot {op.name} to {row.name}: it is not a list.")
+    old = _items(row.format(row.default) or "" if present is None else present)
     new = _items(text)
     if op is AlterOp.APPEND:
         return ",".join(dict.fromkeys(old + new))
@@ -147,7 +125,9 @@ def _items(text: str) -> list[str]:
 
 def _check_value(name: str, value: str | None) -> str:
     if value is None:
-        raise InvalidRequest(f"The new value of {name} is null; delete the name instead.")
+        raise InvalidRequest(
+            f"The new value of {name} is null. To remove the setting, use DELETE of IncrementalAlterConfigs."
+        )
     if len(value.encode()) > _MAX_VALUE_BYTES:
         raise ConfigError(f"The new value of {name} is longer than {_MAX_VALUE_BYTES} bytes.")
     return value

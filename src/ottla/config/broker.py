@@ -1,7 +1,7 @@
-"""The configuration of the broker: Kafka's names, defaults and ranges for what one node really does.
+"""The configuration table of the broker. Names, defaults and ranges are Kafka's.
 
-Add a name by adding a field; `dynamic=True` says that the broker takes a new value while it runs. Names of
-Kafka that mean nothing here are in foreign.py. Our own names start with ``ottla.``.
+To add a name, add a field. `dynamic=True` means that the broker accepts a new value while it runs. foreign.py lists
+Kafka's names that this broker ignores or rejects. Our own names start with ``ottla.``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ottla.config.fields import (
     plugins,
     string,
 )
-from ottla.config.foreign import is_ignored, refusal_of
+from ottla.config.foreign import is_ignored, rejection_of
 from ottla.config.listeners import Listener, parse_address, without_controllers
-from ottla.config.table import ConfigTable, attribute, did_you_mean
+from ottla.config.table import attribute, did_you_mean, named, rows
 from ottla.config.topic import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
@@ -43,8 +43,8 @@ from ottla.errors import ConfigError
 
 _HOUR = 3_600_000
 _MINUTE = 60_000
-_BUFFER = Check("at least 1, or -1 for the default of the operating system", lambda size: size >= 1 or size == -1)
-_ONE_REPLICA = Check("1, since this broker is alone", lambda replicas: replicas == 1)
+_BUFFER = Check("at least 1, or -1 for the operating system's default", lambda size: size >= 1 or size == -1)
+_ONE_REPLICA = Check("1, because there is only one broker", lambda replicas: replicas == 1)
 
 
 def _is_address(text: str) -> bool:
@@ -56,8 +56,8 @@ def _is_address(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ConfigTable):
-    """The configuration of the broker, typed. `BrokerConfig.parse` reads one from names and texts.
+class BrokerConfig:
+    """The typed configuration of the broker. `parse` reads one from names and texts.
 
     >>> BrokerConfig.parse({"num.partitions": "3"}).num_partitions
     3
@@ -65,73 +65,74 @@ class BrokerConfig(ConfigTable):
 
     what: ClassVar[str] = "broker configuration"
 
-    # Who the broker is and where it listens.
+    # Identity and listeners.
     node_id: int = int32(1, "The id of this broker.", at_least(0))
-    broker_id: int = int32(-1, "The older name of node.id; -1 leaves it to node.id.", at_least(-1))
-    broker_rack: str | None = string(None, "Where the broker stands; clients may choose replicas by it.")
+    broker_id: int = int32(-1, "The old name of node.id. -1 means node.id.", at_least(-1))
+    broker_rack: str | None = string(None, "The rack of the broker. Clients may choose replicas by rack.")
     listeners: tuple[Listener, ...] = listing(
         (Listener("PLAINTEXT", "", 9092),),
-        "Where the broker listens, as NAME://host:port separated by commas. An empty host is every "
-        "interface, port 0 picks a free port.",
+        "Where the broker listens, as NAME://host:port separated by commas. An empty host means all interfaces. Port 0 "
+        "picks a free port.",
         item=Listener.parse,
     )
     advertised_listeners: tuple[Listener, ...] | None = listing(
         None,
-        "The addresses that clients are told to connect to, if others than those of listeners; for a broker"
-        " behind a proxy, in a container, or on every interface.",
+        "The addresses that clients connect to, if they differ from listeners: behind a proxy, in a container, or on "
+        "all interfaces.",
         item=Listener.parse,
     )
     listener_security_protocol_map: str = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The security protocol of each name of a listener, as NAME:PROTOCOL separated by commas.",
+        "The security protocol of each listener name, as NAME:PROTOCOL separated by commas.",
     )
-    log_dir: str = string("ottla-data", "The directory of the logs, if log.dirs is not given.")
+    log_dir: str = string("ottla-data", "The data directory, if log.dirs is not set.")
     log_dirs: tuple[str, ...] | None = listing(
-        None, "The directories of the logs; a new partition goes to the one with the fewest."
+        None, "The data directories. A new partition goes to the one with the fewest partitions."
     )
 
     # Connections and requests.
     connections_max_idle_ms: int = int64(
-        600_000, "A connection without a request for this long is closed; -1 never closes one.", at_least(-1)
+        600_000, "Close a connection without a request for this long. -1 never closes one.", at_least(-1)
     )
     fetch_max_bytes: int = int32(
         57_671_680,
-        "The most bytes that one fetch answer carries, whatever the client asks for. A single batch that is"
-        " larger is still delivered.",
+        "The most bytes in one fetch response, whatever the client requests. A larger first batch is still returned.",
         at_least(1024),
     )
     max_connections: int = int32(
         INT_MAX,
-        "How many connections the broker holds at once; more are closed at once.",
+        "The most open connections. The broker closes further ones immediately.",
         at_least(0),
         dynamic=True,
     )
     max_connections_per_ip: int = int32(
-        INT_MAX, "How many connections one address may hold at once.", at_least(0), dynamic=True
+        INT_MAX, "The most open connections from one address.", at_least(0), dynamic=True
     )
     max_connections_per_ip_overrides: str = string(
-        "", "Other limits for single addresses, as address:number separated by commas.", dynamic=True
+        "", "Limits for specific addresses, as address:number separated by commas.", dynamic=True
     )
-    max_incremental_fetch_session_cache_slots: int = int32(1000, "How many fetch sessions are remembered.", at_least(0))
+    max_incremental_fetch_session_cache_slots: int = int32(1000, "The most fetch sessions to keep.", at_least(0))
     max_request_partition_size_limit: int = int32(
-        2000, "The most partitions that one answer to DescribeTopicPartitions lists.", at_least(1)
+        2000, "The most partitions in one DescribeTopicPartitions response.", at_least(1)
     )
-    socket_listen_backlog_size: int = int32(50, "How many new connections may wait to be accepted.", at_least(1))
+    socket_listen_backlog_size: int = int32(50, "The most new connections that wait to be accepted.", at_least(1))
     socket_receive_buffer_bytes: int = int32(
-        102_400, "The receive buffer of a socket; -1 leaves it to the operating system.", _BUFFER
+        102_400, "The receive buffer of a socket. -1 lets the operating system choose.", _BUFFER
     )
-    socket_request_max_bytes: int = int32(104_857_600, "A larger request closes its connection.", at_least(1))
+    socket_request_max_bytes: int = int32(
+        104_857_600, "The size limit of a request. The broker closes the connection of a larger one.", at_least(1)
+    )
     socket_send_buffer_bytes: int = int32(
-        102_400, "The send buffer of a socket; -1 leaves it to the operating system.", _BUFFER
+        102_400, "The send buffer of a socket. -1 lets the operating system choose.", _BUFFER
     )
 
     # Topics.
-    auto_create_topics_enable: bool = boolean(True, "Whether a topic is created when a client first asks for it.")
-    default_replication_factor: int = int32(1, "The replication factor of a topic that names none.", _ONE_REPLICA)
-    delete_topic_enable: bool = boolean(True, "Whether topics can be deleted.")
-    num_partitions: int = int32(1, "How many partitions a topic gets that names no number.", at_least(1))
+    auto_create_topics_enable: bool = boolean(True, "Create a missing topic when a client first requests it.")
+    default_replication_factor: int = int32(1, "The replication factor of a topic that does not set one.", _ONE_REPLICA)
+    delete_topic_enable: bool = boolean(True, "Allow clients to delete topics.")
+    num_partitions: int = int32(1, "The number of partitions of a topic that does not set one.", at_least(1))
 
-    # What a topic has unless it says otherwise. Each is described at the topic's own name.
+    # Defaults of topics. topic.py describes each under the topic's own name.
     compression_gzip_level: int = int32(-1, "Default of a topic's compression.gzip.level.", GZIP_LEVEL, dynamic=True)
     compression_lz4_level: int = int32(9, "Default of a topic's compression.lz4.level.", LZ4_LEVEL, dynamic=True)
     compression_type: str = string(
@@ -162,7 +163,7 @@ class BrokerConfig(ConfigTable):
     )
     log_flush_interval_ms: int | None = int64(
         None,
-        "Default of a topic's flush.ms; log.flush.scheduler.interval.ms if not set.",
+        "Default of a topic's flush.ms. If not set, log.flush.scheduler.interval.ms.",
         at_least(0),
         dynamic=True,
     )
@@ -189,12 +190,12 @@ class BrokerConfig(ConfigTable):
     log_preallocate: bool = boolean(False, "Default of a topic's preallocate.", dynamic=True)
     log_retention_bytes: int = int64(-1, "Default of a topic's retention.bytes.", dynamic=True)
     log_retention_hours: int = int32(
-        168, "Default of a topic's retention.ms, in hours, if neither minutes nor ms are set; -1 is no limit."
+        168, "Default of a topic's retention.ms, in hours, if neither minutes nor ms are set. -1 means no limit."
     )
     log_retention_minutes: int | None = int32(
-        None, "Default of a topic's retention.ms, in minutes, if log.retention.ms is not set; -1 is no limit."
+        None, "Default of a topic's retention.ms, in minutes, if log.retention.ms is not set. -1 means no limit."
     )
-    log_retention_ms: int | None = int64(None, "Default of a topic's retention.ms; -1 is no limit.", dynamic=True)
+    log_retention_ms: int | None = int64(None, "Default of a topic's retention.ms. -1 means no limit.", dynamic=True)
     log_roll_hours: int = int32(
         168, "Default of a topic's segment.ms, in hours, if log.roll.ms is not set.", at_least(1)
     )
@@ -217,141 +218,137 @@ class BrokerConfig(ConfigTable):
 
     # Background work.
     log_cleaner_backoff_ms: int = int64(
-        15_000, "How long compaction rests when no log needs it.", at_least(0), dynamic=True
+        15_000, "How long the log cleaner sleeps when no log needs compaction.", at_least(0), dynamic=True
     )
     log_cleaner_dedupe_buffer_size: int = int64(
         134_217_728,
-        "Memory for the keys of the log under compaction. More keys than fit are done in several passes.",
+        "Memory for the keys of the log under compaction. More keys need several passes.",
         at_least(1),
         dynamic=True,
     )
-    log_cleaner_enable: bool = boolean(True, "Whether compaction runs. Without it compacted topics only grow.")
+    log_cleaner_enable: bool = boolean(True, "Run compaction. Without it, compacted topics only grow.")
     log_cleaner_io_buffer_load_factor: float = double(
-        0.9, "How full the memory for keys may get.", between(0, 1), dynamic=True
+        0.9, "The share of the memory for keys that may be used.", between(0, 1), dynamic=True
     )
     log_cleaner_io_buffer_size: int = int32(
         524_288, "Memory for reading and writing during compaction.", at_least(0), dynamic=True
     )
     log_cleaner_io_max_bytes_per_second: float = double(
-        DOUBLE_MAX, "Compaction reads and writes no faster than this.", dynamic=True
+        DOUBLE_MAX, "The most bytes per second that compaction reads and writes.", dynamic=True
     )
-    log_flush_offset_checkpoint_interval_ms: int = int32(
-        60_000, "How often the recovery points are written down.", at_least(0)
-    )
+    log_flush_offset_checkpoint_interval_ms: int = int32(60_000, "How often to write the recovery points.", at_least(0))
     log_initial_task_delay_ms: int = int64(
-        30_000, "How long after the start the background work begins.", at_least(0), internal=True
+        30_000, "The delay between start and background work.", at_least(0), internal=True
     )
-    log_retention_check_interval_ms: int = int64(300_000, "How often retention is looked at.", at_least(1))
+    log_retention_check_interval_ms: int = int64(300_000, "How often to apply retention.", at_least(1))
 
     # Producers.
     producer_id_expiration_check_interval_ms: int = int32(
-        600_000, "How often idle producers are looked for.", at_least(1), internal=True
+        600_000, "How often to check for idle producers.", at_least(1), internal=True
     )
     producer_id_expiration_ms: int = int32(
         86_400_000,
-        "A producer that has written nothing for this long is forgotten.",
+        "Forget the state of a producer that has written nothing for this long.",
         at_least(1),
         dynamic=True,
     )
 
     # Consumer groups.
     group_min_session_timeout_ms: int = int32(
-        6_000, "The shortest session timeout that a member of a classic group may ask for.", at_least(1)
+        6_000, "The shortest session timeout of a member of a classic group.", at_least(1)
     )
     group_max_session_timeout_ms: int = int32(
-        1_800_000, "The longest session timeout that a member of a classic group may ask for.", at_least(1)
+        1_800_000, "The longest session timeout of a member of a classic group.", at_least(1)
     )
     group_initial_rebalance_delay_ms: int = int32(
         3_000,
-        "How long a new classic group waits for more members before its first assignment. An embedded broker with"
-        " temporary data does not wait.",
+        "How long a new classic group waits for more members before its first rebalance. An embedded broker with "
+        "temporary data does not wait.",
         at_least(0),
     )
-    group_max_size: int = int32(INT_MAX, "The most members that a classic group may have.", at_least(1))
+    group_max_size: int = int32(INT_MAX, "The most members of a classic group.", at_least(1))
     group_consumer_session_timeout_ms: int = int32(
-        45_000, "A member of a consumer group that is silent for this long is removed.", at_least(1)
+        45_000, "Remove a member of a consumer group without a heartbeat for this long.", at_least(1)
     )
     group_consumer_min_session_timeout_ms: int = int32(
-        45_000, "The shortest session timeout that a consumer group may be given.", at_least(1)
+        45_000, "The shortest session timeout that can be set for a consumer group.", at_least(1)
     )
     group_consumer_max_session_timeout_ms: int = int32(
-        60_000, "The longest session timeout that a consumer group may be given.", at_least(1)
+        60_000, "The longest session timeout that can be set for a consumer group.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms: int = int32(
-        5_000, "How often members of consumer groups are told to send heartbeats.", at_least(1)
+        5_000, "The heartbeat interval of members of consumer groups.", at_least(1)
     )
     group_consumer_min_heartbeat_interval_ms: int = int32(
-        5_000, "The shortest heartbeat interval that a consumer group may be given.", at_least(1)
+        5_000, "The shortest heartbeat interval that can be set for a consumer group.", at_least(1)
     )
     group_consumer_max_heartbeat_interval_ms: int = int32(
-        15_000, "The longest heartbeat interval that a consumer group may be given.", at_least(1)
+        15_000, "The longest heartbeat interval that can be set for a consumer group.", at_least(1)
     )
-    group_consumer_max_size: int = int32(INT_MAX, "The most members that a consumer group may have.", at_least(1))
+    group_consumer_max_size: int = int32(INT_MAX, "The most members of a consumer group.", at_least(1))
     group_consumer_assignors: tuple[Any, ...] = plugins(
         ("uniform", "range"),
-        "The assignors that consumer groups may use; the first is the default. One of your own is a subclass of "
-        "`ottla.assignors.Assignor`, written as module.Class.",
+        "The assignors of consumer groups. The first is the default. Your own is a subclass of "
+        "`ottla.assignors.Assignor`, given as module.Class.",
         Check("at least one name", lambda names: len(names) > 0),
     )
     group_consumer_migration_policy: str = string(
         "bidirectional",
-        "Which groups may change their protocol while they run.",
+        "Whether groups may switch between the classic and the consumer protocol while they run.",
         one_of("disabled", "downgrade", "upgrade", "bidirectional"),
     )
     group_consumer_regex_refresh_interval_ms: int = int32(
-        600_000, "How often subscriptions by pattern are compared with the topics anew.", at_least(10_000)
+        600_000, "How often to match subscribed patterns against the topics again.", at_least(10_000)
     )
-    offset_metadata_max_bytes: int = int32(4_096, "The longest text that may be committed with an offset.", at_least(0))
+    offset_metadata_max_bytes: int = int32(4_096, "The longest metadata text of a committed offset.", at_least(0))
     offsets_retention_minutes: int = int32(
-        10_080, "How long the offsets of a group without members are kept.", at_least(1)
+        10_080, "How long to keep the offsets of a group without members.", at_least(1)
     )
-    offsets_retention_check_interval_ms: int = int64(600_000, "How often expired offsets are looked for.", at_least(1))
+    offsets_retention_check_interval_ms: int = int64(600_000, "How often to check for expired offsets.", at_least(1))
     offsets_topic_num_partitions: int = int32(
-        50, "How many partitions __consumer_offsets is made with, which is for ever.", at_least(1)
+        50, "The number of partitions of __consumer_offsets. It cannot change later.", at_least(1)
     )
     offsets_topic_segment_bytes: int = int32(104_857_600, "The segment size of __consumer_offsets.", at_least(1))
 
     # Transactions.
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = int32(
-        10_000, "How often transactions are looked for that are open for longer than their timeout.", at_least(1)
+        10_000, "How often to check for transactions that exceed their timeout.", at_least(1)
     )
-    transaction_max_timeout_ms: int = int32(
-        900_000, "The longest timeout that a transactional producer may ask for.", at_least(1)
-    )
+    transaction_max_timeout_ms: int = int32(900_000, "The longest transaction.timeout.ms of a producer.", at_least(1))
     transaction_partition_verification_enable: bool = boolean(
         True,
-        "Whether a batch is only taken if its transaction is ongoing and has the partition in it. Without it a request"
-        " that was late can leave a transaction open for ever.",
+        "Accept a transactional batch only if its transaction is ongoing and includes the partition. Without this "
+        "check a late request can leave a transaction open forever.",
         dynamic=True,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = int32(
-        3_600_000, "How often transactional ids are looked for that have expired.", at_least(1)
+        3_600_000, "How often to check for expired transactional ids.", at_least(1)
     )
     transaction_state_log_num_partitions: int = int32(
-        50, "How many partitions __transaction_state is made with, which is for ever.", at_least(1)
+        50, "The number of partitions of __transaction_state. It cannot change later.", at_least(1)
     )
     transaction_state_log_segment_bytes: int = int32(
         104_857_600, "The segment size of __transaction_state.", at_least(1)
     )
     transactional_id_expiration_ms: int = int32(
-        604_800_000, "A transactional id that nobody has used for this long is forgotten.", at_least(1)
+        604_800_000, "Forget a transactional id that is not used for this long.", at_least(1)
     )
 
     # Our own.
-    ottla_log_format: str = string("text", "How the broker's own log lines look.", one_of("text", "json"))
+    ottla_log_format: str = string("text", "The format of the broker's log lines.", one_of("text", "json"))
     ottla_log_level: str = string(
-        "INFO", "Which of the broker's own log lines are shown.", one_of("DEBUG", "INFO", "WARNING", "ERROR")
+        "INFO", "The lowest level of log lines that the broker shows.", one_of("DEBUG", "INFO", "WARNING", "ERROR")
     )
     ottla_metrics_listener: str | None = string(
         None,
-        "Where GET /metrics (for Prometheus) and GET /healthz are answered, as host:port; nowhere if not set.",
+        "The host:port that serves GET /metrics (for Prometheus) and GET /healthz. Off if not set.",
         Check("an address such as 127.0.0.1:9090", _is_address),
     )
     ottla_request_receive_timeout_ms: int = int32(
-        30_000, "A connection that leaves a request half sent for this long is closed.", at_least(1)
+        30_000, "Close a connection that leaves a request half sent for this long.", at_least(1)
     )
 
-    # Not rows of the table: what was given, and where (see describe.py).
+    # Not rows: the layers in which values were set (see describe.py).
     given: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     dynamic: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     dynamic_default: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -359,23 +356,25 @@ class BrokerConfig(ConfigTable):
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
-        """The configuration that has these values and the defaults for everything else.
+        """Read names and values, and check that they fit together.
 
-        Names of Kafka that mean nothing here end up in `ignored`, for the caller to tell the user. Names that
-        ask for security which this broker does not have are refused.
+        Kafka's names without a meaning here go to `ignored`, so that the caller can warn about them. Names that
+        request security are rejected, because this broker has none.
         """
         ignored = tuple(name for name in values if is_ignored(name.replace("_", ".")))
-        named = cls.named({name: value for name, value in values.items() if name not in ignored})
-        rows = cls.rows()
-        for name in {"listeners", "advertised.listeners"} & named.keys():
-            named[name] = without_controllers(rows[name].parse(named[name]), values)
-        parsed = {attribute(name): rows[name].parse(value) for name, value in named.items()}
-        texts = {name: rows[name].canonical(value) for name, value in named.items()}
+        known = named(cls, {name: value for name, value in values.items() if name not in ignored})
+        table = rows(cls)
+        for name in {"listeners", "advertised.listeners"} & known.keys():
+            known[name] = without_controllers(table[name].parse(known[name]), values)
+        parsed = {attribute(name): table[name].parse(value) for name, value in known.items()}
+        texts = {name: table[name].canonical(value) for name, value in known.items()}
         given = {name: text for name, text in texts.items() if text is not None}
-        return cls(**_with_one_id(parsed), given=given, ignored=ignored).checked()
+        config = cls(**_with_one_id(parsed), given=given, ignored=ignored)
+        check_broker(config)
+        return config
 
     def with_dynamic(self, dynamic: Mapping[str, str], default: Mapping[str, str] | None = None) -> Self:
-        """This configuration with what was altered at run time, for this broker and for all brokers."""
+        """Return this configuration with the dynamic settings of this broker and of all brokers."""
         default = default or {}
         changed = type(self).parse({**self.given, **default, **dynamic})
         return replace(
@@ -394,38 +393,34 @@ class BrokerConfig(ConfigTable):
 
     @property
     def data_dirs(self) -> tuple[str, ...]:
-        """log.dirs, or log.dir."""
+        """The value of log.dirs, or else of log.dir."""
         return self.log_dirs or (self.log_dir,)
 
     def max_connections_from(self, address: str) -> int:
-        """How many connections this address may hold."""
+        """Return the most connections that this address may open."""
         overrides = connection_overrides(self.max_connections_per_ip_overrides)
         return overrides.get(address, self.max_connections_per_ip)
 
     @classmethod
     def suggestion(cls, name: str) -> str:
-        """People write the topic's name of a setting: ``retention.ms`` for ``log.retention.ms``."""
-        refusal = refusal_of(name)
-        if refusal:
-            return f" {refusal}"
-        if TopicConfig.rows().get(name):
-            return f" It is a name of topics; for the default of all topics see {_topic_default(name)}."
-        return did_you_mean(name, cls.rows())
-
-    def checked(self) -> Self:
-        check_broker(self)
-        return self
+        """Explain a name that is rejected, or that belongs to topics: ``retention.ms`` for ``log.retention.ms``."""
+        rejection = rejection_of(name)
+        if rejection:
+            return f" {rejection}"
+        if name in rows(TopicConfig):
+            return f" It is a topic setting. To set the default of all topics, use {_topic_default(name)}."
+        return did_you_mean(name, rows(cls))
 
 
 def _with_one_id(values: dict[str, Any]) -> dict[str, Any]:
-    """Makes the two names of the id one."""
+    """Give node.id and broker.id the same value."""
     older = values.get("broker_id", -1)
-    newest = values.get("node_id", BrokerConfig.rows()["node.id"].default if older == -1 else older)
+    newest = values.get("node_id", rows(BrokerConfig)["node.id"].default if older == -1 else older)
     if older not in (-1, newest):
-        raise ConfigError(f"broker.id ({older}) is not node.id ({newest}): give only one of them.")
+        raise ConfigError(f"broker.id ({older}) and node.id ({newest}) differ. Set only one of them.")
     return {**values, "node_id": newest, "broker_id": newest}
 
 
 def _topic_default(name: str) -> str:
-    near = did_you_mean(f"log.{name}", BrokerConfig.rows())
-    return near.removeprefix(" Did you mean ").removesuffix("?") or "the names that start with log."
+    near = did_you_mean(f"log.{name}", rows(BrokerConfig))
+    return near.removeprefix(" Did you mean ").removesuffix("?") or "a name that starts with log."

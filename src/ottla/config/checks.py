@@ -1,4 +1,4 @@
-"""Rules that tie names of the broker's configuration together. Rules of a single name are in broker.py."""
+"""Rules that involve several names of the broker's configuration. broker.py has the rules of single names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEGABYTE = 1024 * 1024
 
 
 def check_broker(config: BrokerConfig) -> None:
-    """ConfigError with the first rule that is broken."""
+    """Raise ConfigError for the first broken rule."""
     for problem in _problems(config):
         raise ConfigError(problem)
 
@@ -31,9 +31,9 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
 
 def _directories(config: BrokerConfig) -> Iterator[str]:
     if config.log_dirs is not None and not config.log_dirs:
-        yield "log.dirs must name at least one directory."
+        yield "log.dirs must have at least one directory."
     if not config.log_dir:
-        yield "log.dir must name a directory."
+        yield "log.dir must not be empty."
 
 
 def _listening(config: BrokerConfig) -> Iterator[str]:
@@ -47,13 +47,13 @@ def _listening(config: BrokerConfig) -> Iterator[str]:
     for listener in config.listeners:
         protocol = protocols.get(listener.name)
         if protocol is None:
-            yield f"listener.security.protocol.map says no protocol for the listener {listener.name}."
+            yield f"listener.security.protocol.map has no protocol for the listener {listener.name}."
         elif protocol != "PLAINTEXT":
-            yield f"The listener {listener.name} asks for {protocol}, but this broker only speaks PLAINTEXT."
+            yield f"The listener {listener.name} requires {protocol}, but this broker supports only PLAINTEXT."
 
 
 def security_protocols(text: str) -> dict[str, str]:
-    """The protocol of each listener's name; ConfigError if the text is not NAME:PROTOCOL,NAME:PROTOCOL..."""
+    """Return the protocol of each listener name. Raise ConfigError unless it is NAME:PROTOCOL,NAME:PROTOCOL..."""
     pairs = [item.strip().partition(":") for item in text.split(",") if item.strip()]
     for name, _, protocol in pairs:
         if not name or not protocol:
@@ -68,13 +68,13 @@ def _connections(config: BrokerConfig) -> Iterator[str]:
     overrides = connection_overrides(config.max_connections_per_ip_overrides)
     if config.max_connections_per_ip == 0 and not overrides:
         yield (
-            "max.connections.per.ip can be 0 only if max.connections.per.ip.overrides lets some address in: "
-            "nobody could connect."
+            "max.connections.per.ip=0 lets nobody connect. Raise it, or add an address to "
+            "max.connections.per.ip.overrides."
         )
 
 
 def connection_overrides(text: str) -> dict[str, int]:
-    """The limit of each address; ConfigError if the text is not address:number,address:number..."""
+    """Return the limit of each address. Raise ConfigError unless it is address:number,address:number..."""
     limits: dict[str, int] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         address, _, number = item.rpartition(":")
@@ -102,7 +102,7 @@ def _logs(config: BrokerConfig) -> Iterator[str]:
 
 
 def _groups(config: BrokerConfig) -> Iterator[str]:
-    """The times of consumer groups lie between their limits, as those of a single group must."""
+    """Check the timeouts of consumer groups against their limits, as for a single group."""
     for name in ("session.timeout.ms", "heartbeat.interval.ms"):
         names = f"group.consumer.min.{name}", f"group.consumer.{name}", f"group.consumer.max.{name}"
         values = [getattr(config, each.replace(".", "_")) for each in names]

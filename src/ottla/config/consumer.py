@@ -1,7 +1,7 @@
-"""The configuration of a consumer: Kafka's names and defaults.
+"""The configuration table of the consumer. Names and defaults are Kafka's. client.py has the shared rows.
 
-What all clients share is in client.py. Rules that tie names together are in `checked`. Assignors and interceptors are
-Python objects or the places where they are (``package.module.Class``); who uses them looks them up.
+`checked` has the rules that involve several names. Assignors and interceptors are Python objects or import paths
+(``package.module.Class``). The consumer imports them, not this module.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 from ottla.config.client import ClientConfig
 from ottla.config.fields import Check, at_least, boolean, int32, one_of, plugin, plugins, string
+from ottla.config.table import named, rows
 from ottla.errors import ConfigError
 from ottla.types import Millis
 
@@ -28,7 +29,7 @@ _DURATION = re.compile(
 
 
 def parse_duration(text: str) -> Millis | None:
-    """Milliseconds of an ISO 8601 duration of days and less, None if it is none.
+    """Return the milliseconds of an ISO 8601 duration (days and smaller units), None if the text is not one.
 
     >>> parse_duration("PT1H30M"), parse_duration("P2D"), parse_duration("1h")
     (5400000, 172800000, None)
@@ -47,8 +48,7 @@ def _is_reset(value: str) -> bool:
     return value in ("earliest", "latest", "none")
 
 
-_RESET = Check("earliest, latest, none or by_duration: with an ISO 8601 duration (by_duration:PT1H)", _is_reset)
-_SOME = Check("a list with at least one assignor", lambda values: len(values) > 0)
+_RESET = Check("earliest, latest, none, or by_duration: followed by an ISO 8601 duration (by_duration:PT1H)", _is_reset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,82 +57,78 @@ class ConsumerConfig(ClientConfig):
 
     what: ClassVar[str] = "consumer configuration"
 
-    group_id: str | None = string(None, "The group that the consumer belongs to; needed to subscribe and to commit.")
+    group_id: str | None = string(None, "The group of the consumer. Required to subscribe and to commit.")
     group_instance_id: str | None = string(
-        None, "A name of this member that survives restarts: a static member, whose restart moves no partition."
+        None, "A permanent name that makes this a static member. Its restart moves no partition."
     )
     group_protocol: str = string(
         CLASSIC,
-        "`classic`: members assign among themselves; `consumer`: the broker assigns (KIP-848).",
+        "`classic`: a member computes the assignment. `consumer`: the broker does (KIP-848).",
         one_of(CLASSIC, CONSUMER),
         item=str.lower,
     )
     group_remote_assignor: str | None = string(
         None,
-        "The broker's assignor to use with group.protocol=consumer: uniform or range; not set, the broker chooses.",
+        "The broker's assignor with group.protocol=consumer: uniform or range. If not set, the broker chooses.",
     )
     partition_assignment_strategy: tuple[Any, ...] = plugins(
         DEFAULT_ASSIGNORS,
-        "The assignors that this member supports, the preferred one first: names (range, roundrobin, sticky, "
-        "cooperative-sticky), classes, instances, or where a class is (package.module.Class).",
+        "The assignors that this member supports, in order of preference. Each is a name (range, roundrobin, sticky, "
+        "cooperative-sticky), a class, an instance, or an import path (package.module.Class).",
     )
     auto_offset_reset: str = string(
         "latest",
-        "Where to start when nothing was committed, or what was committed does not exist any more: earliest, latest, "
-        "none (an error), by_duration:PT1H (an hour back).",
+        "Where to start without a committed offset, or when that offset no longer exists: earliest, latest, none "
+        "(raise an error), by_duration:PT1H (an hour ago).",
         _RESET,
     )
     enable_auto_commit: bool = boolean(
-        True, "Commit what was polled by itself: from time to time, before a rebalance, and on close."
+        True, "Commit polled offsets automatically: periodically, before a rebalance, and on close."
     )
     auto_commit_interval_ms: int = int32(5_000, "The time between two automatic commits.", at_least(0))
-    max_poll_records: int = int32(500, "How many records one poll returns at most.", at_least(1))
+    max_poll_records: int = int32(500, "The most records that one poll returns.", at_least(1))
     max_poll_interval_ms: int = int32(
         300_000,
-        "A member that does not poll for this long leaves the group, so that others get its partitions.",
+        "A member that does not poll for this long leaves the group. Others then get its partitions.",
         at_least(1),
     )
     session_timeout_ms: int = int32(
-        45_000, "A member that the coordinator has not heard of for this long is removed (classic).", at_least(1)
+        45_000, "The coordinator removes a member without a heartbeat for this long (classic).", at_least(1)
     )
     heartbeat_interval_ms: int = int32(3_000, "The time between two heartbeats (classic).", at_least(1))
-    receive_buffer_bytes: int = int32(
-        -1,
-        "The receive buffer of a connection's socket (SO_RCVBUF). Kafka's 65536 makes the kernel wake the consumer "
-        "many times for one fetch; -1 lets the operating system choose.",
-        at_least(-1),
-    )
-    fetch_min_bytes: int = int32(1, "The broker waits until this much is there before it answers a fetch.", at_least(0))
-    fetch_max_wait_ms: int = int32(500, "How long it waits for that.", at_least(0))
+    fetch_min_bytes: int = int32(1, "The broker waits for this many bytes before it responds to a fetch.", at_least(0))
+    fetch_max_wait_ms: int = int32(500, "The longest that the broker waits for fetch.min.bytes.", at_least(0))
     fetch_max_bytes: int = int32(
-        52_428_800, "How much one fetch brings at most; a first batch that is larger comes all the same.", at_least(0)
+        52_428_800, "The most bytes in one fetch response. A larger first batch is still returned.", at_least(0)
     )
-    max_partition_fetch_bytes: int = int32(1_048_576, "How much of it may be of one partition.", at_least(0))
+    max_partition_fetch_bytes: int = int32(
+        1_048_576, "The most bytes of one partition in a fetch response.", at_least(0)
+    )
     isolation_level: str = string(
         "read_uncommitted",
-        "`read_committed` leaves out records of aborted transactions and stops before open ones.",
+        "`read_committed` skips records of aborted transactions and stops before open ones.",
         one_of("read_uncommitted", READ_COMMITTED),
     )
-    check_crcs: bool = boolean(True, "Check the checksum of each batch.")
+    check_crcs: bool = boolean(True, "Verify the checksum of each batch.")
     key_deserializer: Any = plugin(
-        None, "Makes keys of bytes: a function, its name (`string`, `json`), or a Deserializer (`ottla.serializers`)."
+        None, "Converts bytes to keys: a function, a name (`string`, `json`), or a Deserializer (`ottla.serializers`)."
     )
-    value_deserializer: Any = plugin(None, "Makes values of bytes, as key.deserializer.")
-    interceptor_classes: tuple[Any, ...] = plugins((), "Classes, instances or places of ConsumerInterceptors.")
-    exclude_internal_topics: bool = boolean(True, "A pattern never matches internal topics such as __consumer_offsets.")
+    value_deserializer: Any = plugin(None, "Converts bytes to values, like key.deserializer.")
+    interceptor_classes: tuple[Any, ...] = plugins((), "ConsumerInterceptors, as classes, instances or import paths.")
+    exclude_internal_topics: bool = boolean(True, "Patterns do not match internal topics such as __consumer_offsets.")
     allow_auto_create_topics: bool = boolean(
-        True, "Asking for a topic that does not exist may create it, if the broker is set to do so."
+        True, "A request for a missing topic may create it, if the broker allows that."
     )
-    default_api_timeout_ms: int = int32(60_000, "How long a call that names no timeout may take.", at_least(0))
+    default_api_timeout_ms: int = int32(60_000, "The time limit of a call without its own timeout.", at_least(0))
 
     @classmethod
     def parse(cls, values: Mapping[str, object]) -> Self:
-        named = cls.named(values)
-        config = super(ConsumerConfig, cls).parse(named)
-        if "enable.auto.commit" in named and config.enable_auto_commit and config.group_id is None:
+        # dataclass(slots=True) makes a new class, which super() without arguments does not know.
+        config = super(ConsumerConfig, cls).parse(values)
+        if "enable.auto.commit" in named(cls, values) and config.enable_auto_commit and config.group_id is None:
             raise ConfigError(
-                "enable.auto.commit=true needs group.id, under which offsets are committed: give one, or leave "
-                "enable.auto.commit out to consume without a group."
+                "enable.auto.commit=true requires group.id. Set group.id, or leave enable.auto.commit out to consume "
+                "without a group."
             )
         return config
 
@@ -147,13 +143,12 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def reset_duration_ms(self) -> Millis | None:
-        """How far back by_duration goes; None with the other kinds of auto.offset.reset."""
+        """How far back by_duration goes. None with other values of auto.offset.reset."""
         if not self.auto_offset_reset.startswith(BY_DURATION):
             return None
         return parse_duration(self.auto_offset_reset[len(BY_DURATION) :])
 
     def checked(self) -> Self:
-        # dataclass(slots=True) makes a new class, which super() without arguments does not know.
         ClientConfig.checked(self)
         for problem in self._problems():
             raise ConfigError(problem)
@@ -161,32 +156,31 @@ class ConsumerConfig(ClientConfig):
 
     def _problems(self) -> Iterator[str]:
         if self.group_id == "":
-            yield "group.id must not be empty: leave it out to consume without a group."
+            yield "group.id must not be empty. Leave it out to consume without a group."
         if self.group_instance_id == "":
-            yield "group.instance.id must not be empty: leave it out for a dynamic member."
+            yield "group.instance.id must not be empty. Leave it out for a dynamic member."
         if self.group_instance_id is not None and self.group_id is None:
-            yield "group.instance.id needs group.id."
+            yield "group.instance.id requires group.id."
         if self.group_protocol == CONSUMER:
             yield from self._problems_with_consumer_protocol()
         else:
             yield from self._problems_with_classic_protocol()
 
     def _problems_with_consumer_protocol(self) -> Iterator[str]:
-        rows = self.rows()
         for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
-            if getattr(self, name.replace(".", "_")) != rows[name].default:
+            if getattr(self, name.replace(".", "_")) != rows(type(self))[name].default:
                 yield (
-                    f"{name} cannot be set with group.protocol=consumer, where the broker decides about it: "
-                    "leave it out, and see group.remote.assignor or the group's configuration on the broker."
+                    f"{name} cannot be set with group.protocol=consumer, because the broker decides. Leave it out. "
+                    "Use group.remote.assignor, or the group's configuration on the broker."
                 )
 
     def _problems_with_classic_protocol(self) -> Iterator[str]:
         if not self.partition_assignment_strategy:
-            yield f"partition.assignment.strategy must be {_SOME.says}."
+            yield "partition.assignment.strategy must have at least one assignor."
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             yield (
                 f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be lower than session.timeout.ms "
-                f"({self.session_timeout_ms}), best a third of it."
+                f"({self.session_timeout_ms}). A third of it is a good value."
             )
         if self.group_remote_assignor is not None:
-            yield "group.remote.assignor needs group.protocol=consumer: see partition.assignment.strategy."
+            yield "group.remote.assignor requires group.protocol=consumer. Use partition.assignment.strategy instead."

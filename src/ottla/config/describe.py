@@ -1,7 +1,7 @@
-"""What DescribeConfigs tells of a topic, a group or the broker: each value, where it comes from, and what it hides.
+"""Describe the configuration of a topic, a group or the broker for DescribeConfigs.
 
-A value can be set in several layers. The synonyms of an entry list all of them that are set, the one that
-counts first, so that a user sees what would hold if it were removed.
+A value can be set in several layers. The synonyms of an entry list all layers that set it, the effective one first.
+They show which value would apply if that one were removed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.effective import BROKER_NAMES, effective_topic_config
 from ottla.config.fields import ConfigType, Key
 from ottla.config.group import GroupConfig, effective_group_config
-from ottla.config.table import attribute
+from ottla.config.table import attribute, named, rows
 from ottla.config.topic import TopicConfig
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, with the codes of DescribeConfigs."""
+    """The layer of a value, with the codes of DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -31,7 +31,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One layer that sets the value of an entry, maybe under another name and in another unit."""
+    """One layer that sets the value of an entry. Name and unit may differ from the entry's."""
 
     name: str
     value: str | None
@@ -39,7 +39,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One name and everything that DescribeConfigs says of it."""
+    """One name in a DescribeConfigs response."""
 
     name: str
     value: str | None
@@ -54,33 +54,33 @@ class ConfigEntry(NamedTuple):
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], *, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The configuration of a topic with these settings of its own; of all names if none are given."""
+    """Describe a topic with these overrides. All names by default."""
     config = effective_topic_config(broker, overrides)
-    own = {name: text for name, text in TopicConfig.named(overrides).items() if isinstance(text, str)}
-    return [_topic_entry(key, config, own, broker) for key in _chosen(TopicConfig.rows(), names)]
+    own = {name: text for name, text in named(TopicConfig, overrides).items() if isinstance(text, str)}
+    return [_topic_entry(key, config, own, broker) for key in _chosen(rows(TopicConfig), names)]
 
 
 def describe_group(
     broker: BrokerConfig, overrides: Mapping[str, str], *, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The configuration of a group with these settings of its own, whether it is there or not."""
-    config, own = effective_group_config(broker, overrides), GroupConfig.named(overrides)
-    return [_group_entry(key, config, key.name in own) for key in _chosen(GroupConfig.rows(), names)]
+    """Describe a group with these overrides, even if it does not exist."""
+    config, own = effective_group_config(broker, overrides), named(GroupConfig, overrides)
+    return [_group_entry(key, config, key.name in own) for key in _chosen(rows(GroupConfig), names)]
 
 
 def describe_broker(broker: BrokerConfig, *, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """The configuration of this broker; of all names if none are given."""
-    return [_broker_entry(key, broker) for key in _chosen(BrokerConfig.rows(), names)]
+    """Describe this broker. All names by default."""
+    return [_broker_entry(key, broker) for key in _chosen(rows(BrokerConfig), names)]
 
 
 def describe_broker_default(broker: BrokerConfig, *, names: Collection[str] | None = None) -> list[ConfigEntry]:
-    """What was altered for all brokers at once: the resource of Kafka's with the empty name."""
-    chosen = [key for key in _chosen(BrokerConfig.rows(), names) if key.name in broker.dynamic_default]
+    """Describe the dynamic settings of all brokers: the broker resource with the empty name."""
+    chosen = [key for key in _chosen(rows(BrokerConfig), names) if key.name in broker.dynamic_default]
     return [_default_entry(key, broker.dynamic_default[key.name]) for key in chosen]
 
 
-def _chosen(rows: Mapping[str, Key], names: Collection[str] | None) -> Iterator[Key]:
-    return (key for key in rows.values() if not key.internal and (not names or key.name in names))
+def _chosen(table: Mapping[str, Key], names: Collection[str] | None) -> Iterator[Key]:
+    return (key for key in table.values() if not key.internal and (not names or key.name in names))
 
 
 def _topic_entry(key: Key, config: TopicConfig, own: Mapping[str, str], broker: BrokerConfig) -> ConfigEntry:
@@ -100,7 +100,7 @@ def _group_entry(key: Key, config: GroupConfig, is_own: bool) -> ConfigEntry:
 
 def _broker_entry(key: Key, broker: BrokerConfig) -> ConfigEntry:
     synonyms = _broker_layers(_names_from(key.name), broker)
-    # A name that is not set itself has no source of its own, though a later name may stand in for it.
+    # A name that is not set has no source, even if another name supplies its value.
     while synonyms and synonyms[0].name != key.name:
         synonyms.pop(0)
     is_set = bool(synonyms) and synonyms[0].source is not ConfigSource.DEFAULT
@@ -119,7 +119,7 @@ def _entry(key: Key, value: str | None, synonyms: list[Synonym], *, read_only: b
 
 
 def _names_from(name: str) -> list[str]:
-    """The name and the broker's names that stand in for it, in the order in which they count."""
+    """Return the name and the broker's names that can supply its value, by precedence."""
     for group in BROKER_NAMES.values():
         names = [each.name for each in group]
         if name in names:
@@ -128,8 +128,8 @@ def _names_from(name: str) -> list[str]:
 
 
 def _broker_layers(names: Collection[str], broker: BrokerConfig) -> list[Synonym]:
-    rows = BrokerConfig.rows()
-    defaults = {name: rows[name].format(rows[name].default) for name in names}
+    table = rows(BrokerConfig)
+    defaults = {name: table[name].format(table[name].default) for name in names}
     layers = (
         (ConfigSource.DYNAMIC_BROKER, broker.dynamic),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, broker.dynamic_default),
@@ -137,7 +137,7 @@ def _broker_layers(names: Collection[str], broker: BrokerConfig) -> list[Synonym
         (ConfigSource.DEFAULT, defaults),
     )
     return [
-        Synonym(name, rows[name].canonical(values[name]), source)
+        Synonym(name, table[name].canonical(values[name]), source)
         for source, values in layers
         for name in names
         if values.get(name) is not None

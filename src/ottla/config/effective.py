@@ -1,7 +1,7 @@
-"""How the defaults of the broker and a topic's own settings make the configuration of the topic.
+"""Combine the broker's defaults and a topic's overrides into the configuration of the topic.
 
-Kafka gives most names of a topic another name on the broker, and some have several there in different units.
-The first one in `BROKER_NAMES` that has a value wins.
+Most topic names have another name on the broker, and some have several, in different units. The first one in
+`BROKER_NAMES` with a value wins.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ottla.config.broker import BrokerConfig
-from ottla.config.table import attribute
+from ottla.config.table import attribute, parsed
 from ottla.config.topic import TopicConfig
 
 _MINUTE = 60_000
@@ -18,7 +18,7 @@ _HOUR = 60 * _MINUTE
 
 
 class BrokerName(NamedTuple):
-    """A name of the broker that sets the default of a topic's name; `unit` is the milliseconds of one."""
+    """A broker name that sets the default of a topic name. `unit` is its unit in milliseconds."""
 
     name: str
     unit: int = 1
@@ -61,33 +61,31 @@ BROKER_NAMES: Mapping[str, tuple[BrokerName, ...]] = {
 
 
 def effective_topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """What holds for a topic with these settings of its own; ConfigError names one that is not valid.
+    """Return the configuration of a topic with these overrides. Raise ConfigError for an invalid one.
 
-    That the settings fit each other is checked when they are altered (`check_topic_overrides`), not here: a
-    new default of the broker must not make the topics unusable that are there already.
+    Rules between settings are checked when a setting is changed (`check_topic_overrides`), not here: a new broker
+    default must not make existing topics unusable.
     """
-    values = {attribute(name): default_of(broker, name) for name in BROKER_NAMES}
-    for name, text in TopicConfig.named(overrides).items():
-        values[attribute(name)] = TopicConfig.rows()[name].parse(text)
-    return TopicConfig.of(values)
+    defaults = {attribute(name): default_of(broker, name) for name in BROKER_NAMES}
+    return TopicConfig.of({**defaults, **parsed(TopicConfig, overrides)})
 
 
 def check_topic_overrides(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> None:
-    """ConfigError names a setting that is not valid, or does not fit the others or the broker's."""
+    """Raise ConfigError for a setting that is invalid or conflicts with others or with the broker's."""
     effective_topic_config(broker or BrokerConfig(), overrides).checked()
 
 
 def default_of(broker: BrokerConfig, name: str) -> Any:
-    """What a topic has for this name unless it says otherwise."""
+    """Return the default of a topic name on this broker."""
     for each in BROKER_NAMES[name]:
         value = getattr(broker, attribute(each.name))
         if value is not None:
             return in_topic_unit(each, value)
-    raise AssertionError(f"no name of the broker has a default for {name}")
+    raise AssertionError(f"no broker name has a default for {name}")
 
 
 def in_topic_unit(source: BrokerName, value: Any) -> Any:
-    """The broker's value in the topic's unit. Any negative time is no limit, in whatever unit."""
+    """Convert a broker's value to the topic's unit. A negative time means no limit in any unit."""
     if source.name.startswith("log.retention.") and source.name != "log.retention.bytes" and value < 0:
         return -1
     return value * source.unit if source.unit > 1 else value

@@ -1,10 +1,11 @@
-"""What other clients call the configurations: an error that meets such a name can say the right one.
+"""Hints for configuration names of other clients: kafka-python, aiokafka, librdkafka (confluent-kafka) and Java.
 
-The names are of kafka-python, aiokafka and librdkafka (confluent-kafka); docs/migration.md has them as tables. What
-only Java's client can have is told too.
+docs/migration.md has the same names as tables.
 """
 
 from __future__ import annotations
+
+from collections.abc import Set
 
 NAMES = {
     # kafka-python and aiokafka
@@ -45,38 +46,38 @@ NAMES = {
     "ssl.keystore.password": "ssl.key.password",
 }
 
-_KEY_STORES = "Java's key stores are not read here: give PEM files (ssl.cafile, ssl.certfile, ssl.keyfile)."
-_METRICS = "Leave it out: `metrics()` of a client gives what there is."
-_KERBEROS = "Kerberos is not there: PLAIN, SCRAM and OAUTHBEARER are."
-_CONTEXT = "Leave it out: Python's ssl module is what there is; ssl.context takes a context of your own."
-_TOKENS = "Leave it out: sasl.oauth.token.provider is the function that fetches a token, and knows from where and how."
-_JAVA = "Leave it out: it names code for Java's clients."
-_SHARE = "Share groups are not there: consumer groups are."
-_VERSIONS = "Leave it out: versions are agreed on with each broker."
+_KEY_STORES = "Java key stores are not supported. Use PEM files (ssl.cafile, ssl.certfile, ssl.keyfile)."
+_METRICS = "Leave it out. Use the client's `metrics()` instead."
+_KERBEROS = "Kerberos is not supported. Use PLAIN, SCRAM or OAUTHBEARER."
+_CONTEXT = "Leave it out. To configure Python's ssl module, pass your own context as ssl.context."
+_TOKENS = "Leave it out. The function sasl.oauth.token.provider fetches the token."
+_JAVA = "Leave it out. It is the name of a Java class."
+_SHARE = "Share groups are not supported. Use consumer groups."
+_VERSIONS = "Leave it out. The client negotiates versions with each broker."
 
-# Whole names, and beginnings of names that end in a dot.
+# Whole names, and prefixes, which end in a dot.
 REASONS = {
     "ssl.truststore.password": _KEY_STORES,
     "ssl.provider": _CONTEXT,
-    "ssl.protocol": "Give ssl.enabled.protocols, the versions of TLS to speak.",
+    "ssl.protocol": "Use ssl.enabled.protocols to set the TLS versions.",
     "ssl.keymanager.algorithm": _CONTEXT,
     "ssl.trustmanager.algorithm": _CONTEXT,
     "ssl.secure.random.implementation": _CONTEXT,
     "ssl.engine.factory.class": _CONTEXT,
-    "ssl.cipher.suites": "Give an ssl.context with the ciphers that you want.",
-    "ssl.ciphers": "Give an ssl.context with the ciphers that you want.",
-    "ssl.crlfile": "Give an ssl.context that checks revocations.",
+    "ssl.cipher.suites": "Pass an ssl.context with these ciphers.",
+    "ssl.ciphers": "Pass an ssl.context with these ciphers.",
+    "ssl.crlfile": "Pass an ssl.context that checks revocations.",
     "sasl.kerberos.": _KERBEROS,
     "sasl.login.": _TOKENS,
     "sasl.oauthbearer.": _TOKENS,
     "sasl.client.callback.handler.class": _TOKENS,
     "security.providers": _JAVA,
-    "config.providers": "Leave it out: read secrets in your program, and give them as values.",
-    "bootstrap.controllers": "Give bootstrap.servers: controllers are reached through brokers.",
+    "config.providers": "Leave it out. Read secrets in your program and pass them as values.",
+    "bootstrap.controllers": "Use bootstrap.servers. The client reaches controllers through brokers.",
     "share.": _SHARE,
-    "transaction.two.phase.commit.enable": "Leave it out: a transaction ends after transaction.timeout.ms.",
-    "internal.leave.group.on.close": "Leave it out: a static member (group.instance.id) stays in its group on close.",
-    "internal.throw.on.fetch.stable.offset.unsupported": "Leave it out: it is for Kafka Streams.",
+    "transaction.two.phase.commit.enable": "Leave it out. A transaction ends after transaction.timeout.ms.",
+    "internal.leave.group.on.close": "Leave it out. A static member (group.instance.id) stays in its group on close.",
+    "internal.throw.on.fetch.stable.offset.unsupported": "Leave it out. It is for Kafka Streams.",
     "auto.include.jmx.reporter": _METRICS,
     "metric.reporters": _METRICS,
     "metrics.": _METRICS,
@@ -86,23 +87,23 @@ REASONS = {
     "api.version": _VERSIONS,
     "api.version.request": _VERSIONS,
     "broker.version.fallback": _VERSIONS,
-    "loop": "Leave it out: an asyncio client belongs to the loop that it is first used on.",
-    "consumer.timeout.ms": "Leave it out: `while records := consumer.poll(5)` ends when nothing has come for 5 s.",
-    "error.cb": "Leave it out: errors are raised by the calls that they concern, and logged under `ottla`.",
-    "enable.auto.offset.store": "Set enable.auto.commit=false and commit what is done.",
-    "enable.ssl.certificate.verification": "Set ssl.cafile; an ssl.context of your own can leave out the check.",
+    "loop": "Leave it out. An asyncio client uses the event loop of its first call.",
+    "consumer.timeout.ms": "Leave it out. `while records := consumer.poll(5)` ends after 5 s without records.",
+    "error.cb": "Leave it out. Calls raise their errors, and the logger `ottla` logs the others.",
+    "enable.auto.offset.store": "Set enable.auto.commit=false and commit after processing.",
+    "enable.ssl.certificate.verification": "Set ssl.cafile. To disable the check, pass your own ssl.context.",
 }
 
 
-def hint(name: str, known: frozenset[str]) -> str:
-    """What to say of a name that a table does not know; nothing if nobody else knows it either.
+def hint(name: str, known: Set[str]) -> str:
+    """Return a sentence about a name of another client, or an empty text.
 
-    >>> hint("max.batch.size", frozenset({"batch.size"}))
-    ' It is called batch.size here, as in Kafka.'
+    >>> hint("max.batch.size", {"batch.size"})
+    ' Use batch.size, as in Kafka.'
     """
     here = NAMES.get(name)
     if here is not None and here in known:
-        return f" It is called {here} here, as in Kafka."
+        return f" Use {here}, as in Kafka."
     reason = next(
         (why for each, why in REASONS.items() if name == each or (each[-1] == "." and name.startswith(each))), ""
     )

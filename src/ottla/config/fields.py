@@ -1,9 +1,7 @@
-"""What a row of a configuration table is: the type, the default, the checks and the documentation of one
-name.
+"""A row of a configuration table: type, default, checks and documentation of one name.
 
-A table is a frozen dataclass; each of its fields is made by one of the functions at the end of this file. The
-name of the configuration is the name of the attribute with dots (`segment_bytes` is ``segment.bytes``). New
-kinds of values and new checks belong here; new names belong in the tables.
+A table is a frozen dataclass. The functions at the end of this file make its fields. A configuration name is the
+attribute with dots (`segment_bytes` is ``segment.bytes``). New types and checks belong here, new names in the tables.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ DOUBLE_MAX = 1.7976931348623157e308
 
 
 class ConfigType(IntEnum):
-    """The types of Kafka's configurations, with the codes of DescribeConfigs."""
+    """Kafka's configuration types, with the codes of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -43,7 +41,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A rule for a value, and the words that finish the sentence "the value must be ..."."""
+    """A rule for a value. `says` completes the sentence "the value must be ..."."""
 
     says: str
     holds: Callable[[Any], bool]
@@ -62,7 +60,7 @@ def one_of(*names: str) -> Check:
 
 
 def each_of(*names: str) -> Check:
-    return Check("a list out of " + ", ".join(names), lambda values: all(value in names for value in values))
+    return Check("a list of " + ", ".join(names), lambda values: all(value in names for value in values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +73,37 @@ class Key:
     doc: str
     checks: tuple[Check, ...] = ()
     dynamic: bool = False
-    """The broker takes a new value of it while it runs."""
+    """The broker accepts a new value while it runs."""
     internal: bool = False
-    """Meant for tests: it works, but is neither described nor documented."""
+    """For tests: it works, but is neither described nor documented."""
     item: Callable[[str], Any] = str
-    """Reads a text, or one item of a list: `str.upper` where the case does not matter."""
+    """Converts a text or one item of a list. `str.upper` ignores case."""
     collect: Callable[[list[Any]], Any] = tuple
-    """Makes the attribute of the items of a list."""
+    """Converts the items of a list to the attribute."""
     objects: bool = False
-    """Takes Python objects too, as they are: a class, a function, an instance."""
+    """Also accepts Python objects: a class, a function, an instance."""
 
     def parse(self, value: object) -> Any:
-        """The typed value of what was given, as text or already typed; ConfigError when it breaks a rule."""
+        """Return the typed value of a text or of a typed value. Raise ConfigError if it is invalid."""
         if value is None:
             if self.default is None:
                 return None
-            raise self.refused(value, "a value is needed")
+            raise self.invalid(value, "a value is required")
         parsed = self._typed(value)
         for check in self.checks:
             if not check.holds(parsed):
-                raise self.refused(value, f"the value must be {check.says}")
+                raise self.invalid(value, f"the value must be {check.says}")
         return parsed
 
     def canonical(self, value: object) -> str | None:
-        """What was given as DescribeConfigs shows it: no stray blanks, lists in the order given."""
+        """Return a value as DescribeConfigs shows it: without extra blanks, lists in the given order."""
         if self.type is ConfigType.LIST and isinstance(value, str):
             self.parse(value)
             return ",".join(str(item) for item in self._items(value))
         return self.format(self.parse(value))
 
     def format(self, value: Any) -> str | None:
-        """A typed value as Kafka writes it."""
+        """Return a typed value as text, as Kafka writes it."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -124,7 +122,7 @@ class Key:
         named = value if hasattr(value, "__qualname__") else type(value)
         return f"{named.__module__}.{named.__qualname__}"
 
-    def refused(self, value: object, why: str) -> ConfigError:
+    def invalid(self, value: object, why: str) -> ConfigError:
         shown = "[hidden]" if self.type is ConfigType.PASSWORD else value
         return ConfigError(f"Invalid value {shown!r} for configuration {self.name}: {why}.")
 
@@ -142,30 +140,30 @@ class Key:
             return self.collect(self._items(value))
         if isinstance(value, str):
             return self.item(value.strip())
-        raise self.refused(value, "expected text")
+        raise self.invalid(value, "expected text")
 
     def _boolean(self, value: object) -> bool:
         if isinstance(value, bool):
             return value
         if isinstance(value, str) and value.strip().lower() in ("true", "false"):
             return value.strip().lower() == "true"
-        raise self.refused(value, "expected true or false")
+        raise self.invalid(value, "expected true or false")
 
     def _integer(self, value: object, bits: int) -> int:
         if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
             value = int(value) if len(value.strip()) < 30 else 1 << 64
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.refused(value, "expected a whole number")
+            raise self.invalid(value, "expected a whole number")
         limit = 1 << (bits - 1)
         if not -limit <= value < limit:
-            raise self.refused(value, f"the number does not fit into {bits} bits")
+            raise self.invalid(value, f"the number does not fit into {bits} bits")
         return value
 
     def _double(self, value: object) -> float:
         if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.refused(value, "expected a number")
+            raise self.invalid(value, "expected a number")
         return float(value)
 
     def _items(self, value: object) -> list[Any]:
@@ -174,16 +172,16 @@ class Key:
         elif isinstance(value, list | tuple | set | frozenset):
             texts = [str(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
         else:
-            raise self.refused(value, "expected a list separated by commas")
+            raise self.invalid(value, "expected a list separated by commas")
         if "" in texts:
-            raise self.refused(value, "the list has an empty item")
+            raise self.invalid(value, "the list has an empty item")
         return [self._item(value, text) for text in dict.fromkeys(texts)]
 
     def _item(self, value: object, text: str) -> Any:
         try:
             return self.item(text)
         except ValueError as error:
-            raise self.refused(value, str(error)) from None
+            raise self.invalid(value, str(error)) from None
 
 
 def _row(kind: ConfigType, default: Any, doc: str, checks: tuple[Check, ...], **more: Any) -> Any:
@@ -215,12 +213,12 @@ def password(default: str | None, doc: str, *checks: Check, **more: Any) -> Any:
 
 
 def plugin(default: Any, doc: str, **more: Any) -> Any:
-    """A class, function or instance, or the text ``module.name`` that says where it is."""
+    """A class, function or instance, or its import path ``module.name``."""
     return _row(ConfigType.CLASS, default, doc, (), objects=True, **more)
 
 
 def plugins(default: Any, doc: str, *checks: Check, **more: Any) -> Any:
-    """A list of such."""
+    """A list of plugins."""
     return _row(ConfigType.LIST, default, doc, checks, objects=True, **more)
 
 

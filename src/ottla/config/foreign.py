@@ -1,13 +1,13 @@
-"""Names of Kafka's broker configuration that this broker does not have.
+"""Names of Kafka's broker configuration that this broker ignores or rejects.
 
-A ``server.properties`` made for Kafka should start this broker too. What tunes threads, quorums or replicas
-has nothing to tune here and is left aside, with a warning by whoever read the file. What asks for security
-must never be left aside: the broker refuses to start. A name that becomes real moves into broker.py.
+A ``server.properties`` for Kafka should also start this broker. Names that tune threads, quorums or replicas are
+ignored, with a warning. Names that request security must not be ignored: the broker does not start. When a name gets a
+meaning, move it to broker.py.
 """
 
 from __future__ import annotations
 
-# Whole names, and beginnings of names that end in a dot.
+# Whole names, and prefixes, which end in a dot.
 _IGNORED = (
     "add.partitions.to.txn.",
     "alter.log.dirs.",
@@ -81,16 +81,16 @@ _JAVA_CODE = (
 
 
 def is_ignored(name: str) -> bool:
-    """Whether the name is one of Kafka's that changes nothing here."""
+    """Return whether this is one of Kafka's names without an effect here."""
     return any(name == each or (each.endswith(".") and name.startswith(each)) for each in _IGNORED)
 
 
-def refusal_of(name: str) -> str | None:
-    """Why a name of Kafka's is refused, as a sentence; None for a name that Kafka does not have either."""
+def rejection_of(name: str) -> str | None:
+    """Return a sentence why one of Kafka's names is rejected. None for a name unknown to Kafka."""
     if name.startswith(_SECURITY) or name == "connections.max.reauth.ms":
-        return "It asks for security that this broker does not have, which only speaks PLAINTEXT: remove it."
+        return "It requests security, but this broker supports only PLAINTEXT. Remove it."
     if name.startswith(_JAVA_CODE):
-        return "It names code for Kafka's Java broker, which cannot be used here: remove it."
+        return "It is the name of a class for Kafka's Java broker, which cannot run here. Remove it."
     if name.startswith("remote."):
-        return "It is about remote storage, which this broker does not have: remove it."
+        return "It configures remote storage, which this broker does not have. Remove it."
     return None

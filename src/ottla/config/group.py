@@ -1,6 +1,6 @@
-"""The configuration of a group: what Kafka 4 lets be set for one group of the consumer protocol while it runs.
+"""The configuration table of a consumer group: the settings that Kafka 4 allows for one group while it runs.
 
-Kafka's names for share groups and streams groups are not here, since there are no such groups here.
+There are no names for share groups and streams groups, because this broker has no such groups.
 """
 
 from __future__ import annotations
@@ -11,49 +11,49 @@ from typing import ClassVar
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.fields import at_least, int32
-from ottla.config.table import ConfigTable, attribute
+from ottla.config.table import attribute, did_you_mean, named, parsed, rows
 from ottla.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig(ConfigTable):
-    """The configuration of one group, typed."""
+class GroupConfig:
+    """The typed configuration of one group."""
 
     what: ClassVar[str] = "group config"
 
     consumer_session_timeout_ms: int = int32(
         45_000,
-        "A member of the group that is silent for this long is removed. The broker's "
-        "group.consumer.session.timeout.ms unless it is set.",
+        "Remove a member without a heartbeat for this long. If not set, the broker's "
+        "group.consumer.session.timeout.ms applies.",
         at_least(1),
     )
     consumer_heartbeat_interval_ms: int = int32(
         5_000,
-        "How often members of the group are told to send heartbeats. The broker's "
-        "group.consumer.heartbeat.interval.ms unless it is set.",
+        "The heartbeat interval of members. If not set, the broker's group.consumer.heartbeat.interval.ms applies.",
         at_least(1),
     )
 
+    @classmethod
+    def suggestion(cls, name: str) -> str:
+        return did_you_mean(name, rows(cls))
+
 
 def effective_group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupConfig:
-    """What holds for a group with these settings of its own; ConfigError names one that is not valid.
+    """Return the configuration of a group with these overrides. Raise ConfigError for an invalid one.
 
-    That they fit the broker's limits is checked when they are altered, not here: new limits of the broker must not
-    take a group's members away.
+    The broker's limits are checked when a setting is changed, not here: new limits must not remove members.
 
     >>> effective_group_config(BrokerConfig(), {"consumer.session.timeout.ms": "50000"}).consumer_session_timeout_ms
     50000
     """
-    values = {attribute(name): getattr(broker, f"group_{attribute(name)}") for name in GroupConfig.rows()}
-    for name, text in GroupConfig.named(overrides).items():
-        values[attribute(name)] = GroupConfig.key(name).parse(text)
-    return GroupConfig.of(values)
+    defaults = {attribute(name): getattr(broker, f"group_{attribute(name)}") for name in rows(GroupConfig)}
+    return GroupConfig(**{**defaults, **parsed(GroupConfig, overrides)})
 
 
 def check_group_overrides(overrides: Mapping[str, str], broker: BrokerConfig) -> None:
-    """ConfigError names a setting that is not valid, or outside of what the broker allows."""
+    """Raise ConfigError for a setting that is invalid or outside the broker's limits."""
     config = effective_group_config(broker, overrides)
-    for name in GroupConfig.named(overrides):
+    for name in named(GroupConfig, overrides):
         value, (low, high) = getattr(config, attribute(name)), _limits(name)
         if value < getattr(broker, attribute(low)):
             raise ConfigError(f"{name} must be greater than or equal to {low} ({getattr(broker, attribute(low))}).")

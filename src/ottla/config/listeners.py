@@ -1,4 +1,4 @@
-"""The notation of listeners: ``NAME://host:port``, the host empty for all interfaces, in brackets if IPv6."""
+"""Parse listeners: ``NAME://host:port``. An empty host means all interfaces. IPv6 hosts are in brackets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANY_HOST = ("", "0.0.0.0", "::")
 
 
 class Listener(NamedTuple):
-    """Where the broker listens, or where clients are told that it does.
+    """An address that the broker listens on or advertises.
 
     >>> Listener.parse("PLAINTEXT://localhost:9092")
     Listener(name='PLAINTEXT', host='localhost', port=9092)
@@ -24,7 +24,7 @@ class Listener(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Listener:
-        """ValueError says what is wrong with the text."""
+        """Raise ValueError with the reason if the text is not a listener."""
         match = _LISTENER.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a listener such as PLAINTEXT://localhost:9092")
@@ -43,7 +43,7 @@ class Listener(NamedTuple):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port``; ValueError says what is wrong.
+    """Split ``host:port``. Raise ValueError with the reason if the text is not an address.
 
     >>> parse_address("[::1]:9090")
     ('::1', 9090)
@@ -55,12 +55,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def problem_of_listeners(listeners: Sequence[Listener]) -> str | None:
-    """What speaks against opening these listeners together."""
+    """Return why these listeners cannot be opened together, or None."""
     names = [listener.name for listener in listeners]
     if not listeners:
-        return "at least one listener is needed"
+        return "at least one listener is required"
     if len(set(names)) != len(names):
-        return "each listener needs a name of its own"
+        return "two listeners have the same name"
     return _shared_port(listeners)
 
 
@@ -69,7 +69,7 @@ def _shared_port(listeners: Sequence[Listener]) -> str | None:
     for listener in listeners:
         families = by_port.setdefault(listener.port, set())
         is_v6 = ":" in listener.host
-        # One IPv4 and one IPv6 listener can share a port, and port 0 is a new port each time.
+        # One IPv4 and one IPv6 listener can share a port. Port 0 picks a new port each time.
         if listener.port != 0 and (is_v6 in families or (families and _any_name(listeners, listener.port))):
             return f"two listeners use port {listener.port}"
         families.add(is_v6)
@@ -85,11 +85,11 @@ def _is_literal(host: str) -> bool:
 
 
 def problem_of_advertised(advertised: Sequence[Listener], listeners: Sequence[Listener]) -> str | None:
-    """What speaks against telling clients these addresses."""
+    """Return why these addresses cannot be advertised, or None."""
     names = {listener.name for listener in listeners}
     for listener in advertised:
         if listener.name not in names:
-            return f"{listener.name} is not the name of one of the listeners"
+            return f"there is no listener named {listener.name}"
         if listener.is_any_host:
             return f"{listener} is not an address that a client can connect to"
     if len({listener.name for listener in advertised}) != len(advertised):
@@ -100,7 +100,7 @@ def problem_of_advertised(advertised: Sequence[Listener], listeners: Sequence[Li
 def without_controllers(
     listeners: tuple[Listener, ...] | None, values: Mapping[str, object]
 ) -> tuple[Listener, ...] | None:
-    """The listeners without those of Kafka's controllers, which stand in the same list."""
+    """Return the listeners without those of Kafka's controllers."""
     names = values.get("controller.listener.names", values.get("controller_listener_names", ""))
     left_out = {name.strip().upper() for name in str(names).split(",") if name.strip()}
     return listeners and tuple(listener for listener in listeners if listener.name not in left_out)

@@ -1,12 +1,12 @@
-"""Kafka's ``server.properties``: the notation of Java's property files, read.
+"""Read Kafka's ``server.properties``, which is a Java properties file.
 
-    # a comment, as is a line that starts with !
+    # a comment; a line that starts with ! is one too
     name=value        or  name: value   or  name value
     name=a long value \
-         goes on      blanks at the start of a line mean nothing
+         continues    (leading blanks are ignored)
     name=tab\\t, newline\\n, é as \\u00e9, a backslash as \\\\
 
-As in Java a name that stands there twice has its last value.
+As in Java, the last value of a repeated name counts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.foreign import is_ignored
+from ottla.config.table import key
 from ottla.errors import ConfigError
 
 _BLANKS = " \t\f"
@@ -28,14 +29,14 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """A value, and the line where its name stands, counted from 1."""
+    """A value, and the line of its name, counted from 1."""
 
     value: str
     line: int
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The names and values of a property file; ConfigError names the line that cannot be read.
+    """Return the names and values of a properties file. ConfigError names an invalid line.
 
     >>> parse_properties("# ours\\nnum.partitions = 3\\nlog.dirs=/a,\\\\\\n  /b")
     {'num.partitions': '3', 'log.dirs': '/a,/b'}
@@ -44,7 +45,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def properties_with_lines(text: str) -> dict[str, Property]:
-    """The same as `parse_properties`, with the line of each name."""
+    """Like `parse_properties`, with the line of each name."""
     found: dict[str, Property] = {}
     for number, line in _logical_lines(text):
         name, value = _split(line, number)
@@ -55,9 +56,9 @@ def properties_with_lines(text: str) -> dict[str, Property]:
 def parse_broker_properties(
     text: str, *, source: str = "server.properties", overrides: Mapping[str, object] | None = None
 ) -> BrokerConfig:
-    """The broker configuration of a property file; what is in `overrides` counts more than the file.
+    """Return the broker configuration of a properties file. `overrides` take precedence over the file.
 
-    ConfigError says which line of the source is wrong.
+    ConfigError names an invalid line.
     """
     try:
         properties = properties_with_lines(text)
@@ -73,13 +74,13 @@ def _check(name: str, each: Property, source: str) -> None:
     if is_ignored(name):
         return
     try:
-        BrokerConfig.key(name).parse(each.value)
+        key(BrokerConfig, name).parse(each.value)
     except ConfigError as error:
         raise ConfigError(f"{source}, line {each.line}: {error}") from None
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that say something, continued lines joined, with the number of the first one."""
+    """Yield the lines that are not empty or comments, continued lines joined, with their first number."""
     started: tuple[int, str] | None = None
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
         line = line.lstrip(_BLANKS)
@@ -101,7 +102,7 @@ def _split(line: str, number: int) -> tuple[str, str]:
     separator = _SEPARATOR.match(line, end)
     start = separator.end() if separator else end
     if end == 0:
-        raise ConfigError(f"line {number}: there is no name before the value.")
+        raise ConfigError(f"line {number}: the name before the value is missing.")
     return _unescaped(line[:end], number), _unescaped(line[start:], number)
 
 
@@ -109,7 +110,7 @@ def _unescaped(text: str, number: int) -> str:
     def plain(match: re.Match[str]) -> str:
         escaped = match[1]
         if escaped == "u":
-            raise ConfigError(f"line {number}: \\u needs four hexadecimal digits after it.")
+            raise ConfigError(f"line {number}: \\u must be followed by four hexadecimal digits.")
         return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _ESCAPES.get(escaped, escaped)
 
     return _ESCAPE.sub(plain, text)

@@ -1,4 +1,4 @@
-"""What the cluster knows of itself: topics, their partitions and configs, producer ids. A pure machine."""
+"""The metadata of the cluster: topics, partitions, configs and producer ids. A pure state machine."""
 
 from ottla.metadata.machine import Metadata, Topic
 from ottla.metadata.records import MetadataRecord

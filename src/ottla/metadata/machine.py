@@ -1,7 +1,6 @@
-"""The metadata machine: each operation checks a wish and returns the records that grant it; ``replay`` changes the
-state.
+"""The metadata state machine. An operation checks a request and returns records. ``replay`` changes the state.
 
-Where an operation cannot be granted it raises the Kafka error that the client is told.
+An invalid request raises the Kafka error for the client.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ottla.metadata import records as r
 from ottla.types import Millis, wrong_with_topic_name
 
 PRODUCER_ID_BLOCK = 1000
-#: As Kafka: more in one request would stop the controller for too long.
+#: Kafka's limit: a larger request would block the controller for too long.
 MAX_PARTITIONS_PER_REQUEST = 10_000
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
@@ -25,7 +24,7 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What is known of a topic."""
+    """A topic."""
 
     name: str
     topic_id: UUID
@@ -64,7 +63,7 @@ class Metadata(Machine[r.MetadataRecord]):
     def create_topic(
         self, name: str, topic_id: UUID, partitions: int, configs: Mapping[str, str], *, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
-        """Create a topic. Its configs have been checked."""
+        """Create a topic. The caller has checked the configs."""
         check_topic_name(name)
         if name in self.topics:
             raise errors.TopicAlreadyExists(f"Topic '{name}' already exists.")
@@ -76,7 +75,7 @@ class Metadata(Machine[r.MetadataRecord]):
         return Outcome((r.TopicCreated(name, topic_id, partitions, dict(configs)),), None)
 
     def _check_collision(self, name: str) -> None:
-        # '.' and '_' become the same character in the names of metrics, as in Kafka.
+        # As in Kafka, '.' and '_' become the same character in metric names.
         folded = name.replace(".", "_")
         if "_" not in folded:
             return
@@ -88,13 +87,13 @@ class Metadata(Machine[r.MetadataRecord]):
         """Raise the number of partitions of a topic."""
         topic = self.topic(name)
         if partitions == topic.partitions:
-            raise errors.InvalidPartitions(f"Topic already has {partitions} partition(s).")
+            raise errors.InvalidPartitions(f"The topic {name} already has {partitions} partitions.")
         if partitions < topic.partitions:
             raise errors.InvalidPartitions(
-                f"The topic {name} has {topic.partitions} partition(s) now; {partitions} would not be an increase."
+                f"The topic {name} has {topic.partitions} partitions. The new number must be higher, not {partitions}."
             )
         if partitions - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
-            raise errors.InvalidPartitions(f"At most {MAX_PARTITIONS_PER_REQUEST} partitions can be added at once.")
+            raise errors.InvalidPartitions(f"One request can add at most {MAX_PARTITIONS_PER_REQUEST} partitions.")
         return Outcome((r.PartitionsAdded(name, partitions),), None)
 
     def delete_topic(self, name: str, *, now: Millis) -> Outcome[r.MetadataRecord, None]:
@@ -104,29 +103,29 @@ class Metadata(Machine[r.MetadataRecord]):
     def set_topic_configs(
         self, name: str, configs: Mapping[str, str], *, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
-        """Replace the overrides of a topic. They have been checked."""
+        """Replace the overrides of a topic. The caller has checked them."""
         self.topic(name)
         return Outcome((r.TopicConfigsSet(name, dict(configs)),), None)
 
     def set_broker_configs(
         self, configs: Mapping[str, str], *, cluster_wide: bool, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
-        """Replace the dynamic configs of the broker or of the cluster. They have been checked."""
+        """Replace the dynamic configs of the broker or the cluster. The caller has checked them."""
         return Outcome((r.BrokerConfigsSet(cluster_wide, dict(configs)),), None)
 
     def set_group_configs(
         self, group_id: str, configs: Mapping[str, str], *, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
-        """Replace the overrides of a group, which need not be there yet. They have been checked."""
+        """Replace the overrides of a group, which need not exist. The caller has checked them."""
         return Outcome((r.GroupConfigsSet(group_id, dict(configs)),), None)
 
     def take_producer_ids(self, *, now: Millis) -> Outcome[r.MetadataRecord, range]:
-        """Take a block of producer ids: after a crash the next one begins behind it, so none is given twice."""
+        """Reserve a block of producer ids. After a crash the next block starts after it, so no id is used twice."""
         block = range(self.next_producer_id, self.next_producer_id + PRODUCER_ID_BLOCK)
         return Outcome((r.ProducerIdsTaken(block.stop),), block)
 
     def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[r.MetadataRecord, None]:
-        """There are no timers here."""
+        """Do nothing: metadata has no timers."""
         return Outcome((), None)
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,7 +138,7 @@ class Metadata(Machine[r.MetadataRecord]):
         return topic
 
     def replay(self, record: r.MetadataRecord, /) -> None:
-        """Change the state by one record."""
+        """Apply one record to the state."""
         match record:
             case r.TopicCreated(name, topic_id, partitions, configs):
                 self._put(Topic(name, topic_id, partitions, configs))
@@ -174,7 +173,7 @@ class Metadata(Machine[r.MetadataRecord]):
         self.topics_by_id[topic.topic_id] = topic
 
     def snapshot(self) -> Iterator[r.MetadataRecord]:
-        """Give the shortest sequence of records that replays to this state."""
+        """Yield the shortest sequence of records that replays to this state."""
         yield r.ClusterCreated(self.cluster_id)
         if self.next_producer_id:
             yield r.ProducerIdsTaken(self.next_producer_id)

@@ -1,5 +1,7 @@
-"""The records of the metadata journal, and their JSON. A field added later needs a default, so that old journals
-load."""
+"""The records of the metadata journal, and their JSON form.
+
+A new field needs a default, so that old journals still load.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class TopicCreated:
 class PartitionsAdded:
     name: str
     partitions: int
-    """How many the topic has now."""
+    """The new number of partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigsSet:
-    """The overrides of a topic, all of them."""
+    """All overrides of a topic."""
 
     name: str
     configs: dict[str, str]
@@ -45,7 +47,7 @@ class TopicConfigsSet:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigsSet:
-    """The dynamic configs of the broker, or of the whole cluster, all of them."""
+    """All dynamic configs of the broker or of the whole cluster."""
 
     cluster_wide: bool
     configs: dict[str, str]
@@ -53,7 +55,7 @@ class BrokerConfigsSet:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfigsSet:
-    """The overrides of a group, all of them; none of them ends what was set."""
+    """All overrides of a group. An empty mapping removes them."""
 
     group_id: str
     configs: dict[str, str]
@@ -61,14 +63,14 @@ class GroupConfigsSet:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsTaken:
-    """Producer ids below this one have been given out, or may have been."""
+    """Producer ids below this one may be in use."""
 
     next_producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochsRaised:
-    """The broker came back after an unclean stop: what it leads now, it leads in a new epoch."""
+    """The broker started after an unclean stop. All its partitions get a new leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from ottla.config.admin import AdminConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.producer import ProducerConfig
-from ottla.config.table import ConfigTable, did_you_mean
+from ottla.config.table import ConfigTable, did_you_mean, key, rows
 from ottla.errors import ConfigError, OttlaError
 from ottla.types import Millis, TopicPartition
 
@@ -157,7 +157,7 @@ class ReadOptions:
 
         What is read is known to be there, so that no fetch has to wait; batches of columns should be large.
         """
-        known = ConsumerConfig.rows()
+        known = rows(ConsumerConfig)
         given = {name: value for name, value in self.kafka.items() if name in known and not name.startswith("group.")}
         defaults = {
             "fetch.max.wait.ms": "20",
@@ -168,7 +168,7 @@ class ReadOptions:
         return {**defaults, **given, **fixed}
 
     def admin_config(self) -> dict[str, str]:
-        known = AdminConfig.rows()
+        known = rows(AdminConfig)
         return {"client.id": "ottla-spark", **{name: text for name, text in self.kafka.items() if name in known}}
 
     @property
@@ -298,13 +298,13 @@ class _Given:
     def kafka(self, *tables: type[ConfigTable]) -> dict[str, str]:
         """What is passed through to the clients, without the prefix."""
         named = {name[len(_KAFKA) :]: value.strip() for name, value in self._values.items() if name.startswith(_KAFKA)}
-        known = [name for table in tables for name in table.rows()]
+        known = [name for table in tables for name in rows(table)]
         for name, value in named.items():
-            table = next((table for table in tables if name in table.rows()), None)
+            table = next((table for table in tables if name in rows(table)), None)
             if table is None:
                 raise OptionError(f"Kafka has no such client configuration: kafka.{name}.{_nearest(name, known)}")
             try:
-                table.key(name).parse(value)
+                key(table, name).parse(value)
             except ConfigError as error:
                 raise OptionError(f"option kafka.{name}: {error}") from None
         if not named.get("bootstrap.servers"):

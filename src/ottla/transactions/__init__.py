@@ -1,1 +1,1 @@
-"""The transaction coordinator: pure, a machine after the contract of ``ottla.machine``."""
+"""The transaction coordinator: a pure state machine with the contract of ``ottla.machine``."""

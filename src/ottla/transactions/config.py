@@ -1,4 +1,4 @@
-"""The settings of the transaction coordinator, by Kafka's names with underscores. The caller has checked them."""
+"""The settings of the transaction coordinator. The names are Kafka's, with underscores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.types import Millis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """What a coordinator needs to know of the broker's configuration."""
+    """The part of the broker's configuration that a coordinator uses. The caller has checked it."""
 
     transaction_max_timeout_ms: Millis = 900_000
     transactional_id_expiration_ms: Millis = 604_800_000

@@ -1,9 +1,9 @@
-"""The transaction coordinator of one partition of ``__transaction_state``: the machine that the shard's runner drives.
+"""The transaction coordinator of one partition of ``__transaction_state``. A pure state machine.
 
-Each operation looks at one transactional id, and gives the record that takes it a step further and the answer.
-What follows from a decision is no effect of the operation: it can be seen in the state, so that a restart and a live
-request take the same way. :meth:`TransactionCoordinator.unfinished` has what must be written to partitions; the shell
-writes it and reports with :meth:`TransactionCoordinator.markers_written`.
+Each operation handles one transactional id. It returns the record of the next state, and the response. The markers that
+follow a decision are derived from the state, so a live request and a restart take the same path:
+:meth:`TransactionCoordinator.unfinished` lists the missing markers. The shell writes them and calls
+:meth:`TransactionCoordinator.markers_written`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.types import NO_PRODUCER_ID, Millis
 
 ABORT_TIMED_OUT = ("abort-timed-out",)
 EXPIRE = ("expire",)
-#: What one firing of a timer writes at most: more follows at once, in a batch of its own.
+#: The most records per firing of a timer. The rest follows immediately, in another batch.
 AT_ONCE = 500
 Record = TransactionRecord
 Response = TypeVar("Response")
@@ -35,18 +35,18 @@ class TransactionCoordinator(Machine[TransactionRecord]):
         self.config = config
         self.transactions: dict[str, Transaction] = {}
         self._ongoing: dict[str, None] = {}
-        """Those that may time out, in the order of their beginning."""
+        """Transactions that can time out, by start time."""
         self._prepared: dict[str, None] = {}
 
     # ── producers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def needs_producer_id(self, transactional_id: str) -> bool:
-        """Whether the next request about this id may need a producer id that nobody has: give it one to spare."""
+        """Return whether the next request for this id may need a new producer id. Pass one as the spare."""
         known = self.transactions.get(transactional_id)
         return known is None or known.is_exhausted
 
     def init_producer_id(self, request: m.InitRequest, *, now: Millis) -> Outcome[Record, m.InitResponse]:
-        """InitProducerId: an epoch that fences everybody who had this id before."""
+        """InitProducerId: return a new epoch, which fences the earlier producers of this id."""
         try:
             self._check_init(request)
             known = self.transactions.get(request.transactional_id)
@@ -55,36 +55,36 @@ class TransactionCoordinator(Machine[TransactionRecord]):
                 known = Transaction(transactional_id=request.transactional_id, producer_id=spare, timeout=0)
             self._check_expected(request, known)
             if known.state is State.ONGOING:
-                # The epoch of the fence is told to nobody: the producer comes again, and gets the next one.
-                return _outcome(known.fenced(now=now), _refused_init(errors.ConcurrentTransactions))
+                # No producer gets the epoch of the fence. The client retries and gets the next one.
+                return _outcome(known.fenced(now=now), _init_error(errors.ConcurrentTransactions))
             if known.state in PREPARED:
                 raise errors.ConcurrentTransactions("The last transaction is not complete.")
             following = _initialised(known, request, now=now)
         except errors.KafkaError as error:
-            return Outcome((), _refused_init(type(error)))
+            return Outcome((), _init_error(type(error)))
         return _outcome(following, m.InitResponse(following.producer_id, following.producer_epoch))
 
     def _check_init(self, request: m.InitRequest) -> None:
         if not request.transactional_id or len(request.transactional_id.encode(errors="replace")) > LONGEST_ID:
-            raise errors.InvalidRequest("A transactional id has 1 to 32767 bytes.")
+            raise errors.InvalidRequest("A transactional id must have 1 to 32767 bytes.")
         if not 0 < request.timeout <= self.config.transaction_max_timeout_ms:
             longest = self.config.transaction_max_timeout_ms
-            raise errors.InvalidTransactionTimeout(f"The timeout has to lie between 1 and {longest} ms.")
+            raise errors.InvalidTransactionTimeout(f"The timeout must be between 1 and {longest} ms.")
 
     def _check_expected(self, request: m.InitRequest, known: Transaction) -> None:
-        """Fence a producer that names an id which is no longer its (KIP-360)."""
+        """Fence a producer that no longer owns its producer id (KIP-360)."""
         if request.producer_id == NO_PRODUCER_ID or known.producer_epoch == m.NO_EPOCH:
             return
         repeated = request.producer_id == known.previous_producer_id and request.producer_epoch >= LAST_EPOCH
         if request.producer_id != known.producer_id and not repeated:
-            raise errors.ProducerFenced("Another producer has this transactional id now.")
+            raise errors.ProducerFenced("Another producer now has this transactional id.")
 
     # ── partitions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_partitions(
         self, request: m.AddPartitionsRequest, *, now: Millis
     ) -> Outcome[Record, m.AddPartitionsResponse]:
-        """AddPartitionsToTxn: nothing may be written to a partition before it is added."""
+        """AddPartitionsToTxn: add partitions before the first write to them."""
         try:
             known = self._of_producer(request.transactional_id, request.producer_id, request.producer_epoch)
         except errors.KafkaError as error:
@@ -95,7 +95,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
         return _outcome(following, m.AddPartitionsResponse(), *self._first_timer(now=now))
 
     def verify(self, request: m.AddPartitionsRequest, *, now: Millis) -> Outcome[Record, m.VerifyResponse]:
-        """Whether partitions belong to the transaction that is ongoing (KIP-890)."""
+        """Check that partitions belong to the ongoing transaction (KIP-890)."""
         try:
             known = self._of_producer(request.transactional_id, request.producer_id, request.producer_epoch)
         except errors.KafkaError as error:
@@ -107,7 +107,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
 
     def _of_producer(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction:
         if not transactional_id:
-            raise errors.InvalidRequest("A transactional id is needed.")
+            raise errors.InvalidRequest("A transactional id is required.")
         known = self.transactions.get(transactional_id)
         if known is None or known.producer_id != producer_id:
             raise errors.InvalidProducerIdMapping(f"{transactional_id!r} does not belong to producer {producer_id}.")
@@ -120,12 +120,12 @@ class TransactionCoordinator(Machine[TransactionRecord]):
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def end(self, request: m.EndRequest, *, now: Millis) -> Outcome[Record, m.EndResponse]:
-        """EndTxn: decide, once and for all. Markers follow."""
+        """EndTxn: commit or abort. This is final. Markers follow."""
         try:
             known = self._to_end(request)
             if _is_repeated(known, request):
                 _check_repeated(known, request)
-                return Outcome((), m.EndResponse(*_told(known, request)))
+                return Outcome((), m.EndResponse(*_next_producer(known, request)))
             _check_state(known, request)
             bumps = request.version >= m.SECOND_VERSION
             following = known.prepared(
@@ -136,11 +136,11 @@ class TransactionCoordinator(Machine[TransactionRecord]):
             )
         except errors.KafkaError as error:
             return Outcome((), m.EndResponse(error_code=error.code))
-        return _outcome(following, m.EndResponse(*_told(following.completed(now=now), request)))
+        return _outcome(following, m.EndResponse(*_next_producer(following.completed(now=now), request)))
 
     def _to_end(self, request: m.EndRequest) -> Transaction:
         if not request.transactional_id:
-            raise errors.InvalidRequest("A transactional id is needed.")
+            raise errors.InvalidRequest("A transactional id is required.")
         known = self.transactions.get(request.transactional_id)
         if known is None or (known.producer_id != request.producer_id and not _is_repeated(known, request)):
             raise errors.InvalidProducerIdMapping(
@@ -152,11 +152,11 @@ class TransactionCoordinator(Machine[TransactionRecord]):
 
     @property
     def has_unfinished(self) -> bool:
-        """Whether a transaction is decided and not complete."""
+        """Whether a transaction is decided but not complete."""
         return bool(self._prepared)
 
     def unfinished(self) -> Iterator[m.Markers]:
-        """Give what has to be written for the transactions that are decided and not complete."""
+        """Yield the markers of transactions that are decided but not complete."""
         for transactional_id in tuple(self._prepared):
             known = self.transactions[transactional_id]
             committed = known.state is State.PREPARE_COMMIT
@@ -165,7 +165,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
             )
 
     def markers_written(self, markers: m.Markers, *, now: Millis) -> Outcome[Record, bool]:
-        """Every partition has its marker: the transaction is complete. Says whether it was this one that waited."""
+        """Complete a transaction whose markers are all written. Return False if it did not wait for these."""
         known = self.transactions.get(markers.transactional_id)
         if known is None or known.state not in PREPARED:
             return Outcome((), False)
@@ -173,7 +173,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
             return Outcome((), False)
         return _outcome(known.completed(now=now), True)
 
-    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_transactions(
         self,
@@ -184,7 +184,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
         matches: Callable[[str], bool] | None = None,
         now: Millis,
     ) -> Outcome[Record, tuple[m.Listed, ...]]:
-        """ListTransactions: those that pass every filter that is given."""
+        """ListTransactions: return the transactions that match all filters."""
         return Outcome(
             (),
             tuple(
@@ -198,7 +198,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
         )
 
     def describe(self, transactional_id: str, *, now: Millis) -> Outcome[Record, m.Described]:
-        """DescribeTransactions of one id."""
+        """DescribeTransactions for one id."""
         known = self.transactions.get(transactional_id)
         if known is None:
             error = errors.TransactionalIdNotFound if transactional_id else errors.InvalidRequest
@@ -220,7 +220,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def loaded(self, *, now: Millis) -> Outcome[Record, None]:
-        """Everything has been replayed: set the timers. Called once."""
+        """Set the timers after the replay of the log. Called once."""
         every = self.config.transaction_remove_expired_transaction_cleanup_interval_ms
         timers = [Timer(EXPIRE, now + every)]
         if self._ongoing:
@@ -228,13 +228,13 @@ class TransactionCoordinator(Machine[TransactionRecord]):
         return Outcome((), None, tuple(timers))
 
     def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[Record, None]:
-        """A timer has run out."""
+        """Handle a due timer."""
         if key == ABORT_TIMED_OUT:
             return self._abort_timed_out(now=now)
         return self._expire(now=now)
 
     def _abort_timed_out(self, *, now: Millis) -> Outcome[Record, None]:
-        """Abort what has been open for longer than its producer said; its epoch is raised, so that it learns of it."""
+        """Abort transactions that exceed their timeout. The new epoch fences their producers."""
         ongoing = [self.transactions[each] for each in self._ongoing]
         late = [known for known in ongoing if known.started_at + known.timeout < now]
         fenced = (known.fenced(now=now) for known in late[:AT_ONCE])
@@ -244,7 +244,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
         return Outcome(records, None, (self._abort_timer(now=now),) if len(ongoing) > len(late) else ())
 
     def _first_timer(self, *, now: Millis) -> tuple[Timer, ...]:
-        # While one is ongoing the timer is set; it is set once more only when nothing can time out.
+        # The timer is already set while a transaction is ongoing.
         return () if self._ongoing else (self._abort_timer(now=now),)
 
     def _abort_timer(self, *, now: Millis) -> Timer:
@@ -252,7 +252,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
         return Timer(ABORT_TIMED_OUT, now + every)
 
     def _expire(self, *, now: Millis) -> Outcome[Record, None]:
-        """Forget ids that nobody has used for long."""
+        """Forget transactional ids that have expired."""
         before = now - self.config.transactional_id_expiration_ms
         gone = [
             known.transactional_id
@@ -266,7 +266,7 @@ class TransactionCoordinator(Machine[TransactionRecord]):
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def replay(self, record: Record, /) -> None:
-        """Take what is known of an id from now on; the only thing that changes state."""
+        """Apply a record. Nothing else changes the state."""
         transactional_id, value = record.transactional_id, record.value
         state = State.DEAD if value is None else value.state
         if value is None:
@@ -288,14 +288,14 @@ def _keep(names: dict[str, None], name: str, wanted: bool) -> None:
         names.pop(name, None)
 
 
-def _refused_init(error: type[errors.KafkaError]) -> m.InitResponse:
+def _init_error(error: type[errors.KafkaError]) -> m.InitResponse:
     return m.InitResponse(error_code=error.code)
 
 
 def _spare(producer_id: int) -> int:
     if producer_id == NO_PRODUCER_ID:
-        # The id has come to need one since the caller asked; when it asks again it has one.
-        raise errors.ConcurrentTransactions("The transactional id was changed meanwhile.")
+        # The id did not need one when the caller checked. The client retries with one.
+        raise errors.ConcurrentTransactions("The transactional id has changed. Retry.")
     return producer_id
 
 
@@ -315,7 +315,7 @@ def _initialised(known: Transaction, request: m.InitRequest, *, now: Millis) -> 
 
 
 def _is_repeated(known: Transaction, request: m.EndRequest) -> bool:
-    """Whether a producer asks once more for an end that is decided. In the second version that raised its epoch."""
+    """Return whether this repeats a decided EndTxn. In the second version that EndTxn raised the epoch."""
     if known.state in (State.EMPTY, State.ONGOING):
         return False
     if request.version < m.SECOND_VERSION:
@@ -344,7 +344,7 @@ def _check_repeated(known: Transaction, request: m.EndRequest) -> None:
 
 
 def _check_state(known: Transaction, request: m.EndRequest) -> None:
-    """Refuse to end what cannot be ended. The second version may abort without knowing whether anything is open."""
+    """Reject an invalid EndTxn. The second version may abort without an open transaction."""
     if known.state is State.ONGOING:
         return
     if known.state in RESTING and request.version >= m.SECOND_VERSION and not request.committed:
@@ -352,7 +352,7 @@ def _check_state(known: Transaction, request: m.EndRequest) -> None:
     raise errors.InvalidTxnState(f"The transaction is in the state {known.state}.")
 
 
-def _told(known: Transaction, request: m.EndRequest) -> tuple[int, int]:
+def _next_producer(known: Transaction, request: m.EndRequest) -> tuple[int, int]:
     if request.version < m.SECOND_VERSION:
         return NO_PRODUCER_ID, m.NO_EPOCH
     return known.producer_id, known.producer_epoch

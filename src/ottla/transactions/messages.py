@@ -1,7 +1,6 @@
-"""What the transaction coordinator is asked, and what it answers: values, without the versions of the wire.
+"""Requests and responses of the transaction coordinator, independent of API versions.
 
-An error is a code in the answer. PRODUCER_FENCED is told as such; a handler of an API whose version is too old for it
-makes INVALID_PRODUCER_EPOCH of it.
+An error is a code in the response. A handler translates PRODUCER_FENCED to INVALID_PRODUCER_EPOCH for old API versions.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from ottla.transactions.transitions import State
 from ottla.types import NO_PRODUCER_ID, Millis, TopicPartition
 
 NO_EPOCH = -1
-#: The first version of the protocol, and the second (KIP-890), which raises the epoch with every transaction.
+#: The second version of the protocol (KIP-890) raises the epoch with every transaction.
 FIRST_VERSION = 0
 SECOND_VERSION = 2
 
@@ -23,10 +22,10 @@ class InitRequest(NamedTuple):
     transactional_id: str
     timeout: Millis
     producer_id: int = NO_PRODUCER_ID
-    """The id and epoch that the producer believes to have (KIP-360); neither if it has just begun."""
+    """The producer's current id and epoch (KIP-360). Not set by a new producer."""
     producer_epoch: int = NO_EPOCH
     spare_producer_id: int = NO_PRODUCER_ID
-    """An id that nobody has: see `TransactionCoordinator.needs_producer_id`."""
+    """An unused id, if `TransactionCoordinator.needs_producer_id`."""
 
 
 class InitResponse(NamedTuple):
@@ -36,7 +35,7 @@ class InitResponse(NamedTuple):
 
 
 class AddPartitionsRequest(NamedTuple):
-    """AddPartitionsToTxn, AddOffsetsToTxn, and what brokers ask for a producer of the second version."""
+    """AddPartitionsToTxn, AddOffsetsToTxn, and a broker's request for a producer of the second version."""
 
     transactional_id: str
     producer_id: int
@@ -50,7 +49,7 @@ class AddPartitionsResponse(NamedTuple):
 
 
 class VerifyResponse(NamedTuple):
-    """Whether partitions belong to the ongoing transaction: a code for each."""
+    """An error code for each partition. 0 if it belongs to the ongoing transaction."""
 
     codes: dict[TopicPartition, int]
 
@@ -67,7 +66,7 @@ class EndRequest(NamedTuple):
 
 
 class EndResponse(NamedTuple):
-    """The second version is told the id and epoch that it goes on with."""
+    """In the second version, with the producer's next id and epoch."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
@@ -75,7 +74,7 @@ class EndResponse(NamedTuple):
 
 
 class Markers(NamedTuple):
-    """What has to be written to partitions so that a transaction is over."""
+    """The markers that end a transaction in its partitions."""
 
     transactional_id: str
     producer_id: int

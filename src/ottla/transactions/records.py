@@ -1,10 +1,10 @@
-"""The records of ``__transaction_state``, byte for byte Kafka's.
+"""The records of ``__transaction_state``, in Kafka's format.
 
     key   = 0 (int16), transactional id (string)
     value = version (int16), fields of that version
 
-Versions 0 and 1 are read; 1 is written, whose optional fields are tagged. A value of None is a tombstone: the id has
-expired. A key or a value of an unknown version is passed over, as Kafka does; a broken one raises CorruptRecord.
+Versions 0 and 1 are read. Version 1, with tagged optional fields, is written. A value of None is a tombstone: the id
+has expired. As in Kafka, a key or value with an unknown version is skipped. An invalid one raises CorruptRecord.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _VALUE = (
 
 
 class CorruptRecord(OttlaError):
-    """The bytes are not the record that they claim to be."""
+    """The bytes are not a valid record."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionRecord:
-    """What is known of a transactional id from now on; None if nothing is."""
+    """The new state of a transactional id. None if it has expired."""
 
     transactional_id: str
     value: Transaction | None
@@ -79,7 +79,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record as bytes."""
+    """Return the key and value of a record as bytes."""
     key, value = encode_key(record.transactional_id), record.value
     if value is None:
         return key, None
@@ -107,7 +107,7 @@ def _message(value: Transaction) -> dict[str, Any]:
 
 
 def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> TransactionRecord | None:
-    """Return the record of these bytes; None if it is of a kind that nobody here knows."""
+    """Return the record of these bytes. None if its version is unknown."""
     if _version_of(key) != KEY_TYPE:
         return None
     transactional_id: str = _decoded(_key_codec()[1], key).transactional_id
@@ -123,7 +123,7 @@ def decode(key: bytes | memoryview, value: bytes | memoryview | None) -> Transac
 
 def _transaction(transactional_id: str, read: Any) -> Transaction:
     if read.state not in BY_NUMBER:
-        raise CorruptRecord(f"{read.state} is no state of a transaction")
+        raise CorruptRecord(f"{read.state} is not a state of a transaction")
     return Transaction(
         transactional_id=transactional_id,
         producer_id=read.producer_id,
@@ -143,7 +143,7 @@ def _transaction(transactional_id: str, read: Any) -> Transaction:
 
 def _version_of(buffer: bytes | memoryview) -> int:
     if len(buffer) < _INT16.size:
-        raise CorruptRecord(f"{len(buffer)} bytes cannot hold a version")
+        raise CorruptRecord(f"{len(buffer)} bytes are too short for a version")
     return int(_INT16.unpack_from(buffer)[0])
 
 
@@ -151,7 +151,7 @@ def _decoded(decoder: Decoder, buffer: bytes | memoryview) -> Any:
     try:
         return decoder(buffer, _INT16.size, len(buffer))[0]
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise CorruptRecord(f"the record is cut off or broken: {error}") from error
+        raise CorruptRecord(f"the record is truncated or invalid: {error}") from error
 
 
 @cache

@@ -1,7 +1,7 @@
-"""What is known of one transactional id: a value, and the values that may follow it.
+"""The state of one transactional id, and its transitions.
 
-A step gives a new value, which is written to ``__transaction_state`` as a whole and takes the place of the old one
-when it is replayed. Every step keeps to the table of ``transitions``.
+A transition returns a new value. The whole value is written to ``__transaction_state`` and replaces the old one on
+replay. ``transitions`` has the table of allowed transitions.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from ottla.transactions.transitions import RESTING, State, check_transition
 from ottla.types import NO_PRODUCER_ID, NO_TIMESTAMP, Millis, TopicPartition
 
 MAX_EPOCH = 2**15 - 1
-#: The last epoch that a producer is given: one more is kept back, so that whoever has this one can be fenced.
+#: The last epoch of a producer. One more is reserved to fence it.
 LAST_EPOCH = MAX_EPOCH - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """The producer of a transactional id and its transaction."""
+    """The producer and the transaction of a transactional id."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int = NO_EPOCH
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before, by which a repeated InitProducerId is known. Not in the log: a restart forgets it, as Kafka."""
+    """The previous epoch, which identifies a repeated InitProducerId. Not in the log, as in Kafka."""
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before this one, of which all epochs were used; by it a repeated request is known."""
+    """The previous producer id, whose epochs are used up. It identifies a repeated request."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The producer id that the producer goes on with once this transaction is complete, where epochs are used up."""
+    """The producer id after this transaction, if the epochs are used up."""
     timeout: Millis
     state: State = State.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_at: Millis = NO_TIMESTAMP
     updated_at: Millis = NO_TIMESTAMP
     version: int = FIRST_VERSION
-    """The version of the protocol that the last step was taken by."""
+    """The protocol version of the last transition."""
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer cannot be given one more epoch."""
+        """Whether there is no next epoch for the producer."""
         return self.producer_epoch >= LAST_EPOCH
 
     def _step(self, state: State, **changes: Any) -> Transaction:
@@ -49,15 +49,15 @@ class Transaction:
         return replace(self, state=state, **changes)
 
     def started_again(self, *, timeout: Millis, last_epoch: int, now: Millis) -> Transaction:
-        """The producer has started: the next epoch is its."""
+        """Give a starting producer the next epoch."""
         return self._initialised(self.producer_id, self.producer_epoch + 1, last_epoch, timeout, now)
 
     def same_again(self, *, timeout: Millis, now: Millis) -> Transaction:
-        """The same InitProducerId once more: it keeps the epoch that it was given."""
+        """Repeat an InitProducerId with the same epoch."""
         return self._initialised(self.producer_id, self.producer_epoch, self.last_producer_epoch, timeout, now)
 
     def rotated(self, producer_id: int, *, timeout: Millis, last_epoch: int, now: Millis) -> Transaction:
-        """All epochs are used: the producer goes on with another id."""
+        """Give the producer a new id, because all epochs are used."""
         return self._initialised(producer_id, 0, last_epoch, timeout, now)
 
     def _initialised(self, producer_id: int, epoch: int, last_epoch: int, timeout: Millis, at: Millis) -> Transaction:
@@ -74,7 +74,7 @@ class Transaction:
         )
 
     def with_partitions(self, added: frozenset[TopicPartition], *, version: int, now: Millis) -> Transaction:
-        """The transaction reaches to more partitions; the first ones begin it."""
+        """Add partitions. The first ones start the transaction."""
         return self._step(
             State.ONGOING,
             partitions=self.partitions | added,
@@ -84,7 +84,7 @@ class Transaction:
         )
 
     def prepared(self, *, committed: bool, version: int, next_producer_id: int, now: Millis) -> Transaction:
-        """It is decided how the transaction ends. The second version raises the epoch, so that nothing can follow."""
+        """Decide to commit or abort. The second version raises the epoch, which fences late requests."""
         target = State.PREPARE_COMMIT if committed else State.PREPARE_ABORT
         epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
         if version >= SECOND_VERSION:
@@ -100,7 +100,7 @@ class Transaction:
         )
 
     def fenced(self, *, now: Millis) -> Transaction:
-        """The transaction is aborted by the broker; whoever has the old epoch writes nothing more."""
+        """Abort by the broker. The new epoch fences the producer."""
         check_transition(self.state, State.PREPARE_EPOCH_FENCE)
         return replace(
             self,
@@ -112,7 +112,7 @@ class Transaction:
         )
 
     def completed(self, *, now: Millis) -> Transaction:
-        """Every partition has its marker."""
+        """Complete the transaction after all markers are written."""
         target = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
         changed = self.next_producer_id != NO_PRODUCER_ID
         return self._step(

@@ -1,4 +1,4 @@
-"""2.8: what a crash leaves of a transaction, and what the next start makes of it.
+"""The next start finishes the transactions that a crash interrupted.
 
 A crash is a copy of the data directory while the broker runs: everything that it has written is in the files, and
 nothing of what it only knows.

@@ -1,4 +1,4 @@
-"""2.8, 1.5: transactions over the wire, request by request: every version, every refusal, both protocol versions.
+"""Transactions over the wire: every request in every version, every rejection, both protocol versions.
 
 The codes are those of Apache Kafka 4.2, which was asked the same questions.
 """

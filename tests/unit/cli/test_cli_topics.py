@@ -105,7 +105,7 @@ def test_deleted_topics_are_gone(ottla: Ottla, topic: str) -> None:
         (["create", "a topic"], 1, "a topic.*(ASCII|letters|characters)"),
         (["create"], 2, "required: TOPIC"),
         (["alter", "{topic}"], 2, "nothing to alter: give --partitions"),
-        (["alter", "{topic}", "-p", "2"], 1, "2 would not be an increase"),
+        (["alter", "{topic}", "-p", "2"], 1, "The new number must be higher, not 2"),
         (["alter", "{topic}", "-c", "max.mesage.bytes=1"], 1, r"[Dd]id you mean '?max\.message\.bytes'?\?"),
         (["alter", "{topic}x", "-p", "9"], 1, r"topic '{topic}x' does not exist; did you mean '{topic}'\?"),
         (["describe", "{topic}x"], 1, r"topic '{topic}x' does not exist; did you mean '{topic}'\?"),

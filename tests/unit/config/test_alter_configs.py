@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: what the settings become, and what is refused."""
+"""AlterConfigs and IncrementalAlterConfigs: the resulting settings, and rejected changes."""
 
 import pytest
 
@@ -9,9 +9,6 @@ from ottla.config import (
     alter_broker,
     alter_group,
     alter_topic,
-    replace_broker,
-    replace_group,
-    replace_topic,
 )
 from ottla.errors import ConfigError, InvalidRequest
 
@@ -74,11 +71,11 @@ def test_settings_must_fit_each_other_after_the_alteration() -> None:
 
 
 def test_replace_drops_what_is_not_named() -> None:
-    assert replace_topic(BROKER, {"flush.ms": "9"}) == {"flush.ms": "9"}
+    assert alter_topic(BROKER, {"segment.ms": "5"}, {"flush.ms": "9"}) == {"flush.ms": "9"}
     with pytest.raises(InvalidRequest, match="null"):
-        replace_topic(BROKER, {"flush.ms": None})
+        alter_topic(BROKER, {}, {"flush.ms": None})
     with pytest.raises(ConfigError, match=r"flush\.ms"):
-        replace_topic(BROKER, {"flush.ms": "-1"})
+        alter_topic(BROKER, {}, {"flush.ms": "-1"})
 
 
 def test_broker_layers_are_apart() -> None:
@@ -92,13 +89,13 @@ def test_broker_layers_are_apart() -> None:
         "max.connections": "2",
         "message.max.bytes": "3",
     }
-    assert replace_broker(broker, {"log.roll.ms": "4"}, for_all_brokers=True) == {"log.roll.ms": "4"}
+    assert alter_broker(broker, {"log.roll.ms": "4"}, for_all_brokers=True) == {"log.roll.ms": "4"}
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("num.partitions", "3", "Cannot be altered while the broker runs: num.partitions"),
+        ("num.partitions", "3", "Cannot be changed while the broker runs: num.partitions"),
         ("message.max.bytes", "-1", "at least 0"),
         ("message.max.byte", "1", "Did you mean message.max.bytes?"),
         ("log.retention.ms", "0", "-1 (no limit) or at least 1"),
@@ -109,7 +106,7 @@ def test_refused_for_the_broker_as_an_invalid_request(name: str, value: str, say
     with pytest.raises(InvalidRequest) as altered:
         alter_broker(BROKER, [Alteration(name, SET, value)], for_all_brokers=True)
     with pytest.raises(InvalidRequest) as replaced:
-        replace_broker(BROKER, {name: value}, for_all_brokers=False)
+        alter_broker(BROKER, {name: value}, for_all_brokers=False)
     assert says in str(altered.value)
     assert str(replaced.value) == str(altered.value)
 
@@ -121,7 +118,7 @@ def test_the_settings_of_a_group() -> None:
     after = alter_group(BROKER, {HEARTBEAT: "6000"}, [Alteration(SESSION, SET, "50000")])
     assert after == {HEARTBEAT: "6000", SESSION: "50000"}
     assert alter_group(BROKER, after, [Alteration(HEARTBEAT, DELETE, None)]) == {SESSION: "50000"}
-    assert replace_group(BROKER, {SESSION: "50000"}) == {SESSION: "50000"}
+    assert alter_group(BROKER, {}, {SESSION: "50000"}) == {SESSION: "50000"}
 
 
 @pytest.mark.parametrize(
@@ -152,4 +149,4 @@ def test_a_session_is_longer_than_a_heartbeat() -> None:
         }
     )
     with pytest.raises(ConfigError, match=r"must be greater than consumer\.heartbeat\.interval\.ms"):
-        replace_group(broker, {SESSION: "10000", HEARTBEAT: "12000"})
+        alter_group(broker, {}, {SESSION: "10000", HEARTBEAT: "12000"})

@@ -1,11 +1,12 @@
-"""The table of the broker: Kafka's defaults, what one node can and cannot do, and listeners."""
+"""The broker's table: Kafka's defaults, the limits of one node, and listeners."""
 
 from pathlib import Path
 
 import pytest
 
 from ottla.config import BrokerConfig, Listener
-from ottla.config.foreign import is_ignored, refusal_of
+from ottla.config.foreign import is_ignored, rejection_of
+from ottla.config.table import rows
 from ottla.errors import ConfigError
 
 # Defaults of Apache Kafka 4.2 for every name we share with it, as its own configuration reports them.
@@ -103,7 +104,7 @@ KAFKA = {
     "unclean.leader.election.enable": "false",
 }
 OTHER_DEFAULT = {"node.id", "log.dir"}
-"""Kafka has no default, or one that only makes sense for Kafka."""
+"""Kafka has no default, or one that makes sense only for Kafka."""
 
 FIXED = {
     "advertised.listeners",
@@ -162,17 +163,17 @@ FIXED = {
     "transaction.state.log.segment.bytes",
     "transactional.id.expiration.ms",
 }
-"""The names that Kafka cannot alter at run time, and the listeners."""
+"""The names that Kafka cannot change at run time, and the listeners."""
 
 
 def test_defaults_are_kafkas() -> None:
-    ours = {key.name: key.format(key.default) for key in BrokerConfig.rows().values()}
+    ours = {key.name: key.format(key.default) for key in rows(BrokerConfig).values()}
     shared = {name: text for name, text in ours.items() if name not in OTHER_DEFAULT and not name.startswith("ottla.")}
     assert shared == KAFKA
 
 
 def test_alterable_names_are_kafkas() -> None:
-    fixed = {name for name, key in BrokerConfig.rows().items() if not key.dynamic and not name.startswith("ottla.")}
+    fixed = {name for name, key in rows(BrokerConfig).items() if not key.dynamic and not name.startswith("ottla.")}
     assert fixed == FIXED
 
 
@@ -190,22 +191,22 @@ def test_id() -> None:
     assert BrokerConfig().id == 1
     assert BrokerConfig.parse({"broker.id": "7"}).id == 7
     assert BrokerConfig.parse({"node.id": "8"}).id == 8
-    with pytest.raises(ConfigError, match=r"broker.id \(7\) is not node.id \(8\)"):
+    with pytest.raises(ConfigError, match=r"broker.id \(7\) and node.id \(8\) differ"):
         BrokerConfig.parse({"broker.id": "7", "node.id": "8"})
 
 
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("default.replication.factor", "3", "this broker is alone"),
+        ("default.replication.factor", "3", "there is only one broker"),
         ("fetch.max.bytes", "1023", "at least 1024"),
-        ("socket.receive.buffer.bytes", "0", "-1 for the default"),
+        ("socket.receive.buffer.bytes", "0", "-1 for the operating system"),
         ("log.retention.ms", "0", "-1 (no limit) or at least 1"),
         ("log.retention.hours", "0", "-1 (no limit) or at least 1"),
         ("log.roll.ms", "0", "at least 1"),
         ("log.dirs", "", "at least one directory"),
-        ("log.dir", " ", "name a directory"),
-        ("max.connections.per.ip", "0", "nobody could connect"),
+        ("log.dir", " ", "must not be empty"),
+        ("max.connections.per.ip", "0", "lets nobody connect"),
         ("max.connections.per.ip.overrides", "10.0.0.1", "address:number"),
         ("max.connections.per.ip.overrides", "10.0.0.1:many", "address:number"),
         ("log.cleaner.dedupe.buffer.size", "1048576", "more than 1 MiB"),
@@ -221,11 +222,11 @@ def test_id() -> None:
         ("listeners", "localhost:9092", "such as PLAINTEXT://localhost:9092"),
         ("listeners", "PLAINTEXT://localhost:99999", "between 0 and 65535"),
         ("listeners", "PLAINTEXT://localhost:-1", "between 0 and 65535"),
-        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "name of its own"),
-        ("listeners", "SSL://:9092", "only speaks PLAINTEXT"),
+        ("listeners", "PLAINTEXT://a:1,PLAINTEXT://b:2", "two listeners have the same name"),
+        ("listeners", "SSL://:9092", "supports only PLAINTEXT"),
         ("listeners", "INSIDE://:9092", "no protocol for the listener INSIDE"),
         ("listener.security.protocol.map", "INSIDE", "NAME:PROTOCOL"),
-        ("advertised.listeners", "OTHER://host:1", "not the name of one of the listeners"),
+        ("advertised.listeners", "OTHER://host:1", "there is no listener named OTHER"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1", "not an address that a client can connect to"),
         ("advertised.listeners", "PLAINTEXT://:1", "not an address that a client can connect to"),
     ],
@@ -285,18 +286,18 @@ def test_limits_of_single_addresses() -> None:
 
 
 def test_a_name_of_topics_is_led_to_the_brokers() -> None:
-    with pytest.raises(ConfigError, match=r"retention\.ms.*see log\.retention\.ms"):
+    with pytest.raises(ConfigError, match=r"retention\.ms.*use log\.retention\.ms"):
         BrokerConfig.parse({"retention.ms": "1"})
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("ssl.keystore.location", "only speaks PLAINTEXT"),
-        ("sasl.enabled.mechanisms", "only speaks PLAINTEXT"),
-        ("listener.name.inside.ssl.keystore.location", "only speaks PLAINTEXT"),
-        ("authorizer.class.name", "only speaks PLAINTEXT"),
-        ("super.users", "only speaks PLAINTEXT"),
+        ("ssl.keystore.location", "supports only PLAINTEXT"),
+        ("sasl.enabled.mechanisms", "supports only PLAINTEXT"),
+        ("listener.name.inside.ssl.keystore.location", "supports only PLAINTEXT"),
+        ("authorizer.class.name", "supports only PLAINTEXT"),
+        ("super.users", "supports only PLAINTEXT"),
         ("remote.log.storage.system.enable", "remote storage"),
         ("create.topic.policy.class.name", "Java"),
         ("num.partitons", "Did you mean num.partitions?"),
@@ -314,7 +315,7 @@ NAMES = (Path(__file__).parent / "kafka_broker_names.txt").read_text().split()
 
 
 def test_every_name_of_kafka_is_known_left_aside_or_refused_for_a_reason() -> None:
-    ways = {name: (name in BrokerConfig.rows(), is_ignored(name), refusal_of(name) is not None) for name in NAMES}
+    ways = {name: (name in rows(BrokerConfig), is_ignored(name), rejection_of(name) is not None) for name in NAMES}
     assert [name for name, way in ways.items() if sum(way) != 1] == []
 
 

@@ -1,4 +1,4 @@
-"""The consumer's table: Kafka's defaults, checked values, rules that tie names together."""
+"""The consumer's table: Kafka's defaults, checked values, rules that involve several names."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_the_defaults_are_kafkas() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"auto_offset_reset": "soon"}, "earliest, latest, none or by_duration"),
+        ({"auto_offset_reset": "soon"}, "earliest, latest, none, or by_duration"),
         ({"auto_offset_reset": "by_duration:1h"}, "by_duration"),
         ({"group_id": ""}, r"group\.id must not be empty"),
-        ({"group_instance_id": "a"}, r"needs group\.id"),
+        ({"group_instance_id": "a"}, r"requires group\.id"),
         ({"heartbeat_interval_ms": 45_000}, "lower than session.timeout.ms"),
         ({"group_protocol": "consumer", "session_timeout_ms": 9_000}, "session.timeout.ms cannot be set"),
         ({"group_protocol": "consumer", "partition_assignment_strategy": "sticky"}, "group.remote.assignor"),
@@ -50,7 +50,7 @@ def test_the_defaults_are_kafkas() -> None:
         ({"isolation_level": "serializable"}, "read_committed"),
         ({"isolation_level": "READ_COMMITTED"}, "read_committed"),
         ({"auto_offset_reset": "EARLIEST"}, "earliest, latest"),
-        ({"enable_auto_commit": True}, r"enable\.auto\.commit=true needs group\.id"),
+        ({"enable_auto_commit": True}, r"enable\.auto\.commit=true requires group\.id"),
         ({"enable.auto.commit": "true"}, "leave enable.auto.commit out"),
     ],
 )

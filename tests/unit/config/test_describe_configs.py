@@ -11,6 +11,7 @@ from ottla.config import (
     describe_broker_default,
     describe_topic,
 )
+from ottla.config.table import rows
 
 
 def topic_entry(name: str, broker: BrokerConfig, **overrides: str) -> ConfigEntry:
@@ -34,7 +35,7 @@ def test_topic_default() -> None:
         is_sensitive=False,
         synonyms=(Synonym("log.segment.bytes", "1073741824", ConfigSource.DEFAULT),),
         type=ConfigType.INT,
-        documentation=TopicConfig.rows()["segment.bytes"].doc,
+        documentation=rows(TopicConfig)["segment.bytes"].doc,
     )
 
 

@@ -1,9 +1,10 @@
-"""What holds for a topic, out of its own settings and the broker's several names for the same thing."""
+"""The configuration of a topic from its overrides and the broker's names."""
 
 import pytest
 
 from ottla.config import BrokerConfig, TopicConfig, check_topic_overrides, effective_topic_config
 from ottla.config.effective import BROKER_NAMES
+from ottla.config.table import rows
 from ottla.errors import ConfigError
 
 HOUR = 3_600_000
@@ -18,9 +19,9 @@ def test_defaults_of_the_broker_are_the_defaults_of_the_topic() -> None:
 
 
 def test_every_default_of_the_broker_has_a_name_of_topics() -> None:
-    of_topics = {key.name for key in BrokerConfig.rows().values() if key.doc.startswith("Default of a topic's")}
+    of_topics = {key.name for key in rows(BrokerConfig).values() if key.doc.startswith("Default of a topic's")}
     assert of_topics == {each.name for group in BROKER_NAMES.values() for each in group}
-    assert set(BROKER_NAMES) <= set(TopicConfig.rows())
+    assert set(BROKER_NAMES) <= set(rows(TopicConfig))
 
 
 def test_broker_default_and_own_setting() -> None:

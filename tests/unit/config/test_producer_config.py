@@ -1,4 +1,4 @@
-"""The producer's table: Kafka's defaults, and what contradicts itself."""
+"""The producer's table: Kafka's defaults, and conflicting settings."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_the_default_of_idempotence_gives_way_as_in_kafka() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"enable_idempotence": True, "acks": 1}, "acks=1 cannot be had with idempotence"),
+        ({"enable_idempotence": True, "acks": 1}, "enable.idempotence requires acks=all, not acks=1"),
         ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "at most 5"),
-        ({"enable_idempotence": True, "retries": 0}, "retries=0"),
+        ({"enable_idempotence": True, "retries": 0}, "requires retries above 0"),
         ({"delivery_timeout_ms": 30_000}, r"at least linger.ms \+ request.timeout.ms \(30005\)"),
-        ({"transactional_id": "t", "acks": 1}, "acks=1 cannot be had with idempotence"),
-        ({"transactional_id": "t", "enable_idempotence": False}, "needs idempotence"),
-        ({"transactional_id": ""}, "cannot be empty"),
+        ({"transactional_id": "t", "acks": 1}, "enable.idempotence requires acks=all, not acks=1"),
+        ({"transactional_id": "t", "enable_idempotence": False}, "transactional.id requires enable.idempotence=true"),
+        ({"transactional_id": ""}, "must not be empty"),
         ({"acks": 2}, "one of all, -1, 0, 1"),
         ({"compression_type": "brotli"}, "one of none, gzip"),
         ({"compression_gzip_level": 0}, "-1, or between 1 and 9"),

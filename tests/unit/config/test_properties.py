@@ -1,4 +1,4 @@
-"""Property files as Java reads them, and the line numbers of what is wrong in them."""
+"""Properties files are read as in Java, and errors name the line."""
 
 import contextlib
 
@@ -68,7 +68,7 @@ def test_notation(text: str, expected: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("a=1\n\n=2", "line 3: there is no name"), ("a=\\u12", "line 1: .*four hexadecimal digits")],
+    [("a=1\n\n=2", "line 3: the name before the value is missing"), ("a=\\u12", "line 1: .*four hexadecimal digits")],
 )
 def test_unreadable_line_is_named(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -104,7 +104,7 @@ def test_kafkas_own_file_starts_this_broker() -> None:
         ),
         ("a.b=1\n", r"my\.properties, line 1: Unknown broker configuration name: a\.b"),
         ("log.dirs=a,\\\n b\nnum.partition=1", r"line 3: .*Did you mean num\.partitions\?"),
-        ("=1", r"my\.properties, line 1: there is no name"),
+        ("=1", r"my\.properties, line 1: the name before the value is missing"),
     ],
 )
 def test_wrong_setting_is_named_with_its_line(text: str, says: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.config import TopicConfig
 from ottla.config.fields import ConfigType
+from ottla.config.table import rows
 from ottla.errors import ConfigError
 
 # Names, types and defaults of Apache Kafka 4.2, as its own LogConfig reports them.
@@ -52,7 +53,7 @@ unclean.leader.election.enable BOOLEAN false
 def test_table_is_kafkas() -> None:
     ours = [
         " ".join(filter(None, (key.name, key.type.name, key.format(key.default))))
-        for key in TopicConfig.rows().values()
+        for key in rows(TopicConfig).values()
         if not key.internal
     ]
     assert ours == KAFKA.split("\n")[1:-1]
@@ -113,7 +114,7 @@ def test_accepted(name: str, value: str) -> None:
         ("retention.ms", "٣", "whole number"),
         ("retention.ms", 1.5, "whole number"),
         ("retention.ms", True, "whole number"),
-        ("retention.ms", None, "a value is needed"),
+        ("retention.ms", None, "a value is required"),
         ("segment.bytes", "100", "at least 1048576"),
         ("segment.bytes", "9999999999", "32 bits"),
         ("segment.ms", "99999999999999999999", "64 bits"),
@@ -179,7 +180,7 @@ def test_config_cannot_be_changed() -> None:
         TopicConfig().segment_bytes = 1  # type: ignore[misc]
 
 
-@given(st.dictionaries(st.sampled_from(sorted(TopicConfig.rows())), st.text() | st.integers() | st.none()))
+@given(st.dictionaries(st.sampled_from(sorted(rows(TopicConfig))), st.text() | st.integers() | st.none()))
 def test_any_input_parses_or_is_a_config_error(values: dict[str, object]) -> None:
     with contextlib.suppress(ConfigError):
         assert isinstance(TopicConfig.parse(values), TopicConfig)
@@ -187,7 +188,7 @@ def test_any_input_parses_or_is_a_config_error(values: dict[str, object]) -> Non
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_come_back_as_they_were_written(number: int) -> None:
-    key = TopicConfig.rows()["retention.bytes"]
+    key = rows(TopicConfig)["retention.bytes"]
     assert key.type is ConfigType.LONG
     assert key.parse(str(number)) == number
     assert key.canonical(f" {number} ") == str(number)

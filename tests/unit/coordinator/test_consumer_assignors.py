@@ -1,4 +1,4 @@
-"""4.10: the coordinator assigns, with uniform or range or with a class of one's own."""
+"""The coordinator assigns partitions with uniform, range or a user's class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.10: who is not what the coordinator thinks it is, is told so: epochs, unknown members, commits of old epochs."""
+"""The coordinator fences stale epochs, unknown members and commits of old epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.11 for consumer groups: every rebalance keeps its reason, who caused it, how long it took and what moved."""
+"""The history of a consumer group has the reason, trigger, duration and moves of every rebalance."""
 
 from __future__ import annotations
 

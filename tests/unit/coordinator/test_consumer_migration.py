@@ -1,4 +1,4 @@
-"""4.10: groups go over from the classic to the consumer protocol and back while their members work."""
+"""A group changes from the classic to the consumer protocol and back while its members work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.10: members of both protocols come and go in one group, which changes its kind as they do.
+"""A group with members of both protocols changes its type as they join and leave.
 
 At no time do two members have the same partition by what the coordinator told them last, and once everybody is left in
 peace every partition has an owner.

@@ -1,4 +1,4 @@
-"""4.9 and 4.10: whatever happens to a consumer group, no partition has two owners, and a restart changes nothing."""
+"""No partition of a consumer group ever has two owners, and a restart changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.8 and 4.10: static members of a consumer group keep their partitions when they go for a while."""
+"""Static members of a consumer group keep their partitions when they leave temporarily."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.10: subscriptions by regular expression are resolved by the coordinator, right after they have come."""
+"""The coordinator resolves a regular expression as soon as a member subscribes with it."""
 
 from __future__ import annotations
 

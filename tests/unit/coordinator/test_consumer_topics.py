@@ -1,4 +1,4 @@
-"""3.8 and 4.10: a consumer group follows its topics: more partitions, new topics, topics that go."""
+"""A consumer group follows its topics: more partitions, new topics, deleted topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.9: offsets of an empty group expire; a group without members and offsets goes."""
+"""Offsets of an empty group expire. A group without members and offsets is removed."""
 
 from __future__ import annotations
 

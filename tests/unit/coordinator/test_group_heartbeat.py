@@ -1,4 +1,4 @@
-"""4.7: heartbeats keep a member in the group and tell it of rebalances; leaving takes it out."""
+"""A heartbeat keeps a member in the group and tells it about a rebalance. Leaving removes it."""
 
 from __future__ import annotations
 

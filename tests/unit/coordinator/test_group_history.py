@@ -1,4 +1,4 @@
-"""4.11: every rebalance keeps its reason, who caused it, how long each phase took and which partitions moved."""
+"""The history has the reason, trigger, phases and moved partitions of every rebalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.4 and 4.5: who is in the next generation, who leads it, and what it speaks."""
+"""A join decides the members, the leader and the protocol of the next generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.9, 3.5: who may commit, what is written, what is fetched."""
+"""Who may commit offsets, which records a commit writes, and what a fetch returns."""
 
 from __future__ import annotations
 

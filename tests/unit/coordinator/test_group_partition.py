@@ -1,4 +1,4 @@
-"""4.1: which partition of the offsets topic coordinates a group."""
+"""The partition of the offsets topic that coordinates a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.9: what a coordinator knows after a restart is what it wrote before, and only that."""
+"""After a restart a coordinator knows exactly what it wrote before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.8: static members come back to the place that they had, and fence whoever else uses their name."""
+"""A static member gets its place back and fences other members with its name."""
 
 from __future__ import annotations
 

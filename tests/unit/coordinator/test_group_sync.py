@@ -1,4 +1,4 @@
-"""4.6: the leader's assignment goes to the log, and from there to everybody."""
+"""The leader's assignment is written to the log and then sent to all members."""
 
 from __future__ import annotations
 

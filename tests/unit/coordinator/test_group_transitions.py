@@ -1,4 +1,4 @@
-"""4.2: the states of a classic group and the ways between them."""
+"""The states of a classic group and the transitions between them."""
 
 from __future__ import annotations
 

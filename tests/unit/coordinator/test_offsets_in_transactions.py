@@ -1,4 +1,4 @@
-"""3.5: plain and transactional commits of the same offset, in every order: the record that is later in the log wins."""
+"""Of plain and transactional commits of an offset, in any order, the later record in the log wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata machine: wishes that are granted and refused, and a snapshot that replays to the same state."""
+"""The metadata state machine: accepted and rejected requests, and a snapshot that replays to the same state."""
 
 from __future__ import annotations
 

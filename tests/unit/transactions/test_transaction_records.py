@@ -1,4 +1,4 @@
-"""The records of ``__transaction_state``, held against bytes that Kafka 4.2 wrote."""
+"""The records of ``__transaction_state``, compared with bytes that Kafka 4.2 wrote."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_tombstone() -> None:
 def test_broken_bytes_are_called_broken(value: str) -> None:
     with pytest.raises(CorruptRecord):
         decode(encode_key("id"), bytes.fromhex(value))
-    with pytest.raises(CorruptRecord, match="no state"):
+    with pytest.raises(CorruptRecord, match="not a state"):
         decode(encode_key("id"), bytes.fromhex(GOLDEN[0][1].replace("ea6000", "ea6063", 1)))
 
 

@@ -1,4 +1,4 @@
-"""2.8: every way from one state to another, with the exact record, answer and timers of each."""
+"""Every transition between states, with its exact record, response and timers."""
 
 from __future__ import annotations
 

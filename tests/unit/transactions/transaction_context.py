@@ -1,7 +1,7 @@
-"""A transaction coordinator in virtual time: what the tests of this folder read like.
+"""A transaction coordinator in virtual time, for the tests of this folder.
 
-Every call runs one operation as the broker's runner would: operation, append, replay. What it gives can be compared
-exactly: records, response and timers.
+Each call runs one operation like the broker: operation, append, replay. Tests compare records, response and timers
+exactly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ V1, V2 = m.FIRST_VERSION, m.SECOND_VERSION
 
 
 class Call(NamedTuple):
-    """What came out of an operation."""
+    """The result of an operation."""
 
     response: Any
     records: tuple[TransactionRecord, ...]
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
     @property
     def value(self) -> Transaction | None:
-        """What the one record says."""
+        """The value of the only record."""
         (record,) = self.records
         return record.value
 
@@ -48,7 +48,7 @@ class Call(NamedTuple):
 
 
 class TransactionContext:
-    """A coordinator, its log, its timers, and a clock moved by hand."""
+    """A coordinator with its log, its timers and a manual clock."""
 
     def __init__(self, **config: int) -> None:
         self.config = TransactionConfig(**config)
@@ -74,7 +74,7 @@ class TransactionContext:
         return Call(outcome.response, outcome.records, outcome.timers)
 
     def sleep(self, milliseconds: int) -> list[Call]:
-        """Let time pass; give what the timers did that were due."""
+        """Advance the clock and return the results of due timers."""
         self.now += milliseconds
         return [self._apply(self.coordinator.fire(key, now=self.now)) for key in self.timers.due(now=self.now)]
 
@@ -89,12 +89,12 @@ class TransactionContext:
         self.run(self.coordinator.loaded)
 
     def force(self, **changes: Any) -> None:
-        """Let the log say what would take long to bring about."""
+        """Write a state to the log that would take long to reach."""
         record = TransactionRecord(ID, replace(self.state, **changes))
         self.log.append(encode(record))
         self.coordinator.replay(record)
 
-    # ── what producers ask ────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def init(self, producer_id: int = -1, producer_epoch: int = -1, *, name: str = ID, timeout: int = TIMEOUT) -> Call:
         request = m.InitRequest(
@@ -146,7 +146,7 @@ class TransactionContext:
         return self.end(False, **changes)
 
     def finish(self) -> list[m.Markers]:
-        """Write all markers that are missing, as the shell does; give what was written."""
+        """Write all missing markers, as the shell does, and return them."""
         found = list(self.coordinator.unfinished())
         for markers in found:
             assert self.run(self.coordinator.markers_written, markers).response is True

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
 
 from ottla import errors
 from ottla.broker.configs import alter
 from ottla.broker.node import Call, Node
 from ottla.broker.turns import in_turns, once
-from ottla.config import BrokerConfig, replace_broker, replace_group, replace_topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.ALTER_CONFIGS
 
 
-class Replacement(NamedTuple):
-    """All settings of a resource anew."""
-
-    values: Mapping[str, str | None]
-
-    def topic(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]:
-        return replace_topic(broker, self.values)
-
-    def group(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]:
-        return replace_group(broker, self.values)
-
-    def broker(self, broker: BrokerConfig, *, for_all_brokers: bool) -> dict[str, str]:
-        return replace_broker(broker, self.values, for_all_brokers=for_all_brokers)
-
-
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     async def replace(resource: Struct) -> None:
-        change = Replacement({config.name: config.value for config in resource.configs})
+        change = {config.name: config.value for config in resource.configs}
         await alter(node, resource.resource_type, resource.resource_name, change, validate_only=request.validate_only)
 
     return {"responses": await answer_each(request, replace)}

@@ -9,7 +9,7 @@ from functools import partial
 from ottla.config.admin import AdminConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.producer import ProducerConfig
-from ottla.config.table import ConfigTable
+from ottla.config.table import ConfigTable, rows
 from ottla.spark.options import OptionError, ReadOptions, WriteOptions
 from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Source, Table, TopicSink
 
@@ -61,7 +61,7 @@ def _kafka(
     pipeline: Pipeline, servers: str | None, more: Mapping[str, object], *tables: type[ConfigTable]
 ) -> dict[str, str]:
     """Of the settings for all, each client gets those that it has."""
-    common = {name: value for name, value in pipeline.kafka.items() if any(name in table.rows() for table in tables)}
+    common = {name: value for name, value in pipeline.kafka.items() if any(name in rows(table) for table in tables)}
     settings = {f"kafka.{name}": value for name, value in as_settings({**common, **more}).items()}
     found = servers or pipeline.bootstrap_servers
     return {**settings, **({"kafka.bootstrap.servers": found} if found else {})}

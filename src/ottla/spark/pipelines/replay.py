@@ -28,6 +28,7 @@ from ottla.clients.producer.blocking import Producer
 from ottla.config.admin import AdminConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.producer import ProducerConfig
+from ottla.config.table import rows
 from ottla.consuming.values import ConsumerRecord
 from ottla.errors import InvalidProducerEpoch, OttlaError, ProducerFenced
 from ottla.spark.options import Offsets
@@ -168,12 +169,12 @@ class Replay:
         self._to = to
         self._keep_timestamps = keep_timestamps
         self._config = {"client.id": "ottla-replay", **config}
-        self._admin = Admin(_known(self._config, AdminConfig.rows()))
+        self._admin = Admin(_known(self._config, rows(AdminConfig)))
         self._producer: Producer | None = None
         try:
             self._consumer = Consumer(
                 {
-                    **_known(self._config, ConsumerConfig.rows()),
+                    **_known(self._config, rows(ConsumerConfig)),
                     "group.id": group,
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
@@ -307,7 +308,7 @@ class Replay:
 
     def _transactional(self) -> Producer:
         if self._producer is None:
-            config = _known(self._config, ProducerConfig.rows())
+            config = _known(self._config, rows(ProducerConfig))
             self._producer = Producer({**config, "transactional.id": f"ottla-replay-{self._group}", "linger.ms": 5})
             self._producer.init_transactions()
         return self._producer

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.clients.admin.blocking import Admin
 from ottla.config.admin import AdminConfig
+from ottla.config.table import rows
 from ottla.errors import OttlaError
 from ottla.spark.finished import finished_offsets
 from ottla.spark.pipelines.declaration import Pipeline, Source
@@ -291,7 +292,7 @@ def client_config(pipeline: Pipeline, part: Any = None) -> dict[str, object]:
 
 def admin_config(pipeline: Pipeline, part: Any = None) -> dict[str, object]:
     config = client_config(pipeline, part)
-    return {name: value for name, value in config.items() if name in AdminConfig.rows()}
+    return {name: value for name, value in config.items() if name in rows(AdminConfig)}
 
 
 def reads(source: Source, topic: str) -> bool:
