@@ -216,7 +216,7 @@ def test_an_empty_poll_is_a_table_without_rows(bootstrap_servers: str, make_topi
         consumer.assign([TopicPartition(make_topic(), 0)])
         table = consumer.poll_arrow(0.05)
         assert (table.num_rows, table.num_columns) == (0, 8)
-        with pytest.raises(ValueError, match="max_records is at least 1"):
+        with pytest.raises(ValueError, match="max_records must be at least 1"):
             consumer.poll_arrow(0.05, max_records=0)
 
 

@@ -355,7 +355,7 @@ def test_offsets_that_an_open_transaction_holds_say_so(bootstrap_servers: str, m
         producer.init_transactions()
         producer.begin_transaction()
         producer.send_offsets_to_transaction({key: 1}, ConsumerGroupMetadata(group))
-        told = "within 0.5 s: the last answer was UNSTABLE_OFFSET_COMMIT: An open transaction"
+        told = "within 0.5 s: the last error was UNSTABLE_OFFSET_COMMIT: An open transaction"
         with pytest.raises(errors.RequestTimedOut, match=told):
             consumer.committed([key], timeout=0.5)
         consumer.assign([key])

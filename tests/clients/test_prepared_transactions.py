@@ -50,7 +50,7 @@ def visible(servers: str) -> int:
 def prepare(producer: PreparingProducer, name: str) -> Prepared:
     producer.take_over(name)
     producer.begin_transaction()
-    producer.send("t", b"x", partition=0)
+    producer.producer.send("t", b"x", partition=0)
     return producer.prepare()
 
 

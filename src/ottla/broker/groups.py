@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from ottla import errors
 from ottla.assignors import Assignor
 from ottla.broker.partition import EndOfTransaction, Partition
-from ottla.broker.server_assignors import load_assignors
 from ottla.broker.state_topics import PartitionJournal, StateShard, read_batches, readable
 from ottla.broker.topics import ensure_internal_topic
 from ottla.config import BrokerConfig, effective_group_config
@@ -32,6 +31,7 @@ from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.net.server.connection import Later
 from ottla.protocol.codec import Message
 from ottla.records import BatchHeader, decode_batch
+from ottla.runtime.assignors import server_assignors
 from ottla.runtime.runner import Gathering, Runner
 from ottla.storage.contracts import AppendInfo
 from ottla.storage.transactions import read_marker
@@ -141,7 +141,7 @@ class Groups:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._assignors = load_assignors(node.config.group_consumer_assignors)
+        self._assignors = server_assignors(node.config.group_consumer_assignors)
         self._shards: list[Shard] = []
         self._opening = asyncio.Lock()
         self._loading: set[asyncio.Task[None]] = set()

@@ -265,7 +265,7 @@ class Incoming:
     def limit(max_records: int | None) -> int:
         """What to ask the buffer for; 0 for everything."""
         if max_records is not None and max_records < 1:
-            raise ValueError(f"max_records is at least 1, not {max_records}")
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
         return max_records or 0
 
     def table(self, fetched: Sequence[RawFetch], max_records: int | None, put_back: PutBack) -> pa.Table:

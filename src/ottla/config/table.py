@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 from ottla.config.fields import Key
 from ottla.errors import ConfigError
+from ottla.suggestions import did_you_mean
 
 _ROWS: dict[type, Mapping[str, Key]] = {}
 
@@ -75,8 +75,3 @@ class ConfigTable:
 def attribute(name: str) -> str:
     """The attribute of a name: ``segment.bytes`` is `segment_bytes`."""
     return name.replace(".", "_")
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]}?" if near else ""

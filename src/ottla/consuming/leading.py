@@ -13,13 +13,6 @@ from ottla.assignors.embedded import MalformedProtocol, decode_subscription, enc
 from ottla.errors import InconsistentGroupProtocol, KafkaError
 from ottla.protocol.codec import Message, Struct
 
-JAVA_NAMES = {
-    "RangeAssignor": "range",
-    "RoundRobinAssignor": "roundrobin",
-    "StickyAssignor": "sticky",
-    "CooperativeStickyAssignor": "cooperative-sticky",
-}
-
 
 def read_members(members: Iterable[Struct]) -> dict[str, Subscription]:
     """What the members told when they joined; one that cannot be read subscribes to nothing."""

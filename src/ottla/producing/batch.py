@@ -9,8 +9,9 @@ Memory, order and retries are decided elsewhere: a batch only remembers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from ottla.producing.values import NO_OFFSET, RecordMetadata
 from ottla.records._crc import crc32c
@@ -45,10 +46,24 @@ def is_before(sequence: int, other: int) -> bool:
     return 0 < (other - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2
 
 
-class Batch(BatchBuilder):
-    """A batch in the producer. How its futures wait is added in the shell (`ottla.clients.producer.batches`)."""
+class Waiting(Protocol):
+    """How callers wait for the futures of a batch: threads and event loops live in `ottla.clients.producer.batches`."""
 
-    # Of the class until they change: a batch is made for a handful of records.
+    @property
+    def finishing(self) -> AbstractContextManager[Any]:
+        """The lock that is held while a batch finishes."""
+
+    def wait(self, batch: Batch, future: RecordFuture, timeout: float | None) -> None: ...
+
+    async def wait_async(self, batch: Batch, future: RecordFuture) -> Any: ...
+
+    def waiters(self, future: RecordFuture) -> Any: ...
+
+
+class Batch(BatchBuilder):
+    """A batch in the producer."""
+
+    # Class attributes until they change, because many batches hold only a few records.
     attempts = 0
     """How often it came back to be sent again."""
     retry_at: Millis = 0
@@ -64,7 +79,6 @@ class Batch(BatchBuilder):
     """Its place among the batches of the partition that were numbered."""
     sequence_reset = False
     """Its sequence was numbered anew after it had been sent."""
-    transactional = False
     _sealed: Buffer | None = None
     _packed: Buffer | None = None
     """Room for the header, and the compressed records: where the records were, if they were compressed ahead."""
@@ -72,8 +86,19 @@ class Batch(BatchBuilder):
     """That of what is packed."""
     _packing: Packing | None = None
 
-    def __init__(self, topic_partition: TopicPartition, buffer: bytearray, *, memory: int, now: Millis) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        buffer: bytearray,
+        *,
+        memory: int,
+        now: Millis,
+        waiting: Waiting | None = None,
+        transactional: bool = False,
+    ) -> None:
         super().__init__(buffer)
+        self._waiting: Any = waiting
+        self.transactional = transactional
         self.topic_partition = topic_partition
         self.memory = memory
         """What it holds of buffer.memory."""
@@ -160,6 +185,24 @@ class Batch(BatchBuilder):
     def release(self) -> bytearray | None:
         self._sealed = self._packed = self._packing = None
         return super().release()
+
+    def wait(self, future: RecordFuture, timeout: float | None) -> None:
+        self._waiting.wait(self, future, timeout)
+
+    def wait_async(self, future: RecordFuture) -> Coroutine[Any, Any, Any]:
+        return self._waiting.wait_async(self, future)  # type: ignore[no-any-return]
+
+    def waiters(self, future: RecordFuture) -> Any:
+        return self._waiting.waiters(future)
+
+    def finishing(self) -> Any:
+        return self._waiting.finishing
+
+    def finish(self, base_offset: int, log_append_time: int, error: Exception | None) -> Any:
+        if self._waiting is None:
+            return super().finish(base_offset, log_append_time, error)
+        with self._waiting.finishing:
+            return super().finish(base_offset, log_append_time, error)
 
     def metadata(self, index: int, future: RecordFuture) -> RecordMetadata:
         offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index

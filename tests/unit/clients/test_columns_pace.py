@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from ottla.clients.columns import _BATCHES_AHEAD, _MOMENT, ColumnsFuture, Payload
-from ottla.clients.producer.batches import WaitableBatch
+from ottla.clients.producer.batches import BatchWaiting
+from ottla.producing.batch import Batch
 from ottla.records.builder import RecordFuture
 from ottla.types import TopicPartition
 
 PARTITION = TopicPartition("topic", 0)
 
 
-def sent(future: ColumnsFuture, count: int) -> list[WaitableBatch]:
+def sent(future: ColumnsFuture, count: int) -> list[Batch]:
     """Batches of a table that were queued, and are not answered yet."""
     batches = []
     for _ in range(count):
         payload = Payload(PARTITION, bytearray(200), 3, 0, 0)
-        batch = WaitableBatch(PARTITION, payload.payload, memory=200, now=0, check=lambda: None)
+        batch = Batch(PARTITION, payload.payload, memory=200, now=0, waiting=BatchWaiting(lambda: None))
         batch.fill(None, 3, 0, 0)
         future.add(payload, RecordFuture(batch, 0, 0, -1, -1))
         batches.append(batch)

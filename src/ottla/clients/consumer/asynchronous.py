@@ -107,6 +107,7 @@ class AsyncConsumer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ConsumerConfig.given(config, options)
         self._calls = Calls(self.config, unpacks_aside=True)
+        self._handout, self._poller = self._calls.handout, self._calls.poller
         self._use = _OneTask(self._calls)
         self._incoming: Incoming | None = None
 
@@ -208,20 +209,20 @@ class AsyncConsumer:
         partition. Rebalance listeners and commit callbacks run in here.
         """
         with self._use:
-            limit = self._calls.limit(max_records)
+            limit = self._handout.limit(max_records)
             if self._calls.engine.turns_owed:
                 # Records that are there need no wait. But the next ones shall be on their way meanwhile.
                 self._calls.engine.turns_owed -= 1
                 await asyncio.sleep(0)
-            records = self._calls.take_now(limit)
+            records = self._poller.take_now(limit)
             if records is None:
-                records = await self._next(deadline_after(timeout), partial(self._calls.take, limit))
-            return self._calls.finished(records)
+                records = await self._next(deadline_after(timeout), partial(self._handout.take, limit))
+            return self._handout.finished(records)
 
     async def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
         """Do what there is to do until there is something to take, or the time is over."""
         while True:
-            step = await self._calls.advance(deadline)
+            step = await self._poller.advance(deadline)
             if isinstance(step, Chore):
                 await self._run(step)
             elif not step or (found := take()):
@@ -230,19 +231,19 @@ class AsyncConsumer:
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         while True:
             # A generator gives records several times as fast as `__anext__` can.
-            while length_hint(self._calls.iterator):
-                for record in self._calls.iterator:
+            while length_hint(self._handout.iterator):
+                for record in self._handout.iterator:
                     yield record
             if records := await self.poll(ITERATION_SECONDS):
-                self._calls.iterate(records)
+                self._handout.iterate(records)
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record, however long it takes; ``async for record in consumer`` is faster."""
-        for record in self._calls.iterator:
+        for record in self._handout.iterator:
             return record  # type: ignore[no-any-return]
         while True:
             if records := await self.poll(ITERATION_SECONDS):
-                iterator = self._calls.iterate(records)
+                iterator = self._handout.iterate(records)
                 return next(iterator)  # type: ignore[no-any-return]
 
     async def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
@@ -257,7 +258,7 @@ class AsyncConsumer:
         with self._use:
             fetched = await self._take_raw(timeout, self._incoming.limit(max_records))
             table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
-            self._calls.records += table.num_rows
+            self._handout.total += table.num_rows
             return table
 
     async def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
@@ -270,8 +271,8 @@ class AsyncConsumer:
         valid as long as they are referred to.
         """
         with self._use:
-            self._calls.put_back()
-            return await self._next(deadline_after(timeout), partial(self._calls.take_raw, limit))
+            self._handout.put_back()
+            return await self._next(deadline_after(timeout), partial(self._handout.take_raw, limit))
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -281,7 +282,7 @@ class AsyncConsumer:
         Passing troubles are tried again. `CommitFailed` says that the partitions belong to others by now.
         """
         with self._use:
-            for chore in await self._calls.commit(offsets, timeout):
+            for chore in await self._calls.committer.commit(offsets, timeout):
                 await self._run(chore)
 
     def commit_async(self, offsets: Committable | None = None, callback: CommitCallback | None = None) -> None:
@@ -290,14 +291,14 @@ class AsyncConsumer:
         It is not tried again when it fails, since a later commit may have succeeded.
         """
         with self._use:
-            self._calls.commit_async(offsets, callback)
+            self._calls.committer.commit_async(offsets, callback)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None for a partition of which nothing was."""
         with self._use:
-            return await self._calls.committed(partitions, timeout)
+            return await self._calls.committer.committed(partitions, timeout)
 
     # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -389,7 +390,7 @@ class AsyncConsumer:
 
     def wakeup(self) -> None:
         """Make the call that waits now, or the next one, raise `Wakeup`. May be called from any thread."""
-        self._calls.wakeup()
+        self._calls.waiting.wakeup()
 
     async def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
         """Commit if that is automatic, leave the group, close; within `timeout` seconds. Again does nothing.
@@ -405,6 +406,6 @@ class AsyncConsumer:
             finally:
                 self._use.closed = True
                 await self._calls.engine.close()
-                self._calls.finisher.close()
+                self._handout.finisher.close()
 
     stop = close

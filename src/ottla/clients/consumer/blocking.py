@@ -95,6 +95,7 @@ class Consumer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ConsumerConfig.given(config, options)
         self._calls = Calls(self.config, unpacks_aside=False)
+        self._handout, self._poller = self._calls.handout, self._calls.poller
         self._thread = LoopThread("Consumer")
         self._use = _OneThread(self._thread.check)
         self._incoming: Incoming | None = None
@@ -185,15 +186,15 @@ class Consumer:
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> ConsumerRecords:
         with self._use:
             self._thread.check()
-            limit = self._calls.limit(max_records)
-            records = self._calls.take_now(limit)
+            limit = self._handout.limit(max_records)
+            records = self._poller.take_now(limit)
             if records is None:
-                records = self._next(deadline_after(timeout), partial(self._calls.take, limit))
-            return self._calls.finished(records)
+                records = self._next(deadline_after(timeout), partial(self._handout.take, limit))
+            return self._handout.finished(records)
 
     def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
         while True:
-            step = self._wait(self._calls.advance(deadline))
+            step = self._wait(self._poller.advance(deadline))
             if isinstance(step, Chore):
                 self._run(step)
             elif not step or (found := take()):
@@ -204,12 +205,12 @@ class Consumer:
         return chain.from_iterable(self._polls())
 
     def _polls(self) -> Iterator[Iterator[ConsumerRecord]]:
-        calls = self._calls
+        handout = self._handout
         while True:
-            while length_hint(calls.iterator):
-                yield calls.iterator
+            while length_hint(handout.iterator):
+                yield handout.iterator
             if records := self.poll(ITERATION_SECONDS):
-                calls.iterate(records)
+                handout.iterate(records)
 
     def __next__(self) -> ConsumerRecord:
         """The next record, however long it takes; ``for record in consumer`` is faster."""
@@ -221,33 +222,33 @@ class Consumer:
         with self._use:
             fetched = self._take_raw(timeout, self._incoming.limit(max_records))
             table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
-            self._calls.records += table.num_rows
+            self._handout.total += table.num_rows
             return table
 
     def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
         with self._use:
             self._thread.check()
-            if (found := self._calls.take_raw_now(limit)) is not None:
+            if (found := self._poller.take_raw_now(limit)) is not None:
                 return found
-            self._do(self._calls.put_back)
-            return self._next(deadline_after(timeout), partial(self._calls.take_raw, limit))
+            self._do(self._handout.put_back)
+            return self._next(deadline_after(timeout), partial(self._handout.take_raw, limit))
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, offsets: Committable | None = None, *, timeout: float | None = None) -> None:
         with self._use:
-            for chore in self._wait(self._calls.commit(offsets, timeout)):
+            for chore in self._wait(self._calls.committer.commit(offsets, timeout)):
                 self._run(chore)
 
     def commit_async(self, offsets: Committable | None = None, callback: CommitCallback | None = None) -> None:
         with self._use:
-            self._do(self._calls.commit_async, offsets, callback)
+            self._do(self._calls.committer.commit_async, offsets, callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         with self._use:
-            return self._wait(self._calls.committed(partitions, timeout))
+            return self._wait(self._calls.committer.committed(partitions, timeout))
 
     # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,7 +334,7 @@ class Consumer:
             self._do(self._calls.enforce_rebalance, reason)
 
     def wakeup(self) -> None:
-        self._calls.wakeup()
+        self._calls.waiting.wakeup()
 
     def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
         if self._thread.stopped or self._calls.engine.is_forked:
@@ -344,7 +345,7 @@ class Consumer:
             finally:
                 self._wait(self._calls.engine.close())
                 self._thread.stop()
-                self._calls.finisher.close()
+                self._handout.finisher.close()
 
 
 for _name, _method in vars(Consumer).items():

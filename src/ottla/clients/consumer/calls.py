@@ -1,7 +1,7 @@
-"""What a consumer's methods do, for both faces: asyncio (`asynchronous.py`) and blocking (`blocking.py`).
+"""The methods shared by the asyncio consumer (`asynchronous.py`) and the blocking one (`blocking.py`).
 
-Everything runs on the event loop, except what `handing.py` has and `take_now`: the blocking face calls these
-on the user's thread.
+`Calls` builds a consumer from its parts: the engine, and what hands out records, commits and polls. Everything runs on
+the event loop, except `handout.py` and `Poller.take_now`: the blocking consumer calls these on the user's thread.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
 from ottla.clients.cluster.metadata import PartitionInfo
-from ottla.clients.consumer.commits import last_answer, nothing
-from ottla.clients.consumer.core import Chore, log
-from ottla.clients.consumer.polling import Polling, tell
-from ottla.config.consumer import CONSUMER
+from ottla.clients.consumer.commits import Committer
+from ottla.clients.consumer.core import Chore, Engine, log, nothing
+from ottla.clients.consumer.handout import HandOut
+from ottla.clients.consumer.polling import Poller, call_listener
+from ottla.clients.consumer.waiting import Waiting, last_error
+from ottla.config.consumer import CONSUMER, ConsumerConfig
 from ottla.consuming.positions import EARLIEST, LATEST
 from ottla.consuming.subscription import Mode
 from ottla.consuming.values import (
@@ -46,51 +48,60 @@ def listed(given: Iterable[T] | None) -> list[T] | None:
     return given if given is None or isinstance(given, str) else list(given)
 
 
-class Calls(Polling):
-    """The methods of a consumer, on its engine."""
+class Calls:
+    """The parts of a consumer, and its methods on positions and metadata."""
+
+    def __init__(self, config: ConsumerConfig, *, unpacks_aside: bool) -> None:
+        self.config = config
+        self.engine = Engine(config, unpacks_aside=unpacks_aside)
+        self.waiting = Waiting(self.engine)
+        self.handout = HandOut(self.engine)
+        self.committer = Committer(self.engine, self.handout, self.waiting)
+        self.poller = Poller(self.engine, self.handout, self.committer, self.waiting)
 
     # ── what to read ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, topics: Collection[str] | None, pattern: str | Pattern[str] | None, listener: Any) -> None:
         if (topics is None) == (pattern is None):
             raise ValueError("subscribe takes topics or a pattern, one of the two")
-        self._group()
-        self.put_back()
+        self.engine.required_group()
+        self.handout.put_back()
         if pattern is not None:
             on_server = self.config.group_protocol == CONSUMER and isinstance(pattern, str)
             self.engine.subscription.subscribe_pattern(pattern, on_server=on_server)
         elif topics is not None:
             self.engine.subscription.subscribe(topics)
-        self.listener = listener
-        self._look()
+        self.poller.listener = listener
+        self.engine.look_again()
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        self.put_back()
+        self.handout.put_back()
         wanted = self.engine.subscription.assign(partitions)
         if self.engine.group is not None:
             self.engine.group.subscribed = False
         self.engine.positions.assign(wanted)
-        self._look()
+        self.engine.look_again()
 
     async def unsubscribing(self, seconds: float) -> list[Chore]:
         """The first half of unsubscribe and close: commit what was read; what the user has to run then.
 
         The second half has to follow whatever the user's code does.
         """
-        await self._commit_at_end(seconds)
-        chores = self._due_chores()
+        await self.committer.commit_at_end(seconds)
+        chores = self.engine.take_chores()
         owned = tuple(sorted(self.engine.positions.assigned)) if self.engine.subscription.by_group else ()
-        if owned and self.listener is not None and self.engine.group is not None:
-            lost = not self.engine.group.member.is_member
-            chores.append(Chore(partial(tell, self.listener, "lost" if lost else "revoked", owned), nothing))
+        listener = self.poller.listener
+        if owned and listener is not None and self.engine.group is not None:
+            event = "revoked" if self.engine.group.member.is_member else "lost"
+            chores.append(Chore(partial(call_listener, listener, event, owned), nothing))
         return chores
 
     async def unsubscribed(self, reason: str, seconds: float) -> None:
         """The second half; the coordinator's answer is waited for so long."""
-        self.put_back()
+        self.handout.put_back()
         self.engine.positions.assign(())
         self.engine.subscription.unsubscribe()
-        self.listener, self._duty = None, None
+        self.poller.forget()
         await self.engine.leave(reason, seconds)
 
     def subscription(self) -> set[str]:
@@ -105,7 +116,7 @@ class Calls(Polling):
         self._assigned(partition)
         self.engine.trouble = None
         why = partial(self._why_no_position, partition)
-        return await self.within(self._position(partition), timeout, f"position of {partition}", why)
+        return await self.waiting.within(self._position(partition), timeout, f"position of {partition}", why)
 
     def _why_no_position(self, partition: TopicPartition) -> str | None:
         topic = self.engine.cluster.metadata.topics.get(partition.topic)
@@ -113,10 +124,10 @@ class Calls(Polling):
             return f"topic {topic.name}: {topic.error}"
         if topic is not None and partition.partition not in topic.partitions:
             return f"there is no such partition, topic {topic.name} has {len(topic.partitions)} of them"
-        return last_answer(self.engine.trouble)
+        return last_error(self.engine.trouble)
 
     async def _position(self, partition: TopicPartition) -> int:
-        held = self._held_back()
+        held = self.handout.held_back()
         if partition in held:
             return held[partition]
         while True:
@@ -135,16 +146,16 @@ class Calls(Polling):
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         self._assigned(partition)
         target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self.put_back()
+        self.handout.put_back()
         self.engine.positions.seek(partition, target.offset, target.leader_epoch)
-        self._look()
+        self.engine.look_again()
 
     def seek_to(self, partitions: Partitions, where: str) -> None:
         wanted = self._all_assigned(partitions) or sorted(self.engine.positions.assigned)
-        self.put_back()
+        self.handout.put_back()
         for partition in wanted:
             self.engine.positions.seek_to(partition, where)
-        self._look()
+        self.engine.look_again()
 
     def seek_to_beginning(self, partitions: Partitions) -> None:
         self.seek_to(partitions, EARLIEST)
@@ -160,11 +171,11 @@ class Calls(Polling):
 
     def _pause(self, partitions: Partitions, paused: bool) -> None:
         wanted = self._all_assigned(partitions)
-        self.put_back()
+        self.handout.put_back()
         for partition in wanted:
             if (state := self.engine.positions.get(partition)) is not None:
                 state.paused = paused
-        self.engine._tell()
+        self.engine.notify()
         self.engine.tick()
 
     def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
@@ -237,7 +248,7 @@ class Calls(Polling):
     async def _lookup(
         self, timestamps: Mapping[TopicPartition, Millis], timeout: float | None, what: str
     ) -> dict[TopicPartition, FoundOffset]:
-        outcomes = await self.within(self.engine.lookup.offsets(timestamps), timeout, what)
+        outcomes = await self.waiting.within(self.engine.lookup.offsets(timestamps), timeout, what)
         found = {}
         for key, one in outcomes.items():
             if isinstance(one, KafkaError):
@@ -246,11 +257,11 @@ class Calls(Polling):
         return found
 
     async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
-        info = await self.within(self.engine.cluster.topic(topic), timeout, "partitions_for")
+        info = await self.waiting.within(self.engine.cluster.topic(topic), timeout, "partitions_for")
         return list(info.partitions.values())
 
     async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
-        answer = await self.within(self.engine.cluster.refresh(None), timeout, "list_topics")
+        answer = await self.waiting.within(self.engine.cluster.refresh(None), timeout, "list_topics")
         return {
             name: list(topic.partitions.values())
             for name, topic in sorted(answer.topics.items())
@@ -258,12 +269,12 @@ class Calls(Polling):
         }
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        group = self._group()
+        group = self.engine.required_group()
         who = group.member.identity
         return ConsumerGroupMetadata(group.group_id, who.generation, who.member_id, who.group_instance_id)
 
     def enforce_rebalance(self, reason: str) -> None:
-        self._group()
+        self.engine.required_group()
         if not self.engine.subscription.by_group or self.engine.group is None:
             raise IllegalUse("enforce_rebalance needs a subscription: this consumer chose its partitions itself")
         self.engine.group.member.rejoin(reason)
@@ -273,7 +284,7 @@ class Calls(Polling):
         engine = self.engine
         lags = [engine.positions.lag(key, read_committed=self.config.read_committed) for key in self.assignment()]
         return {
-            "records-consumed-total": self.records,
+            "records-consumed-total": self.handout.total,
             "bytes-consumed-total": engine.fetched_bytes,
             "fetch-total": engine.fetches,
             "commit-total": engine.group.commits if engine.group is not None else 0,

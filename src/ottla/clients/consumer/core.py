@@ -14,7 +14,7 @@ import os
 import time
 from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,7 +23,6 @@ from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.leaders import LAST_FETCH_BY_NAME, FoundOffset, with_partition
 from ottla.clients.cluster.metadata import NO_LEADER, Metadata, TopicInfo
 from ottla.clients.cluster.pool import ConnectionPool
-from ottla.clients.consumer.assignors import load_assignors
 from ottla.clients.consumer.group import Coordinator, Group, monotonic_ms
 from ottla.clients.consumer.lookup import Lookup, timestamp_of
 from ottla.config.consumer import CONSUMER, ConsumerConfig
@@ -31,6 +30,7 @@ from ottla.consuming.buffer import Buffer, Completed
 from ottla.consuming.classic import ClassicMember
 from ottla.consuming.commits import AutoCommit
 from ottla.consuming.consumer import ConsumerMember
+from ottla.consuming.errors import GroupRequired
 from ottla.consuming.fetching import Fetch, Fetcher, FetchLimits, Leader
 from ottla.consuming.membership import Member, MemberSettings, Topics, earliest
 from ottla.consuming.positions import Need, Positions
@@ -43,6 +43,7 @@ from ottla.errors import (
     UnknownTopicOrPartition,
 )
 from ottla.protocol.apis import ApiKey
+from ottla.runtime.assignors import client_assignors
 from ottla.types import Millis, TopicPartition
 
 log = logging.getLogger("ottla.consumer")
@@ -61,6 +62,10 @@ class Chore(NamedTuple):
     call: Callable[[], Any]
     finish: Callable[[], None]
     """Runs on the event loop afterwards, whether or not the call raised."""
+
+
+def nothing() -> None:
+    return
 
 
 class Engine:
@@ -124,7 +129,7 @@ class Engine:
         if config.group_protocol == CONSUMER:
             member = ConsumerMember(settings, urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode())
         else:
-            member = ClassicMember(settings, load_assignors(config.partition_assignment_strategy))
+            member = ClassicMember(settings, client_assignors(config.partition_assignment_strategy))
         return Group(
             config.group_id,
             Coordinator(self.cluster, self._group_pool, config.group_id),
@@ -164,7 +169,7 @@ class Engine:
             # A member that just left since the user was stuck has partitions to lose before records are handed out.
             self.attention = self.attention or bool(step.requests) or step.refused
             if step.refused:
-                self._tell()
+                self.notify()
             wakes.append(step.wake_at)
             if step.metadata is not None:
                 self.refresh()
@@ -205,10 +210,26 @@ class Engine:
 
     _knows_all_topics = False
 
+    def required_group(self) -> Group:
+        if self.group is None:
+            raise GroupRequired('group.id is missing: name the group, such as Consumer(group_id="my-group")')
+        return self.group
+
+    def take_chores(self) -> list[Chore]:
+        chores = list(self.chores)
+        self.chores.clear()
+        return chores
+
+    def look_again(self) -> None:
+        """The subscription or the assignment changed: fetch metadata and tick."""
+        self.attention = True
+        self._refresh_at = 0
+        self.tick()
+
     def attend(self) -> None:
         """Something happened to the group: poll has to look, and there may be something to send."""
         self.attention = True
-        self._tell()
+        self.notify()
         self.tick()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -229,11 +250,11 @@ class Engine:
         """Let poll raise it."""
         self.errors.append(error)
         self.attention = True
-        self._tell()
+        self.notify()
 
     # ── waiting for news ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tell(self) -> None:
+    def notify(self) -> None:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
@@ -241,7 +262,7 @@ class Engine:
         """Wait until something happened, at most so long."""
         loop = asyncio.get_running_loop()
         self._news = loop.create_future()
-        timer = loop.call_later(seconds, self._tell)
+        timer = loop.call_later(seconds, self.notify)
         try:
             await self._news
         finally:
@@ -297,7 +318,7 @@ class Engine:
         if self._unpacks_aside and completed.compressed_bytes >= UNPACK_ASIDE_BYTES:
             await asyncio.get_running_loop().run_in_executor(None, completed.unpack)
         self.buffer.add(completed)
-        self._tell()
+        self.notify()
 
     # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -480,12 +501,6 @@ class Engine:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.buffer.clear()
         await asyncio.gather(self._fetch_pool.close(), self._group_pool.close(), self.cluster.close())
-
-    async def drain(self, tasks: Iterable[asyncio.Task[None]], seconds: float) -> None:
-        """Wait for tasks, but not for longer."""
-        waiting = list(tasks)
-        if waiting:
-            await asyncio.wait(waiting, timeout=seconds)
 
 
 def _policy(config: ConsumerConfig) -> str:

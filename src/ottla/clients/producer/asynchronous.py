@@ -22,7 +22,7 @@ from typing import Any, Self
 from ottla.clients.blocking import IllegalUse, same_loop
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.columns import ColumnsFuture
-from ottla.clients.producer.batches import batch_class
+from ottla.clients.producer.batches import batch_maker
 from ottla.clients.producer.core import ProducerCore
 from ottla.clients.producer.send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of, topic_name
 from ottla.clients.producer.transactions import Offsets, TransactionCalls
@@ -57,7 +57,7 @@ class AsyncProducer:
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ProducerConfig.given(config, options)
         self._fast = FastSend()
-        make_batch = partial(batch_class(self.config.transactional_id), check=_must_not_block)
+        make_batch = batch_maker(self.config.transactional_id, _must_not_block)
         self._core = ProducerCore(self.config, self._fast._lanes, make_batch)
         self._path = SendPath(self.config, self._core)
         self._transactions = TransactionCalls(self._core)

@@ -17,14 +17,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from ottla.clients.blocking import LoopThread
 from ottla.clients.columns import ColumnsFuture
 from ottla.clients.producer.asynchronous import ProducerClosed
-from ottla.clients.producer.batches import batch_class
+from ottla.clients.producer.batches import batch_maker
 from ottla.clients.producer.core import ProducerCore
 from ottla.clients.producer.send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of, topic_name
 from ottla.clients.producer.transactions import Offsets, TransactionCalls
@@ -52,7 +51,7 @@ class Producer(FastSend):
         self.config = ProducerConfig.given(config, options)
         self._thread = LoopThread("producer")
         try:
-            make_batch = partial(batch_class(self.config.transactional_id), check=self._thread.check)
+            make_batch = batch_maker(self.config.transactional_id, self._thread.check)
             self._core = ProducerCore(self.config, self._lanes, make_batch)
             self._path = SendPath(self.config, self._core)
             self._transactions = TransactionCalls(self._core)
