@@ -1,4 +1,4 @@
-"""Tables over real sockets: send_arrow and poll_arrow, alone, beside single records, and with confluent-kafka."""
+"""Tables over real sockets: send_arrow and poll_arrow, alone, mixed with single records, and with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def producer(bootstrap_servers: str) -> Any:
 
 
 def read(servers: str, topic: str, count: int, partitions: int = 1, **options: Any) -> pa.Table:
-    """The first records of a topic, from as many polls as are needed."""
+    """The first records of a topic, from as many polls as needed."""
     with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **options) as consumer:
         consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
         return read_on(consumer, count)
@@ -203,7 +203,7 @@ def test_parts_of_a_fetch_are_handed_out_and_committed_as_far_as_they_were(
         assert consumer.position(partition) == 300
         consumer.commit()
         assert consumer.committed([partition])[partition].offset == 300  # type: ignore[union-attr]
-        # One by one and as tables: each goes on where the other stopped.
+        # One by one and as tables: each continues where the other stopped.
         assert [record.offset for record in consumer.poll(SECONDS, max_records=5)] == list(range(300, 305))
         assert read_on(consumer, 695)["offset"].to_pylist() == list(range(305, 1000))
     with Consumer(**options) as consumer:
@@ -216,7 +216,7 @@ def test_an_empty_poll_is_a_table_without_rows(bootstrap_servers: str, make_topi
         consumer.assign([TopicPartition(make_topic(), 0)])
         table = consumer.poll_arrow(0.05)
         assert (table.num_rows, table.num_columns) == (0, 8)
-        with pytest.raises(ValueError, match="max_records is at least 1"):
+        with pytest.raises(ValueError, match="max_records must be at least 1"):
             consumer.poll_arrow(0.05, max_records=0)
 
 
@@ -289,9 +289,9 @@ def test_a_reader_that_fails_leaves_the_future_of_what_was_queued_before(
     assert asyncio.run(run()).partitions == {0: SentPartition(2, 2, 3)}
 
 
-def test_mistakes_are_told(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
+def test_mistakes_are_reported(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
-    with pytest.raises(UnusableColumns, match=f"shared out to topic {topic}: record 1: there is no partition 2"):
+    with pytest.raises(UnusableColumns, match=f"to partitions of topic {topic}: record 1: there is no partition 2"):
         producer.send_arrow(topic, {"value": [b"", b""], "partition": pa.array([0, 2], pa.int32())})
     with pytest.raises(MessageTooLarge, match=r"a row for topic .* takes 2,000,0.* more than max.request.size"):
         producer.send_arrow(topic, {"value": [b"", b"x" * 2_000_000]})

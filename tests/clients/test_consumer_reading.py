@@ -1,4 +1,4 @@
-"""Reading by assignment: positions, seeks, pauses, resets, limits, questions, and what is refused."""
+"""Reading with assign: positions, seeks, pauses, resets, limits, lookups, and invalid calls."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def test_modes_exclude_each_other(make_topic: Any, make: Make) -> None:
         alone.commit()
 
 
-def test_two_threads_are_refused(make_topic: Any, make: Make) -> None:
+def test_two_threads_are_rejected(make_topic: Any, make: Make) -> None:
     consumer = make()
     consumer.assign(partitions(make_topic(), 1))
     inside = threading.Event()
@@ -346,7 +346,7 @@ def test_wakeup_ends_the_next_call(make_topic: Any, make: Make) -> None:
     assert consumer.poll(0.01) == []
 
 
-def test_two_tasks_are_refused(bootstrap_servers: str, make_topic: Any) -> None:
+def test_two_tasks_are_rejected(bootstrap_servers: str, make_topic: Any) -> None:
     topic = make_topic()
 
     async def scene() -> None:
@@ -366,7 +366,7 @@ def test_two_tasks_are_refused(bootstrap_servers: str, make_topic: Any) -> None:
     asyncio.run(scene())
 
 
-def test_use_after_fork_and_after_close_is_refused(make_topic: Any, make: Make) -> None:
+def test_use_after_fork_and_after_close_is_rejected(make_topic: Any, make: Make) -> None:
     consumer = make()
     consumer.assign(partitions(make_topic(), 1))
     consumer.poll(0.01)
@@ -386,7 +386,7 @@ def test_use_after_fork_and_after_close_is_refused(make_topic: Any, make: Make) 
 
 
 def test_no_call_waits_longer_than_it_may() -> None:
-    """Nobody listens there: each call ends in time, with an error that says so."""
+    """At an address where nothing listens, each call ends in time with an error that says so."""
     with Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", default_api_timeout_ms=300) as consumer:
         key = TopicPartition("t", 0)
         consumer.assign([key])

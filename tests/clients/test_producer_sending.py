@@ -28,7 +28,7 @@ from ottla.clients.serializers import SerializationError
 from ottla.errors import InvalidPartitions, KafkaError, MessageTooLarge
 from ottla.producing.errors import BufferExhausted, DeliveryTimeout, MetadataTimeout
 from ottla.producing.partitioning import partition_for_key
-from ottla.producing.values import ProducerRecord, RecordMetadata, View
+from ottla.producing.values import EncodedBatch, ProducerRecord, RecordMetadata, View
 from ottla.types import TopicPartition
 
 from .conftest import MakeTopic
@@ -43,14 +43,14 @@ def shared(bootstrap_servers: str) -> Iterator[Producer]:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address where connections are taken and nothing is ever answered."""
+    """An address that accepts connections and never responds."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(16)
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-# What comes out.
+# Results.
 
 
 def test_a_future_tells_where_the_record_lies(shared: Producer, make_topic: MakeTopic) -> None:
@@ -199,7 +199,7 @@ def test_a_wait_for_futures_ends_with_the_first_or_the_first_error_or_in_time(
     assert waiting.result(0).offset == 1
 
 
-def test_a_callback_that_would_wait_for_many_is_refused(shared: Producer, make_topic: MakeTopic) -> None:
+def test_a_callback_that_would_wait_for_many_is_rejected(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
     told: list[str] = []
 
@@ -233,7 +233,7 @@ def test_asyncio_waits_for_many(bootstrap_servers: str, make_topic: MakeTopic) -
 # Callbacks and interceptors.
 
 
-def test_callbacks_come_in_order_before_those_who_wait(shared: Producer, make_topic: MakeTopic) -> None:
+def test_callbacks_come_in_order_before_waiting_callers(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
     seen: list[Any] = []
     futures = [
@@ -388,8 +388,8 @@ def test_an_interceptor_that_returns_no_record_is_passed_over(
     with Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Forgetful, Listing, Spoiling]) as producer:
         producer.send(topic, b"v", headers={"a": b"0"}).result(10)
     assert stored(bootstrap_servers, topic)[0][0].headers() == [("a", b"0"), ("seen", b"1")]
-    assert "on_send returned None: it has to return the record" in caplog.text
-    assert "a header is a name (str) and a value (bytes or None), not 'seen' and 'text'" in caplog.text
+    assert "on_send returned None: it must return the record" in caplog.text
+    assert "a header must be a name (str) and a value (bytes or None), not 'seen' and 'text'" in caplog.text
 
 
 # Plugins.
@@ -452,7 +452,7 @@ def test_a_closed_producer_says_so(bootstrap_servers: str, make_topic: MakeTopic
     producer.close()
     producer.close()
     for call in (lambda: producer.send(topic, b"v"), producer.flush, lambda: producer.partitions_for("other")):
-        with pytest.raises(IllegalUse, match="closed: make a new one"):
+        with pytest.raises(IllegalUse, match="closed: create a new one"):
             call()
 
 
@@ -518,7 +518,7 @@ def test_a_second_interrupt_ends_the_wait_for_delivery(
     future = producer.send(make_topic(), b"v")
     again = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
     began = time.monotonic()
-    # Whoever runs tests in the background lets them ignore the signal.
+    # Shells start background jobs with this signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with without_leaders(producer), pytest.raises(KeyboardInterrupt), producer:  # noqa: PT012
@@ -543,7 +543,7 @@ def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_servers: str
             options: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
             async with AsyncProducer(bootstrap_servers=bootstrap_servers, **options) as producer:
                 future = await producer.send(topic, b"v")
-                # Nobody leads the partition any more, as far as it knows or learns.
+                # The producer knows no leader of the partition from now on.
                 producer._core.topics.view = View()
                 producer._core.topics._refreshing = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
                 sent.set_result((producer, future))
@@ -582,7 +582,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("face", FORGOTTEN)
-def test_a_program_that_ends_without_close_is_told_what_it_lost(
+def test_a_program_that_ends_without_close_logs_what_it_lost(
     bootstrap_servers: str, make_topic: MakeTopic, face: str
 ) -> None:
     command = [sys.executable, "-c", FORGOTTEN[face], bootstrap_servers, make_topic()]
@@ -607,7 +607,7 @@ def test_a_forked_child_has_to_make_its_own(bootstrap_servers: str, make_topic: 
         producer.send(topic, b"x").result(10)
 
 
-# What goes wrong.
+# Errors.
 
 
 def test_a_topic_that_is_missing_is_named(own_broker: Any) -> None:
@@ -619,7 +619,7 @@ def test_a_topic_that_is_missing_is_named(own_broker: Any) -> None:
         assert time.monotonic() - began < 5
         with pytest.raises(KafkaError, match="bad/name"):
             producer.send("bad/name", b"v")
-        # Once it is there, the next send finds it.
+        # Once it exists, the next send finds it.
         with ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([ottla.NewTopic("missing", 1, 1)])
         assert producer.send("missing", b"v").result(10).offset == 0
@@ -636,7 +636,7 @@ def test_a_wrong_address_is_named() -> None:
         producer.send("orders", b"v")
 
 
-def test_a_silent_broker_holds_nobody_for_longer_than_max_block_ms(nobody: str) -> None:
+def test_a_silent_broker_blocks_no_call_for_longer_than_max_block_ms(nobody: str) -> None:
     with Producer(bootstrap_servers=nobody, max_block_ms=200) as producer:
         began = time.monotonic()
         with pytest.raises(MetadataTimeout, match=r"'orders' within 0\.2 s"):
@@ -646,20 +646,20 @@ def test_a_silent_broker_holds_nobody_for_longer_than_max_block_ms(nobody: str) 
 
 def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    with pytest.raises(SerializationError, match=f"value of a record for topic {topic}: bytes are needed, not str"):
+    with pytest.raises(SerializationError, match=f"value of a record for topic {topic}: bytes are required, not str"):
         shared.send(topic, "text")
     with pytest.raises(SerializationError, match=r"key of a record .*not int"):
         shared.send(topic, b"v", key=5)
     with pytest.raises(InvalidPartitions, match=f"topic {topic} has no partition 1: it has 0 to 0"):
         shared.send(topic, b"v", partition=1)
-    with pytest.raises(TypeError, match="a header is a name"):
+    with pytest.raises(TypeError, match="a header must be a name"):
         shared.send(topic, b"v", headers=[(b"name", b"v")])
     with pytest.raises(ValueError, match="negative"):
         shared.send(topic, b"v", timestamp=-7)
     with pytest.raises(TypeError, match=r"the timestamp, in milliseconds since 1970, is an int, not 1\.5"):
         shared.send(topic, b"v", timestamp=1.5)  # type: ignore[arg-type]
     with pytest.raises(
-        TypeError, match=r"headers are pairs of a name and a value, or a dict, not \[\('a', b'b', 1\)\]"
+        TypeError, match=r"headers must be pairs of a name and a value, or a dict, not \[\('a', b'b', 1\)\]"
     ):
         shared.send(topic, b"v", headers=[("a", b"b", 1)])
     for nameless in (None, "", 5, b"orders"):
@@ -690,7 +690,7 @@ def test_members_of_enums_are_names(bootstrap_servers: str, make_topic: MakeTopi
 
 
 @pytest.mark.parametrize("partition", [1.0, 0.5, numpy.float64(1), True, numpy.bool_(True), "1"])
-def test_what_only_looks_like_a_partition_is_refused_and_harms_nobody(
+def test_what_only_looks_like_a_partition_is_rejected_and_harms_nothing(
     bootstrap_servers: str, make_topic: MakeTopic, partition: Any
 ) -> None:
     topic = make_topic(2)
@@ -709,7 +709,7 @@ def test_what_only_looks_like_a_partition_is_refused_and_harms_nobody(
         with pytest.raises(TypeError, match=f"the partition {message}"):
             intercepted.send(topic, b"chosen")
         with pytest.raises(TypeError, match=f"the partition {message}"):
-            intercepted.send_batch(TopicPartition(topic, partition), b"", 1, 0, 0)
+            intercepted.send_batch(EncodedBatch(TopicPartition(topic, partition), b"", 1, 0, 0))
         with pytest.raises(TypeError, match=f"what the partitioner returns {message}"):
             partitioned.send(topic, b"v")
         assert intercepted.send(topic, b"v").result(10).offset == 0
@@ -726,7 +726,7 @@ def test_integers_of_numpy_are_partitions_and_timestamps(shared: Producer, make_
 @pytest.mark.parametrize(
     "bad", [{"timestamp": 1.5}, {"timestamp": 2**70}, {"headers": [("\ud800", b"")]}, {"headers": {"\ud800": b""}}]
 )
-def test_records_that_are_refused_hold_no_memory(shared: Producer, make_topic: MakeTopic, bad: dict[str, Any]) -> None:
+def test_records_that_are_rejected_hold_no_memory(shared: Producer, make_topic: MakeTopic, bad: dict[str, Any]) -> None:
     topic = make_topic()
     for _ in range(3):
         with pytest.raises((TypeError, ValueError)):
@@ -744,7 +744,7 @@ def test_records_that_are_too_large(shared: Producer, make_topic: MakeTopic, boo
     future = shared.send(topic, bytes(5_000))
     with pytest.raises(MessageTooLarge, match=f"larger than topic {topic} accepts"):
         future.result(10)
-    # A batch of small ones is only split.
+    # A batch of small records is only split.
     futures = [shared.send(topic, b"%04d" % number + bytes(96)) for number in range(60)]
     shared.flush(10)
     assert [each.result().offset for each in futures] == list(range(60))
@@ -804,12 +804,12 @@ def test_new_partitions_are_noticed(bootstrap_servers: str, make_topic: MakeTopi
     ):
         producer.send(topic, b"v").result(10)
         admin.create_partitions({topic: 3})
-        # A partition that is not known yet is asked for.
+        # An unknown partition makes the producer refresh its metadata.
         assert producer.send(topic, b"v", partition=2).result(10).partition == 2
         assert producer.partitions_for(topic) == {0, 1, 2}
 
 
-def test_a_topic_that_was_deleted_is_made_again_for_who_writes_to_it(own_broker: Any) -> None:
+def test_a_deleted_topic_is_created_again_by_a_producer(own_broker: Any) -> None:
     servers = own_broker(**{"num.partitions": "1"}).bootstrap_servers
     with Producer(bootstrap_servers=servers) as producer, ottla.Admin(bootstrap_servers=servers) as admin:
         admin.create_topics(ottla.NewTopic("orders", num_partitions=8))
@@ -817,7 +817,7 @@ def test_a_topic_that_was_deleted_is_made_again_for_who_writes_to_it(own_broker:
         for key in keys:
             producer.send("orders", b"old", key=key).result(10)
         admin.delete_topics("orders")
-        # What is on its way to partitions that are gone for good cannot arrive: one that is still there shows it.
+        # Records for deleted partitions cannot arrive: one for an existing partition shows it.
         assert producer.send("orders", b"new", partition=0).result(10).offset == 0
         found = [producer.send("orders", b"new", key=key).result(10).partition for key in keys]
     assert found == [0] * 20

@@ -1,4 +1,4 @@
-"""TLS as a layer of the channel: through a proxy that ends TLS in front of our broker, and what goes wrong with it."""
+"""TLS of clients, through a proxy that terminates TLS in front of our broker, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not AVAILABLE, reason="openssl makes the certifi
 
 @dataclass(frozen=True)
 class World:
-    """A broker behind two TLS ports, one of which asks clients for certificates, and the files to reach it with."""
+    """A broker behind two TLS ports, one of which requires client certificates, and the files to connect with."""
 
     plain: int
     tls: int
@@ -65,7 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def connect(port: int, *, host: str = "localhost", **options: object) -> str | None:
-    """The cluster's id by way of one connection; raises what the client says."""
+    """Return the cluster's id through one connection; raises the client's error."""
 
     async def main() -> str | None:
         config = ClientConfig.given({"bootstrap.servers": f"{host}:{port}"}, options)
@@ -123,7 +123,7 @@ def test_certificates_may_be_given_as_text_or_under_kafkas_names(world: World) -
     assert connect(world.tls, security_protocol="SSL", ssl_context=own)
 
 
-def test_an_unknown_authority_is_told_with_the_setting(world: World) -> None:
+def test_an_unknown_authority_is_reported_with_the_setting(world: World) -> None:
     for options in ({}, {"ssl_cafile": str(world.stranger)}):
         error = refusal(world.tls, security_protocol="SSL", **options)
         assert isinstance(error, TlsFailed)
@@ -131,7 +131,7 @@ def test_an_unknown_authority_is_told_with_the_setting(world: World) -> None:
         assert "set ssl.cafile" in str(error)
 
 
-def test_a_certificate_for_another_host_is_told_with_both_names(world: World) -> None:
+def test_a_certificate_for_another_host_is_reported_with_both_names(world: World) -> None:
     trusting = {"security_protocol": "SSL", "ssl_cafile": str(world.authority)}
     error = refusal(world.tls, host="127.0.0.1", **trusting)
     assert isinstance(error, TlsFailed)
@@ -140,13 +140,13 @@ def test_a_certificate_for_another_host_is_told_with_both_names(world: World) ->
     assert connect(world.tls, host="127.0.0.1", ssl_endpoint_identification_algorithm="", **trusting)
 
 
-def test_a_plain_client_on_a_tls_port_is_told(world: World) -> None:
+def test_a_plain_client_on_a_tls_port_is_reported(world: World) -> None:
     error = refusal(world.tls)
     assert isinstance(error, NotKafka | CannotConnect)
     assert "security.protocol" in str(error)
 
 
-def test_a_tls_client_on_a_plain_port_is_told(world: World) -> None:
+def test_a_tls_client_on_a_plain_port_is_reported(world: World) -> None:
     error = refusal(world.plain, security_protocol="SSL", ssl_cafile=str(world.authority))
     assert isinstance(error, TlsFailed)
     assert "does not speak TLS" in str(error)
@@ -181,6 +181,8 @@ def test_a_broker_that_asks_for_a_certificate_gets_it_or_says_so(world: World) -
         ),
     ],
 )
-def test_a_mistake_in_the_settings_is_told_before_anything_is_sent(options: dict[str, object], message: str) -> None:
+def test_a_mistake_in_the_settings_is_reported_before_anything_is_sent(
+    options: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         connect(1, **{"security_protocol": "SSL", **options})

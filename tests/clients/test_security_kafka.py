@@ -1,6 +1,6 @@
 """TLS, every SASL mechanism and re-authentication against a real Apache Kafka: `make compat-kafka` runs it.
 
-Our own broker has neither, so that this needs Java; without OTTLA_COMPAT_BROKER=kafka it is skipped.
+Our own broker supports neither, so this needs Java; without OTTLA_COMPAT_BROKER=kafka it is skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULES = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True)
 class Secured:
-    """A Kafka with a listener of each kind."""
+    """A Kafka broker with a listener of each kind."""
 
     plain: str
     sasl: str
@@ -98,7 +98,7 @@ def _add_user(address: str) -> None:
 
 
 def token() -> str:
-    """What Kafka's validator for development accepts: a token that nobody has signed."""
+    """An unsigned token, which Kafka's validator for development accepts."""
 
     def part(value: dict[str, object]) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
@@ -137,19 +137,19 @@ def test_a_certificate_of_the_client(kafka: Secured) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_wrong_password_is_told(kafka: Secured, mechanism: str) -> None:
+def test_a_wrong_password_is_reported(kafka: Secured, mechanism: str) -> None:
     wrong = {**credentials(mechanism), "sasl_password": "wrong"}
     with pytest.raises(SaslAuthenticationFailed, match=f"did not accept user 'alice' by {mechanism}.*check sasl"):
         asked(kafka.sasl, security_protocol="SASL_PLAINTEXT", **wrong)
 
 
-def test_a_bad_token_is_told(kafka: Secured) -> None:
+def test_a_bad_token_is_reported(kafka: Secured) -> None:
     options = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": lambda: "no.jwt.at-all"}
     with pytest.raises(SaslAuthenticationFailed, match=r"check sasl\.oauth\.token\.provider"):
         asked(kafka.sasl, security_protocol="SASL_PLAINTEXT", **options)
 
 
-def test_the_wrong_protocol_is_told(kafka: Secured) -> None:
+def test_the_wrong_protocol_is_reported(kafka: Secured) -> None:
     with pytest.raises(NotKafka, match=r"speaks TLS: set security\.protocol"):
         asked(kafka.tls)
     with pytest.raises(Disconnected, match="asks for SASL"):
@@ -171,7 +171,7 @@ def test_an_unknown_mechanism_names_the_known(kafka: Secured, monkeypatch: pytes
 
 
 def test_a_session_goes_on_past_its_end(kafka: Secured) -> None:
-    """Kafka closes a connection that is used after 1.5 s without saying again who it is (KIP-368)."""
+    """Kafka closes a connection that is used after 1.5 s without re-authentication (KIP-368)."""
 
     async def main() -> None:
         options = {"security_protocol": "SASL_PLAINTEXT", **credentials("SCRAM-SHA-512")}

@@ -106,8 +106,7 @@ def dies_in_a_task(job: Job, write: Write) -> None:
     with PreparingProducer(job.options.producer_config()) as producer:
         producer.take_over(write.id_of(1))
         producer.begin_transaction()
-        producer.send(job.topic, b"12", partition=0)
-        producer.flush()
+        producer.producer.send(job.topic, b"12", partition=0)
         producer.prepare()  # as `kill -9` does: nothing is aborted
 
 

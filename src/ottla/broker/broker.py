@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.broker.server import BrokerServer
-from ottla.broker.server_assignors import load_assignors
 from ottla.config import BrokerConfig
 from ottla.config.listeners import parse_address
 from ottla.errors import ConfigError, OttlaError
+from ottla.runtime.assignors import server_assignors
 from ottla.runtime.clock import Clock
 from ottla.runtime.loops import new_event_loop
 
@@ -54,7 +54,7 @@ class Broker:
         self._listen = listen
         self._clock = clock
         # Checked here, so that a mistake is told where it was made.
-        load_assignors(self._config(Path("unused")).group_consumer_assignors)
+        server_assignors(self._config(Path("unused")).group_consumer_assignors)
         self._server: BrokerServer | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla import errors
 from ottla.assignors import Assignor
 from ottla.broker.partition import EndOfTransaction, Partition
-from ottla.broker.server_assignors import load_assignors
 from ottla.broker.state_topics import LONGEST_KEPT, Shard, Shards
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
@@ -28,6 +27,7 @@ from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.net.server.connection import Later
 from ottla.protocol.codec import Message
 from ottla.records import BatchHeader, decode_batch
+from ottla.runtime.assignors import server_assignors
 from ottla.storage.transactions import read_marker
 from ottla.types import NO_PRODUCER_ID, TopicPartition
 
@@ -84,7 +84,7 @@ class Groups:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        assignors = load_assignors(node.config.group_consumer_assignors)
+        assignors = server_assignors(node.config.group_consumer_assignors)
         config = group_config(node.config, assignors)
         self.shards: Shards[GroupShard] = Shards(
             node, CONSUMER_OFFSETS, self._layout, lambda each: GroupShard(node, each, config, assignors), "group"

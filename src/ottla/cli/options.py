@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 
 from ottla.config import parse_properties
 from ottla.errors import OttlaError
+from ottla.suggestions import nearest
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
@@ -49,8 +49,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     >>> did_you_mean("ordres", ["orders", "users"])
     "; did you mean 'orders'?"
     """
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, names)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def add_bootstrap_option(parser: argparse.ArgumentParser) -> None:

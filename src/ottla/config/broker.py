@@ -29,7 +29,7 @@ from ottla.config.fields import (
 )
 from ottla.config.foreign import is_ignored, rejection_of
 from ottla.config.listeners import Listener, parse_address, without_controllers
-from ottla.config.table import attribute, did_you_mean, named, rows
+from ottla.config.table import attribute, named, rows
 from ottla.config.topic import (
     CLEANUP_POLICIES,
     COMPRESSION_TYPES,
@@ -40,6 +40,7 @@ from ottla.config.topic import (
     TopicConfig,
 )
 from ottla.errors import ConfigError
+from ottla.suggestions import did_you_mean
 
 _HOUR = 3_600_000
 _MINUTE = 60_000

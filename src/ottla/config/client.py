@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Self
 from ottla.config.elsewhere import hint
 from ottla.config.fields import Check, at_least, each_of, int32, int64, listing, one_of, password, plugin, string
 from ottla.config.listeners import parse_address
-from ottla.config.table import did_you_mean, named, parsed, rows
+from ottla.config.table import named, parsed, rows
 from ottla.errors import ConfigError
+from ottla.suggestions import did_you_mean
 
 Address = tuple[str, int]
 

@@ -11,8 +11,9 @@ from typing import ClassVar
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.fields import at_least, int32
-from ottla.config.table import attribute, did_you_mean, named, parsed, rows
+from ottla.config.table import attribute, named, parsed, rows
 from ottla.errors import ConfigError
+from ottla.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

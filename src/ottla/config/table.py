@@ -5,8 +5,7 @@ A table is a frozen dataclass whose fields are rows. These functions take the cl
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Protocol
 
@@ -63,8 +62,3 @@ def parsed(table: type[ConfigTable], values: Mapping[str, object]) -> dict[str, 
 def attribute(name: str) -> str:
     """Return the attribute of a name: ``segment.bytes`` is `segment_bytes`."""
     return name.replace(".", "_")
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f" Did you mean {near[0]}?" if near else ""

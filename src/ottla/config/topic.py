@@ -25,8 +25,9 @@ from ottla.config.fields import (
     one_of,
     string,
 )
-from ottla.config.table import did_you_mean, parsed, rows
+from ottla.config.table import parsed, rows
 from ottla.errors import ConfigError
+from ottla.suggestions import did_you_mean
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 GZIP_LEVEL = Check("between 1 and 9, or -1", lambda level: 1 <= level <= 9 or level == -1)

@@ -1,12 +1,12 @@
-"""A member of a classic group: it joins, the leader assigns, everybody syncs, heartbeats keep it alive.
+"""A member of a classic group: it joins, the leader assigns, all members sync, heartbeats keep it alive.
 
     UNJOINED ─(poll: revoke)─> JOINING ─> [LEADING: assign] ─> SYNCING ─> COMPLETING ─(poll: assign)─> STABLE
         ^                                                                                                │
         └──────────── a rebalance, a new subscription, changed topics, a generation that is gone ────────┘
 
-Joins begin inside of the user's poll only; once begun, they go on in the background, as heartbeats do. With eager
-assignors everything is revoked before a join; with cooperative ones what moves is revoked after the sync, and the
-member joins again.
+A join starts only inside the user's poll, and then continues in the background, as heartbeats do. With eager
+assignors everything is revoked before a join. With cooperative ones the moving partitions are revoked after the sync,
+and the member joins again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import Enum
 
 from ottla.assignors import Assignment, Assignor, Subscription
 from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, encode_subscription
-from ottla.consuming.errors import session_timeout_refused
+from ottla.consuming.errors import session_timeout_rejected
 from ottla.consuming.leading import assign, assignor_failed, by_name, is_cooperative, read_members, topics_of
 from ottla.consuming.membership import (
     COORDINATOR_ERRORS,
@@ -28,7 +28,7 @@ from ottla.consuming.membership import (
     Identity,
     MemberSettings,
     PollWatch,
-    Refusals,
+    Rejections,
     Request,
     Step,
     Topics,
@@ -55,7 +55,7 @@ _GONE = (UnknownMemberId, IllegalGeneration)
 
 
 class State(Enum):
-    """Where a member is on its way."""
+    """The state of a member."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -66,7 +66,7 @@ class State(Enum):
 
 
 class ClassicMember:
-    """One member. See `membership.Member` for how it is driven."""
+    """One member. `membership.Member` explains how it is driven."""
 
     has_epochs = False
 
@@ -75,13 +75,13 @@ class ClassicMember:
         self._assignors = list(assignors)
         self._cooperative = is_cooperative(assignors)
         self._watch = PollWatch(settings.max_poll_interval_ms)
-        self._refusals = Refusals(settings)
+        self._rejections = Rejections(settings)
         self.state = State.UNJOINED
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
         self.owned: frozenset[TopicPartition] = frozenset()
         self.reason: str | None = None
-        """Why the member has to join (again); None when it has not."""
+        """Why the member has to join (again); None if it does not."""
         self._topics: frozenset[str] = frozenset()
         self._incarnation = 0
         self._in_flight: set[ApiKey] = set()
@@ -118,7 +118,7 @@ class ClassicMember:
 
     @property
     def watched(self) -> frozenset[str]:
-        """The topics whose change concerns the group: of all members for the leader, else one's own."""
+        """The topics whose change concerns the group: for the leader those of all members, else its own."""
         return self._topics if self._members is None else self._topics | topics_of(self._members)
 
     # ── what happens to it ────────────────────────────────────────────────────────────────────────────────────────
@@ -127,7 +127,7 @@ class ClassicMember:
         wanted = frozenset(topics)
         if wanted != self._topics or self.state is State.UNJOINED:
             self._topics = wanted
-            self._refusals.take()
+            self._rejections.take()
             self.rejoin("the subscription changed")
 
     def rejoin(self, reason: str) -> None:
@@ -138,18 +138,18 @@ class ClassicMember:
 
     def learned(self, topics: Topics) -> None:
         if topics.asked is not None and not self.watched <= topics.asked:
-            return  # asked before the members were known
+            return  # requested before the members were known
         self._known = topics
         if self.state is State.LEADING:
             self._lead()
         elif self._members is not None and self._assigned_for is not None and self._assigned_for != self._snapshot():
             self.rejoin("the partitions of a subscribed topic changed")
 
-    def commit_refused(self, error: KafkaError, who: Identity) -> None:
+    def commit_rejected(self, error: KafkaError, who: Identity) -> None:
         if who != self.identity or not self.can_commit:
             return
         if isinstance(error, RebalanceInProgress):
-            self.rejoin("a rebalance is under way")
+            self.rejoin("a rebalance is in progress")
         elif isinstance(error, _GONE):
             self._start_over(str(error), keep_id=isinstance(error, IllegalGeneration))
         elif isinstance(error, FencedInstanceId):
@@ -158,8 +158,8 @@ class ClassicMember:
     # ── in the background ─────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, *, now: Millis) -> Step:
-        if self._refusals.error is not None:
-            return Step(refused=True)
+        if self._rejections.error is not None:
+            return Step(rejected=True)
         requests: list[Request] = []
         if self.is_member and self._watch.is_stuck(now=now):
             requests += self._leave_since_stuck()
@@ -170,7 +170,7 @@ class ClassicMember:
         if self._beats and ApiKey.HEARTBEAT not in self._in_flight and now >= self._heartbeat_at:
             requests.append(self._heartbeat())
         metadata = self.watched if self.state is State.LEADING else None
-        return Step(tuple(requests), self._wake_at(), metadata, self._refusals.error is not None)
+        return Step(tuple(requests), self._wake_at(), metadata, self._rejections.error is not None)
 
     @property
     def _beats(self) -> bool:
@@ -247,7 +247,7 @@ class ClassicMember:
     def due(self) -> Duty | None:
         if self._lost and self.owned:
             return Duty(DutyKind.LOSE, in_order(self.owned))
-        if self._refusals.error is not None:
+        if self._rejections.error is not None:
             return None
         if self.state is State.COMPLETING:
             return self._completing()
@@ -256,7 +256,7 @@ class ClassicMember:
         return None
 
     def _preparing(self) -> Duty | None:
-        """Before a join: eager members give up all, cooperative ones what they do not subscribe to any more."""
+        """Before a join: eager members revoke everything, cooperative ones what they no longer subscribe to."""
         if not self.owned:
             self._begin_join()
             return None
@@ -269,7 +269,7 @@ class ClassicMember:
         return Duty(DutyKind.ASSIGN, in_order(self._given - self.owned))
 
     def done(self, duty: Duty) -> None:
-        """The listener has run and the partitions are gone or taken."""
+        """The listener has run, and the partitions are revoked or assigned."""
         if duty.kind is DutyKind.LOSE:
             self.owned = frozenset()
             self._lost = False
@@ -284,15 +284,15 @@ class ClassicMember:
             self.state = State.STABLE
             if self._revoked_after_sync:
                 self._revoked_after_sync = False
-                self.rejoin("partitions were revoked that others shall get")
+                self.rejoin("partitions were revoked that go to other members")
 
-    def refusal(self, *, now: Millis) -> KafkaError | None:
-        if (error := self._refusals.take()) is not None:
-            self._retry_at = self._refusals.next_try(now=now)
+    def rejection(self, *, now: Millis) -> KafkaError | None:
+        if (error := self._rejections.take()) is not None:
+            self._retry_at = self._rejections.next_try(now=now)
         return error
 
     def _begin_join(self) -> None:
-        # A member whose pattern matches nothing any more says so: the others shall get what it had.
+        # A member whose pattern no longer matches anything joins too, so that the others get its partitions.
         if self._topics or self.is_member:
             self.state = State.JOINING
             self._members = None
@@ -302,7 +302,7 @@ class ClassicMember:
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None:
-        """Take an answer; returns the error if it says that the coordinator is not, or not yet, there."""
+        """Handle a response; returns the error if the coordinator has moved or is not ready."""
         if request.incarnation != self._incarnation:
             return None
         self._in_flight.discard(request.api)
@@ -319,7 +319,7 @@ class ClassicMember:
         return None
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None:
-        """No answer: whether the coordinator has heard us is not known."""
+        """There was no response: it is unknown whether the coordinator got the request."""
         if request.incarnation != self._incarnation:
             return
         self._in_flight.discard(request.api)
@@ -334,10 +334,10 @@ class ClassicMember:
             self._heartbeat_at = at
             return
         self._retry_at = at
-        # A sync that was lost may have been the one that counted: joining again finds out.
+        # The lost sync may have been the one that counted: joining again finds out.
         if api is ApiKey.SYNC_GROUP and self.state is State.SYNCING:
             self.state = State.JOINING
-            self.rejoin("the answer to SyncGroup was lost")
+            self.rejoin("the response to SyncGroup was lost")
 
     def _joined(self, response: Struct, error: KafkaError | None, *, now: Millis) -> None:
         if self.state is not State.JOINING:
@@ -350,7 +350,7 @@ class ClassicMember:
         elif isinstance(error, RebalanceInProgress):
             self._retry_at = now + self._settings.retry_backoff_ms
         elif isinstance(error, InvalidSessionTimeout):
-            self._fail(session_timeout_refused(self._settings.session_timeout_ms))
+            self._fail(session_timeout_rejected(self._settings.session_timeout_ms))
         elif error is not None:
             self._fail(error)
         else:
@@ -368,7 +368,7 @@ class ClassicMember:
         elif response.leader == response.member_id:
             self._members = read_members(response.members)
             self._skips_assignment = bool(response.skip_assignment)
-            # Whoever assigns needs to know the topics of all members.
+            # The leader needs to know the topics of all members.
             self.state = State.LEADING
         else:
             self.state = State.SYNCING
@@ -377,8 +377,8 @@ class ClassicMember:
         assignor = by_name(self._assignors, self._protocol)
         if isinstance(assignor, KafkaError) or self._members is None:
             return
-        # A static leader that comes back is told to keep the assignment that is there. One that made it remembers what
-        # for; as in Kafka, a new process cannot know whether a topic grew meanwhile: the next change makes up for it.
+        # A static leader that returns is told to keep the existing assignment. If it made it, it remembers for which
+        # partitions. As in Kafka, a new process cannot know whether a topic grew: the next change corrects it.
         self._assigned_for = self._snapshot()
         if self._skips_assignment and self._led is not None and self._led[0] == self.generation:
             self._assigned_for = self._led[1]
@@ -400,7 +400,7 @@ class ClassicMember:
             return
         if isinstance(error, RebalanceInProgress):
             self.state = State.JOINING
-            self.rejoin("the group rebalanced again before the assignment was there")
+            self.rejoin("the group rebalanced again before the assignment arrived")
         elif isinstance(error, _GONE):
             self._start_over(str(error), keep_id=isinstance(error, IllegalGeneration))
         elif error is not None:
@@ -426,7 +426,7 @@ class ClassicMember:
         )
         self._revoked_after_sync = False
         self.state = State.COMPLETING
-        self._refusals.over()
+        self._rejections.over()
         if self._assigned_for is not None and self._assigned_for != self._snapshot():
             self.rejoin("the partitions of a subscribed topic changed during the assignment")
 
@@ -457,9 +457,9 @@ class ClassicMember:
         self.reason = reason
 
     def _fail(self, error: KafkaError) -> None:
-        """Let the user know. The id is kept: by it the member leaves, or joins again without another one beside it."""
+        """Report an error to the user. The id is kept, so that the member can leave or rejoin without a second one."""
         self._start_over(str(error), keep_id=True)
-        self._refusals.error = error
+        self._rejections.error = error
 
     def _leave_since_stuck(self) -> list[Request]:
         interval = self._settings.max_poll_interval_ms
@@ -471,10 +471,10 @@ class ClassicMember:
         return [self._leaving(member_id, reason)]
 
     def leave(self, reason: str) -> Request | None:
-        """Leave at once; None if there is nothing to leave. What was owned is the caller's to revoke before."""
+        """Leave at once; None if there is nothing to leave. The caller revokes what was owned before."""
         member_id = self.member_id
         self._start_over(reason, keep_id=False)
-        self._refusals.take()
+        self._rejections.take()
         self.reason = None
         self.owned = frozenset()
         self._lost = False

@@ -125,7 +125,7 @@ def _send(
         yield first
         yield from tables
 
-    return send_tables(producer, all_tables())
+    return send_tables(producer.producer, all_tables())
 
 
 def _is_delivered(options: WriteOptions, write: Write, index: int, topic: str) -> bool:
@@ -150,7 +150,7 @@ def _is_delivered(options: WriteOptions, write: Write, index: int, topic: str) -
 def _own_ledger(options: WriteOptions, write: Write, index: int, topic: str) -> Ledger:
     """The ledger, after this run has taken it."""
     with _borrowed(options) as producer:
-        producer.partitions_for(topic)  # the ledger is kept under a topic that exists
+        producer.producer.partitions_for(topic)  # the ledger is kept under a topic that exists
         give_way_until = time.monotonic() + (GIVE_WAY_SECONDS * random.uniform(1, 2) if index else 0)
         while True:
             # Not `_read`: a driver that died while it decided has left a transaction, and only taking over ends it.

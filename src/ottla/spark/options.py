@@ -15,8 +15,9 @@ from typing import Any
 from ottla.config.admin import AdminConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.producer import ProducerConfig
-from ottla.config.table import ConfigTable, did_you_mean, key, rows
+from ottla.config.table import ConfigTable, key, rows
 from ottla.errors import ConfigError, OttlaError
+from ottla.suggestions import did_you_mean
 from ottla.types import Millis, TopicPartition
 
 EARLIEST = "earliest"
@@ -238,7 +239,7 @@ class _Given:
             if name == "path":
                 raise OptionError("load and save take no path: name topics with subscribe or topic")
             if name not in lower and not name.startswith(_KAFKA):
-                raise OptionError(f"no option is called {name}.{_nearest(name, known)}")
+                raise OptionError(f"no option is called {name}.{did_you_mean(name, known)}")
 
     def text(self, name: str) -> str | None:
         value = self._values.get(name.lower())
@@ -302,7 +303,7 @@ class _Given:
         for name, value in named.items():
             table = next((table for table in tables if name in rows(table)), None)
             if table is None:
-                raise OptionError(f"Kafka has no such client configuration: kafka.{name}.{_nearest(name, known)}")
+                raise OptionError(f"Kafka has no such client configuration: kafka.{name}.{did_you_mean(name, known)}")
             try:
                 key(table, name).parse(value)
             except ConfigError as error:
@@ -319,12 +320,6 @@ _EXAMPLES = {
     "startingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',
     "endingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',
 }
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    spelled = {one.lower(): one for one in known}
-    near = did_you_mean(name, spelled)
-    return re.sub(r"mean (\S+)\?", lambda found: f"mean {spelled.get(found[1], found[1])}?", near)
 
 
 def _topics(options: _Given) -> Topics:

@@ -9,10 +9,10 @@ import pytest
 
 import ottla
 from ottla.assignors import Assignment, Assignor, Subscription
-from ottla.broker.server_assignors import load_assignors
 from ottla.config import BrokerConfig
 from ottla.config.describe import describe_broker
 from ottla.errors import ConfigError
+from ottla.runtime.assignors import server_assignors
 
 
 class FirstTakesAll(Assignor):
@@ -45,17 +45,17 @@ HERE = f"{__name__}.FirstTakesAll"
     ],
 )
 def test_names_paths_classes_and_instances_are_taken(values: list[Any], names: list[str]) -> None:
-    assert [assignor.name for assignor in load_assignors(values)] == names
+    assert [assignor.name for assignor in server_assignors(values)] == names
 
 
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        (["magic"], "there is no assignor magic; those by name are range, roundrobin, sticky, uniform"),
-        (["cooperative-sticky"], "there is no assignor cooperative-sticky"),
+        (["magic"], r"there is no assignor 'magic'\. Built in are range, roundrobin, sticky, uniform"),
+        (["cooperative-sticky"], "there is no assignor 'cooperative-sticky'"),
         (["no.such.Assignor"], r"no\.such cannot be imported \(ModuleNotFoundError"),
         ([f"{__name__}.Missing"], "has no Missing"),
-        (["collections.OrderedDict"], "'collections.OrderedDict' is no assignor: it must be a subclass of"),
+        (["collections.OrderedDict"], r"'collections.OrderedDict' is not an assignor\. Give a subclass of"),
         ([NeedsArguments], "cannot be made without arguments"),
         ([FirstTakesAll, HERE], "several assignors have the name first-takes-all"),
     ],

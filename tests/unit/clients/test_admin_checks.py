@@ -1,6 +1,6 @@
-"""Arguments of the admin client that make no sense are refused before anything is sent, and it is said what to give.
+"""Invalid arguments of the admin client raise errors that say what to give, before anything is sent.
 
-Nothing listens at the address: whatever is sent ends in another error.
+Nothing listens at the address, so anything that is sent ends in another error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Call = Callable[[AsyncAdmin], Coroutine[Any, Any, object]]
 
 
 def outcome(call: Call) -> Exception:
-    """What a call raises."""
+    """Return what a call raises."""
 
     async def main() -> Exception:
         patience = {"request_timeout_ms": 100, "default_api_timeout_ms": 100}
@@ -42,23 +42,23 @@ def outcome(call: Call) -> Exception:
     [
         (lambda admin: admin.create_topics(NewTopic("q", 1.0)), "num_partitions of topic q is an int, not 1.0"),
         (lambda admin: admin.create_topics(NewTopic("q", 1, 40_000)), "replication_factor .* fit into 16 bits"),
-        (lambda admin: admin.create_topics(NewTopic("q", configs={"a": None})), "config a of topic q is text"),
+        (lambda admin: admin.create_topics(NewTopic("q", configs={"a": None})), "config a of topic q must be text"),
         (lambda admin: admin.create_topics(NewTopic("q", configs={"cleanup.policy": ["compact"]})), "with commas"),
         (lambda admin: admin.create_topics(NewTopic("q", replica_assignments={0: "1"})), "the replicas of topic q"),
-        (lambda admin: admin.create_topics([5]), r"a topic to create \(or a NewTopic\) is text, not 5"),
-        (lambda admin: admin.delete_topics(None), "the names of topics are given as a list, not as None"),
-        (lambda admin: admin.delete_topics(["a", 5]), "the name of one of the topics is text, not 5"),
-        (lambda admin: admin.describe_topics(b"orders"), "given as a list, not as b'orders'"),
-        (lambda admin: admin.create_partitions({"t": "5"}), "partitions that topic t shall have is an int"),
+        (lambda admin: admin.create_topics([5]), r"a topic to create \(or a NewTopic\) must be text, not 5"),
+        (lambda admin: admin.delete_topics(None), "the names of topics must be a list, not None"),
+        (lambda admin: admin.delete_topics(["a", 5]), "the name of one of the topics must be text, not 5"),
+        (lambda admin: admin.describe_topics(b"orders"), "must be a list, not b'orders'"),
+        (lambda admin: admin.create_partitions({"t": "5"}), "the new number of partitions of topic t is an int"),
         (lambda admin: admin.create_partitions(["t"]), r'give a dict, such as \{"orders": 5\}'),
-        (lambda admin: admin.create_partitions({"t": NewPartitions(3, [1])}), "given as a list, not as 1"),
+        (lambda admin: admin.create_partitions({"t": NewPartitions(3, [1])}), "must be a list, not 1"),
         (lambda admin: admin.delete_records({P0: 1.0}), r"the offset of orders-0 is an int, not 1\.0"),
         (lambda admin: admin.delete_records({P0: -2}), "at least -1, not -2"),
-        (lambda admin: admin.delete_records({("orders", 0): 1}), r"given as TopicPartition\('topic', 0\)"),
+        (lambda admin: admin.delete_records({("orders", 0): 1}), r"must be a TopicPartition\('topic', 0\)"),
         (lambda admin: admin.describe_configs([5]), "a topic's name, or a ConfigResource"),
         (lambda admin: admin.describe_configs(ConfigResource("table", "t")), "one of topic, broker, .* not 'table'"),
         (lambda admin: admin.alter_configs({"t": {"a": [1, 2]}}), "config a of topic t .* with commas"),
-        (lambda admin: admin.alter_configs({"t": {"a": Append(None)}}), "config a of topic t is text"),
+        (lambda admin: admin.alter_configs({"t": {"a": Append(None)}}), "config a of topic t must be text"),
         (lambda admin: admin.alter_configs({"t": "a=b"}), "give a dict"),
         (lambda admin: admin.list_offsets([P0]), r'TopicPartition\("orders", 0\): "latest"'),
         (lambda admin: admin.list_offsets({P0: 1.5}), r"a timestamp in ms .* not 1\.5"),
@@ -66,23 +66,23 @@ def outcome(call: Call) -> Exception:
         (lambda admin: admin.list_offsets({P0: "newest"}), "there is no offset 'newest'"),
         (lambda admin: admin.list_offsets({P0: 1}, isolation_level="serializable"), "one of read_uncommitted"),
         (lambda admin: admin.describe_log_dirs(["1"]), "the id of a broker is an int"),
-        (lambda admin: admin.elect_leaders("any"), "election_type is one of preferred, unclean"),
+        (lambda admin: admin.elect_leaders("any"), "election_type must be one of preferred, unclean"),
         (lambda admin: admin.alter_partition_reassignments({P0: "12"}), "the brokers of orders-0"),
         (lambda admin: admin.list_groups(states=[None]), "text, not None"),
         (lambda admin: admin.remove_members("g", [5]), "a member .* not 5"),
         (lambda admin: admin.remove_members("g", MemberToRemove(member_id=None)), "the id of a member"),
-        (lambda admin: admin.list_group_offsets(["g"]), "the id of a group is text"),
+        (lambda admin: admin.list_group_offsets(["g"]), "the id of a group must be text"),
         (lambda admin: admin.alter_group_offsets("g", {P0: -5}), "the offset of orders-0 is at least 0, not -5"),
         (lambda admin: admin.alter_group_offsets("g", {P0: "5"}), "an int, not '5'"),
         (lambda admin: admin.alter_group_offsets("g", {P0: True}), "an int, not True"),
         (lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(-1)}), "at least 0"),
-        (lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(1, 7)}), "metadata of orders-0 is text"),
+        (lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(1, 7)}), "orders-0 must be text"),
         (lambda admin: admin.delete_group_offsets("g", [TopicPartition("t", "0")]), "partition of a TopicPartition"),
         (lambda admin: admin.list_topics(timeout_ms=-1), "timeout_ms .* at least 0, not -1"),
         (lambda admin: admin.delete_topics("orders", timeout_ms="5"), "timeout_ms .* not '5'"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(call: Call, words: str) -> None:
+def test_invalid_arguments_are_rejected_before_anything_is_sent(call: Call, words: str) -> None:
     error = outcome(call)
     assert isinstance(error, TypeError | ValueError), repr(error)
     with pytest.raises(type(error), match=words):
@@ -120,7 +120,7 @@ def test_one_name_is_a_name_and_not_its_letters() -> None:
         assert not isinstance(outcome(call), TypeError | ValueError)
 
 
-def test_types_of_resources_are_told_by_their_names_too() -> None:
+def test_types_of_resources_may_be_names() -> None:
     assert ConfigResource("Broker", "1") == ConfigResource(ResourceType.BROKER, "1") == ConfigResource.broker(1)
     assert ConfigResource(2, "t") == ConfigResource("topic", "t")  # type: ignore[arg-type]
     assert str(ConfigResource("group", "billing")) == "group billing"

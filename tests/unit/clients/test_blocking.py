@@ -1,4 +1,4 @@
-"""The thread behind blocking clients: it ends what it began and refuses what would hang."""
+"""The thread behind blocking clients: it ends what it started, and rejects calls that would hang."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_error_of_the_coroutine_is_raised_to_the_caller() -> None:
 def test_a_closed_client_says_so() -> None:
     thread = LoopThread("consumer")
     thread.stop()
-    with pytest.raises(IllegalUse, match="this consumer is closed: make a new one"):
+    with pytest.raises(IllegalUse, match="this consumer is closed: create a new one"):
         thread.call(asyncio.sleep(0))
     thread.stop()
 
@@ -63,7 +63,7 @@ def test_a_call_that_still_waits_when_the_client_is_closed_ends_with_an_error() 
     assert "closed by another thread" in str(seen[0])
 
 
-def test_a_blocking_call_from_a_callback_is_refused_instead_of_hanging() -> None:
+def test_a_blocking_call_from_a_callback_is_rejected_instead_of_hanging() -> None:
     thread = LoopThread("producer")
 
     async def callback() -> str:
@@ -75,7 +75,7 @@ def test_a_blocking_call_from_a_callback_is_refused_instead_of_hanging() -> None
     thread.stop()
 
 
-def test_use_in_a_forked_child_is_refused() -> None:
+def test_use_in_a_forked_child_is_rejected() -> None:
     thread = LoopThread("producer")
     child = os.fork()
     if child == 0:
@@ -104,18 +104,18 @@ def test_what_ends_a_program_does_not_end_the_loop(
         thread.call(leave())
     thread.loop.call_soon_threadsafe(callback)
     assert thread.call(asyncio.sleep(0, "alive")) == "alive"
-    assert "event loop of this client wanted to end it: it goes on" in caplog.text
+    assert "a callback tried to end the event loop of this client: it keeps running" in caplog.text
     thread.stop()
 
 
-def test_a_thread_that_has_ended_is_told_of_and_can_be_stopped() -> None:
+def test_a_thread_that_has_ended_is_reported_and_can_be_stopped() -> None:
     thread = LoopThread("consumer")
     thread.loop.call_soon_threadsafe(thread.loop.stop)
     thread._thread.join(10)
     told: list[str] = []
 
     def use() -> None:
-        # Threads that begin now may have the number of the one that ended.
+        # A new thread may have the identifier of the one that ended.
         with pytest.raises(IllegalUse) as caught:
             thread.call(asyncio.sleep(0))
         told.append(str(caught.value))
@@ -124,7 +124,7 @@ def test_a_thread_that_has_ended_is_told_of_and_can_be_stopped() -> None:
         another = threading.Thread(target=use)
         another.start()
         another.join(10)
-    assert set(told) == {"the thread of this consumer has ended, so that nothing can be done: make a new one"}
+    assert set(told) == {"the thread of this consumer has ended: create a new one"}
     thread.stop()
 
 

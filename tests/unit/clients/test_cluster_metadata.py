@@ -1,4 +1,4 @@
-"""What a client knows of a cluster over time: newer leaders stay, brokers that are gone are found again."""
+"""The metadata of a client over time: newer leaders win, and lost brokers are found again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_broker_that_is_behind_does_not_bring_an_old_leader_back() -> None:
     assert leader_after(picture(1, 5), picture(2, 5)) == 2
 
 
-def test_a_topic_that_was_made_again_begins_anew() -> None:
+def test_a_recreated_topic_starts_over() -> None:
     assert leader_after(picture(1, 5), picture(2, 0, topic_id=2)) == 2
 
 
@@ -68,7 +68,7 @@ def run(test: Callable[[FakeCluster, FakeCluster], Awaitable[None]]) -> None:
 
 
 def stop(cluster: FakeCluster) -> None:
-    """Take no more connections; those that are there stay, for which `wait_closed` would wait."""
+    """Accept no more connections; `wait_closed` would wait for the existing ones."""
     for server in cluster._servers:
         server.close()
 
@@ -76,7 +76,7 @@ def stop(cluster: FakeCluster) -> None:
 def test_the_bootstrap_servers_are_asked_again_when_all_known_brokers_are_gone() -> None:
     async def test(old: FakeCluster, new: FakeCluster) -> None:
         client = Cluster([*old.bootstrap, *new.bootstrap], settings=QUICK, retry_backoff_ms=1)
-        # Only the first is asked at first, and tells of no other.
+        # Only the first broker is used at first, and does not know the other.
         client.bootstrap_servers = tuple(old.bootstrap)
         await client.refresh(())
         client.bootstrap_servers = (*old.bootstrap, *new.bootstrap)
@@ -120,7 +120,7 @@ def test_brokers_that_say_nothing_for_long_are_not_asked_for_ever() -> None:
     run(test)
 
 
-def test_a_broken_connection_is_made_again_and_shared_by_all_who_wait() -> None:
+def test_a_broken_connection_is_reopened_and_shared_by_all_callers() -> None:
     async def test(cluster: FakeCluster, _: FakeCluster) -> None:
         client = Cluster(cluster.bootstrap, settings=QUICK, retry_backoff_ms=1)
         (address,) = cluster.bootstrap
@@ -147,7 +147,7 @@ def test_idle_connections_are_closed_and_made_again_when_needed() -> None:
             while not connection.closed:
                 await asyncio.sleep(0.005)
         assert client.pool.states.state(address) is State.DISCONNECTED
-        # It was no failure: nobody waits a minute.
+        # It was not a failure, so there is no back-off.
         async with asyncio.timeout(20):
             await client.refresh(())
         await client.close()
@@ -155,7 +155,7 @@ def test_idle_connections_are_closed_and_made_again_when_needed() -> None:
     run(test)
 
 
-def test_one_who_gives_up_does_not_end_the_attempt_of_the_others() -> None:
+def test_a_caller_that_gives_up_does_not_end_the_attempt_of_the_others() -> None:
     async def test(cluster: FakeCluster, _: FakeCluster) -> None:
         client = Cluster(cluster.bootstrap, settings=QUICK)
         (address,) = cluster.bootstrap
@@ -169,7 +169,7 @@ def test_one_who_gives_up_does_not_end_the_attempt_of_the_others() -> None:
     run(test)
 
 
-def test_who_waits_for_a_connection_is_told_when_the_client_is_closed() -> None:
+def test_waiting_for_a_connection_fails_when_the_client_is_closed() -> None:
     async def main() -> None:
         client = Cluster([("127.0.0.1", 1)], settings=ConnectionSettings(reconnect=Backoff(60_000, 60_000)))
         with pytest.raises(CannotConnect):
@@ -177,7 +177,7 @@ def test_who_waits_for_a_connection_is_told_when_the_client_is_closed() -> None:
         waiting = asyncio.create_task(client.pool.get(("127.0.0.1", 1)))
         await asyncio.sleep(0)
         await client.close()
-        with pytest.raises(Disconnected, match="closed meanwhile"):
+        with pytest.raises(Disconnected, match="the client was closed"):
             await waiting
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""How far encoding a table goes ahead of sending it."""
+"""How far encoding a table runs ahead of sending it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.columns import _BATCHES_AHEAD, _MOMENT, ColumnsFuture, Payload
-from ottla.clients.producer.batches import WaitableBatch
+from ottla.clients.columns import _BATCHES_AHEAD, _MOMENT, ColumnsFuture
+from ottla.clients.producer.batches import BatchWaiting
+from ottla.producing.batch import Batch
+from ottla.producing.values import EncodedBatch
 from ottla.records.builder import RecordFuture
 from ottla.types import TopicPartition
 
 PARTITION = TopicPartition("topic", 0)
 
 
-def sent(future: ColumnsFuture, count: int) -> list[WaitableBatch]:
-    """Batches of a table that were queued, and are not answered yet."""
+def sent(future: ColumnsFuture, count: int) -> list[Batch]:
+    """Batches of a table that were queued, and are not acknowledged yet."""
     batches = []
     for _ in range(count):
-        payload = Payload(PARTITION, bytearray(200), 3, 0, 0)
-        batch = WaitableBatch(PARTITION, payload.payload, memory=200, now=0, check=lambda: None)
+        payload = EncodedBatch(PARTITION, bytearray(200), 3, 0, 0)
+        batch = Batch(PARTITION, payload.payload, memory=200, now=0, waiting=BatchWaiting(lambda: None))
         batch.fill(None, 3, 0, 0)
         future.add(payload, RecordFuture(batch, 0, 0, -1, -1))
         batches.append(batch)
@@ -29,7 +31,7 @@ def sent(future: ColumnsFuture, count: int) -> list[WaitableBatch]:
 
 
 def paced(future: ColumnsFuture, *, in_coroutine: bool) -> float:
-    """How long the next batch was held back."""
+    """How long the next batch was delayed."""
     before = time.monotonic()
     if in_coroutine:
         asyncio.run(future.pace_async())
@@ -46,7 +48,7 @@ def test_few_batches_are_not_held_back_and_many_for_a_moment(in_coroutine: bool)
     batches += sent(future, 1)
     behind: Any = future._behind()
     assert behind.batch is batches[0]
-    # Nobody answers: it goes on all the same.
+    # Without acknowledgements it continues nevertheless.
     assert paced(future, in_coroutine=in_coroutine) >= _MOMENT
     batches[0].finish(10, -1, None)
     assert future._behind() is None
@@ -56,7 +58,7 @@ def test_few_batches_are_not_held_back_and_many_for_a_moment(in_coroutine: bool)
 
 
 @pytest.mark.parametrize("in_coroutine", [False, True])
-def test_a_batch_that_fails_while_it_is_waited_for_is_told_by_the_future_only(in_coroutine: bool) -> None:
+def test_only_the_future_reports_a_batch_that_fails_during_a_pause(in_coroutine: bool) -> None:
     future = ColumnsFuture("topic")
     batches = sent(future, _BATCHES_AHEAD)
     error = RuntimeError("refused")

@@ -1,4 +1,4 @@
-"""What becomes of records whose handler fails, step by step and in virtual time."""
+"""What happens to records whose handler fails, step by step and in virtual time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def size(letter: Letter) -> int:
 
 
 class World:
-    """Does the steps: a handler that fails as told, a clock that only `Wait` moves, a broker that may refuse."""
+    """Carries out the steps, with a handler that fails on demand, a clock that only `Wait` moves, and a test broker."""
 
     def __init__(self, failures: dict[int, list[Exception]] | None = None) -> None:
         self.failures = failures or {}
@@ -210,7 +210,7 @@ def test_a_dead_letter_can_be_read_again() -> None:
     assert (letter.topic, letter.partition, letter.offset, letter.group) == ("orders", 0, 0, "billing")
     assert (letter.attempts, letter.error_class, letter.error_message) == (3, "builtins.ValueError", "no 0")
     assert letter.headers == [("own", b"1")]
-    with pytest.raises(ValueError, match="no dead letter"):
+    with pytest.raises(ValueError, match="not a dead letter"):
         DeadLetter.of(record(0))
 
 
@@ -223,7 +223,7 @@ def test_long_messages_are_cut() -> None:
 
 
 def letter_within(room: int, value: bytes = b"v" * 1_000, headers: Any = ()) -> DeadLetter:
-    """What is told of a record with a long error if a letter may have so many bytes more than its value has."""
+    """The letter for a record with a long error, if a letter may have so many bytes more than its value."""
     world = World({0: [ValueError("x" * 500)]})
     world.largest = len(value) + room
     done = world.run(Policy("dead", "billing", attempts=1), [record(0, value=value, headers=headers), record(1)])
@@ -245,7 +245,7 @@ def test_a_letter_that_is_too_large_tells_less_of_the_error() -> None:
         assert (letter.value, letter.key, letter.size) == (b"v" * 1_000, b"k", None)
 
 
-def test_a_record_that_is_too_large_is_told_of_without_its_value() -> None:
+def test_a_record_that_is_too_large_gets_a_letter_without_its_value() -> None:
     letter = letter_within(-50_000, value=b"v" * 60_000, headers=[("own", b"1")])
     assert (letter.value, letter.omitted, letter.size) == (None, ("value",), 60_000)
     assert (letter.key, letter.headers, letter.topic, letter.offset) == (b"k", [("own", b"1")], "orders", 0)
@@ -278,10 +278,10 @@ def test_objects_need_a_serializer() -> None:
     assert world.letters[0].value == b"[1]"
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         Policy("dead", attempts=0)
-    with pytest.raises(ConfigError, match="come back"):
+    with pytest.raises(ConfigError, match="read again"):
         Policy("{topic}")
-    with pytest.raises(ConfigError, match="another topic"):
+    with pytest.raises(ConfigError, match="choose another one"):
         failing(0).run(Policy("orders", attempts=1), [record(0)])

@@ -80,14 +80,14 @@ def test_durations() -> None:
 
 def test_java_names_and_own_assignors() -> None:
     from ottla.assignors import RangeAssignor, StickyAssignor
-    from ottla.clients.consumer.assignors import load_assignors
+    from ottla.runtime.assignors import client_assignors
 
     java = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
-    found = load_assignors(["roundrobin", java, RangeAssignor, "ottla.assignors.sticky.StickyAssignor"])
+    found = client_assignors(["roundrobin", java, RangeAssignor, "ottla.assignors.sticky.StickyAssignor"])
     assert [one.name for one in found] == ["roundrobin", "cooperative-sticky", "range", "sticky"]
     assert isinstance(found[3], StickyAssignor)
-    for wrong, words in (("rang", "no assignor 'rang'"), (dict, "no assignor"), ("a.b.C", "cannot be imported")):
+    for wrong, words in (("rang", "no assignor 'rang'"), (dict, "is not an assignor"), ("a.b.C", "cannot be imported")):
         with pytest.raises(ConfigError, match=words):
-            load_assignors([wrong])
-    with pytest.raises(ConfigError, match="two assignors"):
-        load_assignors(["range", RangeAssignor()])
+            client_assignors([wrong])
+    with pytest.raises(ConfigError, match="several assignors have the name range"):
+        client_assignors(["range", RangeAssignor()])

@@ -1,4 +1,4 @@
-"""What commits say, what their answers mean, and when automatic ones are due."""
+"""The contents of commits, what their responses mean, and when automatic ones are due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def response(*codes: int) -> Any:
     return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=partitions)])
 
 
-def test_the_message_has_offsets_epochs_and_who_commits() -> None:
+def test_the_message_has_offsets_epochs_and_the_member() -> None:
     offsets = {T0: OffsetAndMetadata(5, "note", 3), T1: OffsetAndMetadata(6)}
     message = commit_message("g", Identity(4, "m", "i"), offsets)
     assert (message["group_id"], message["generation_id_or_member_epoch"], message["member_id"]) == ("g", 4, "m")
@@ -76,5 +76,5 @@ def test_a_commit_that_is_too_late_names_the_gap_and_the_settings() -> None:
     assert "max.poll.interval.ms (300000)" in late
     assert "max.poll.records (500)" in late
     other = str(commit_failed("X", gap=20, max_poll_interval_ms=300_000, max_poll_records=500))
-    assert "rebalanced meanwhile" in other
+    assert "the group has rebalanced" in other
     assert "on_partitions_revoked" in other

@@ -1,4 +1,4 @@
-"""What is fetched, from whom, and what of it is handed out: sessions, pipelining, pauses, errors in their turn."""
+"""What is fetched, from which broker, and what is handed out: sessions, pipelining, pauses, errors in order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Scene:
 
     def __init__(self, reset: str = "earliest", **limits: Any) -> None:
         self.positions = Positions(reset, in_group=False)
-        self.begun = 0
+        self.started = 0
         self.buffer = Buffer(self.positions, self._begin)
         self.fetcher = Fetcher(self.positions, self.buffer, FetchLimits(**limits))
         self.leaders: dict[TopicPartition, Leader | None] = {T0: Leader(1, 3, T_ID), T1: Leader(1, 3, T_ID)}
@@ -35,7 +35,7 @@ class Scene:
             self.positions.seek(key, 0)
 
     def _begin(self) -> None:
-        self.begun += 1
+        self.started += 1
 
     def plan(self) -> list[Fetch]:
         return self.fetcher.poll(lambda key: self.leaders[key], now=self.now)[0]
@@ -68,7 +68,7 @@ def test_one_fetch_a_broker_is_under_way() -> None:
     assert [fetch.node for fetch in scene.plan()] == [1]
 
 
-def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_begun() -> None:
+def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_started() -> None:
     scene = Scene()
     scene.positions.remove([T1])
     scene.answer(scene.one(), fetched(batch(0, b"a", b"b")))
@@ -77,7 +77,7 @@ def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_begun(
     scene.answer(fetch, fetched(batch(2, b"c")))
     assert scene.plan() == [], "two are enough"
     assert scene.values(1) == [b"a"]
-    assert scene.begun == 1
+    assert scene.started == 1
     fetch = scene.one()
     assert asked(fetch) == {0: 3}
     scene.answer(fetch, fetched(batch(3, b"d")))
@@ -88,7 +88,7 @@ def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_begun(
 
 
 def behind(scene: Scene) -> tuple[Fetch, Fetch]:
-    """Two partitions that are known to have more, and the two fetches of them."""
+    """Two partitions that are known to have more, and their two fetches."""
     scene.answer(scene.one(), fetched(batch(0, b"a")), fetched(batch(0, b"b"), partition_index=1), session_id=77)
     first, second = scene.plan()
     return first, second
@@ -123,7 +123,7 @@ def test_one_fetch_is_under_way_while_the_user_is_slower() -> None:
     assert scene.values(1) == [b"a"], "three wait behind it"
     assert asked(scene.one()) == {0: 2}
     assert scene.values(1) == [b"b"]
-    assert scene.plan() == [], "it waits for the one that is under way"
+    assert scene.plan() == [], "it waits for the one in flight"
 
 
 @pytest.mark.parametrize("end", ["one at its end", "least bytes", "uncommitted"])
@@ -144,7 +144,7 @@ def test_a_fetch_without_a_session_that_fails_leaves_the_session_alone() -> None
     scene = Scene()
     first, second = behind(scene)
     scene.fetcher.failed(second, now=0)
-    assert scene.fetcher.closing() == [], "the first one is under way"
+    assert scene.fetcher.closing() == [], "the first one is in flight"
     scene.answer(first, session_id=77)
     assert scene.values() == [b"a", b"b"]
     assert scene.plan() == [], "after a pause"
@@ -224,7 +224,7 @@ def test_sessions_tell_only_what_changed() -> None:
 
 
 @pytest.mark.parametrize("failure", ["error", "lost"])
-def test_a_session_that_is_gone_begins_anew(failure: str) -> None:
+def test_a_lost_session_starts_over(failure: str) -> None:
     scene = Scene()
     scene.answer(scene.one(), session_id=77)
     fetch = scene.one()

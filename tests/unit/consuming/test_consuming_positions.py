@@ -1,4 +1,4 @@
-"""Positions: what is asked in which order, what an old answer may not change, resets, truncation."""
+"""Positions: the order of requests, outdated responses, resets, truncation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_in_a_group_the_committed_offset_comes_first_then_the_policy() -> None:
     positions = make()
     tokens = positions.to_ask(Need.COMMITTED, now=0)
     assert set(tokens) == {T0, T1}
-    assert positions.to_ask(Need.COMMITTED, now=0) == {}, "they are asked already"
+    assert positions.to_ask(Need.COMMITTED, now=0) == {}, "they are requested already"
     positions.committed(T0, tokens[T0], OffsetAndMetadata(5))
     positions.committed(T1, tokens[T1], None)
     assert positions.consumed() == {T0: OffsetAndMetadata(5)}
@@ -136,11 +136,11 @@ def test_a_leader_that_knows_no_such_epoch_has_another_log() -> None:
     (token,) = strict.to_ask(Need.VALIDATE, now=0).values()
     error = strict.validated(T0, token, -1, -1)
     assert isinstance(error, LogTruncation)
-    assert "its leader knows nothing of the last epoch" in str(error)
+    assert "its leader does not know the last epoch" in str(error)
     assert isinstance(strict.without_start(), NoOffsetForPartition)
 
 
-def test_a_topic_that_was_made_anew_is_read_by_the_policy() -> None:
+def test_a_recreated_topic_is_read_by_the_reset_policy() -> None:
     positions = make()
     first, second = UUID(int=1), UUID(int=2)
     positions.committed(T0, positions.to_ask(Need.COMMITTED, now=0)[T0], OffsetAndMetadata(50))
@@ -148,12 +148,12 @@ def test_a_topic_that_was_made_anew_is_read_by_the_policy() -> None:
     positions.new_leader(T0, 4)
     assert positions.topic_is(T0, second)
     assert positions.consumed()[T0].offset == 50, "nothing changes while records may be taken"
-    positions.start_anew()
+    positions.restart_recreated()
     assert T0 not in positions.consumed()
     positions.found(T0, positions.to_ask(Need.RESET, now=0)[T0], 0, 0)
     assert not positions.topic_is(T0, first), "of a broker that is behind"
     assert not positions.topic_is(T0, second)
-    positions.start_anew()
+    positions.restart_recreated()
     assert positions.consumed()[T0].offset == 0
 
 
@@ -162,7 +162,7 @@ def test_a_seek_is_meant_for_the_topic_as_it_is() -> None:
     positions.topic_is(T0, UUID(int=1))
     assert positions.topic_is(T0, UUID(int=2))
     positions.seek(T0, 7)
-    positions.start_anew()
+    positions.restart_recreated()
     assert positions.consumed()[T0].offset == 7
     assert not positions.topic_is(T0, UUID(int=2))
 

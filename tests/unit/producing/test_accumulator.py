@@ -1,4 +1,4 @@
-"""Queues of batches: when they are ready, in which order they are drained, what becomes of their memory."""
+"""Queues of batches: when they are ready, in which order they are drained, what happens to their memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from producer_context import DELIVERY_TIMEOUT, LINGER, P0, P1, P2, Context
 
 from ottla.producing.accumulator import Appended
 from ottla.producing.buffer_pool import Ticket
-from ottla.producing.values import View
+from ottla.producing.values import EncodedBatch, View
 from ottla.records.builder import Lanes
 
 
@@ -35,7 +35,7 @@ def test_a_full_batch_is_ready_at_once_and_the_next_one_begins() -> None:
     assert context.accumulator.ready(context.view, now=0).nodes == [0]
 
 
-def test_a_record_larger_than_a_batch_gets_one_of_its_own() -> None:
+def test_a_record_larger_than_a_batch_gets_its_own() -> None:
     context = Context(batch_size=100)
     appended = context.append(size=5_000)
     assert isinstance(appended, Appended)
@@ -66,7 +66,7 @@ def test_everything_is_ready_while_somebody_waits_for_memory_flushes_or_closes()
     assert context.accumulator.ready(context.view, now=0).nodes == [0]
 
 
-def test_a_partition_without_a_leader_is_told() -> None:
+def test_a_partition_without_a_leader_is_reported() -> None:
     context = Context()
     context.batch(P2)
     ready = context.accumulator.ready(View({P0: 0}), now=0)
@@ -115,7 +115,7 @@ def test_what_goes_again_waits_and_goes_before_what_comes_after() -> None:
     assert context.accumulator.drain(0, context.view, 1_000, never, now=100) == [second]
 
 
-def test_memory_comes_back_when_a_batch_is_finished_and_goes_to_who_waits() -> None:
+def test_a_finished_batch_releases_its_memory_to_waiting_tickets() -> None:
     context = Context(buffer_memory=200)
     batch = context.batch()
     ticket = context.append(P1)
@@ -171,7 +171,7 @@ def test_encoded_batches_are_queued_like_others() -> None:
     opened.batch.close()
     assert opened.batch.buffer is not None
     payload = bytes(opened.batch.buffer[61 : opened.batch.size])
-    outcome = context.accumulator.append_batch(P0, payload, 1, 5, 5, now=0)
+    outcome = context.accumulator.append_batch(EncodedBatch(P0, payload, 1, 5, 5), now=0)
     assert isinstance(outcome, Appended)
     assert (outcome.batch.count, outcome.batch.memory, outcome.batch.closed) == (1, 61 + len(payload), True)
     after = context.append()
@@ -179,7 +179,7 @@ def test_encoded_batches_are_queued_like_others() -> None:
     assert after.new_batch  # what comes later goes behind it
     context = Context(buffer_memory=300)
     context.batch()
-    assert isinstance(context.accumulator.append_batch(P0, bytes(200), 3, 0, 0, now=0), Ticket)
+    assert isinstance(context.accumulator.append_batch(EncodedBatch(P0, bytes(200), 3, 0, 0), now=0), Ticket)
 
 
 def test_framed_batches_are_queued_without_a_copy() -> None:
@@ -188,15 +188,15 @@ def test_framed_batches_are_queued_without_a_copy() -> None:
     assert isinstance(opened, Appended)
     assert opened.batch.buffer is not None
     framed = bytearray(opened.batch.buffer[: opened.batch.size])
-    outcome = context.accumulator.append_batch(P0, framed, 1, 5, 5, framed=True, now=0)
+    outcome = context.accumulator.append_batch(EncodedBatch(P0, framed, 1, 5, 5, framed=True), now=0)
     assert isinstance(outcome, Appended)
     assert outcome.batch.buffer is framed
     assert (outcome.batch.count, outcome.batch.memory, outcome.batch.closed) == (1, len(framed), True)
     with pytest.raises(TypeError, match="bytearray"):
-        context.accumulator.append_batch(P0, bytes(framed), 1, 5, 5, framed=True, now=0)
+        context.accumulator.append_batch(EncodedBatch(P0, bytes(framed), 1, 5, 5, framed=True), now=0)
 
 
-def test_the_fast_path_is_told_which_batch_is_open() -> None:
+def test_the_fast_path_knows_which_batch_is_open() -> None:
     context = Context(batch_size=100)
     lanes = Lanes("t", 3)
     context.accumulator.add_topic(lanes)
@@ -213,18 +213,18 @@ def test_the_fast_path_is_told_which_batch_is_open() -> None:
     assert grown.opened(0) is None
 
 
-def test_the_next_batch_of_a_known_partition_is_begun_in_short() -> None:
+def test_the_next_batch_of_a_known_partition_starts_on_a_short_path() -> None:
     context = Context(buffer_memory=600)
     lanes = Lanes("t", 3)
     context.accumulator.add_topic(lanes)
-    assert context.accumulator.begin_batch("t", 0, now=0) is None  # nobody has written there yet
+    assert context.accumulator.begin_batch("t", 0, now=0) is None  # nothing was written there yet
     first = context.batch(P0)
     begun = context.accumulator.begin_batch("t", 0, now=0)
     assert begun is not None
     assert (begun.count, begun.memory, lanes.opened(0) is begun, first.closed) == (0, 200, True, True)
     assert begun.append(0, None, b"v") == 0
     assert context.accumulator.pool.available == 200
-    # Whoever waits for memory comes first.
+    # Waiting tickets come first.
     waiting = context.append(P1, size=300)
     assert isinstance(waiting, Ticket)
     assert context.accumulator.begin_batch("t", 0, now=0) is None

@@ -1,4 +1,4 @@
-"""Batches that are compressed ahead: the same bytes, whoever compressed them, and whatever becomes of them."""
+"""Batches that are compressed ahead: the same bytes, whoever compressed them, in every outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from producer_context import P0, P1, Context
 from ottla.errors import RecordListTooLarge
 from ottla.producing.accumulator import Accumulator, Appended
 from ottla.producing.batch import Batch, pack
-from ottla.producing.values import View
+from ottla.producing.values import EncodedBatch, View
 from ottla.records import Compression, decode_batch, read_header
 from ottla.records.builder import Lanes
 from ottla.records.compression import Packer
@@ -37,7 +37,7 @@ def packer(request: pytest.FixtureRequest) -> Iterator[Packer]:
 
 
 class Noted:
-    """A packer that only notes what it is given."""
+    """A packer that only records its calls."""
 
     def __init__(self) -> None:
         self.given: list[tuple[bytes, int, int]] = []
@@ -68,7 +68,7 @@ def test_the_bytes_are_the_same_as_without(packer: Packer, noise: bool) -> None:
         assert [bytes(each.sealed(LZ4, None)) for each in ahead] == [bytes(each.sealed(LZ4, None)) for each in plain]
 
 
-def test_a_batch_can_be_numbered_anew_and_its_records_read_again(packer: Packer) -> None:
+def test_a_batch_can_be_renumbered_and_its_records_decoded(packer: Packer) -> None:
     batch, records = filled(), filled().records()
     batch.pack_ahead(packer)
     first = bytes(batch.sealed(LZ4, None))
@@ -82,7 +82,7 @@ def test_a_batch_can_be_numbered_anew_and_its_records_read_again(packer: Packer)
     assert bytes(batch.sealed(LZ4, None)) != b""
 
 
-def test_a_buffer_is_nobody_elses_once_it_is_released(packer: Packer) -> None:
+def test_a_released_buffer_is_not_used_by_the_batch(packer: Packer) -> None:
     for _ in range(50):
         batch = filled()
         batch.pack_ahead(packer)
@@ -120,8 +120,8 @@ def test_what_is_full_is_handed_over_once_and_what_is_not_is_not() -> None:
     assert len(noted.given) == 1
     assert machine.begin_batch("t", 0, now=0) is not None
     assert b"2" * 80 in noted.given[1][0]
-    machine.append_batch(P1, b"3" * 50, 1, 0, 0, now=0)
-    machine.append_batch(P1, bytearray(BATCH_OVERHEAD) + b"4" * 50, 1, 0, 0, framed=True, now=0)
+    machine.append_batch(EncodedBatch(P1, b"3" * 50, 1, 0, 0), now=0)
+    machine.append_batch(EncodedBatch(P1, bytearray(BATCH_OVERHEAD) + b"4" * 50, 1, 0, 0, framed=True), now=0)
     assert [content for content, _, _ in noted.given[2:]] == [b"3" * 50, b"4" * 50]
     machine.begin_flush()
     assert len(machine.drain(0, View({P0: 0, P1: 0}), 10_000, lambda batch: False, now=0)) == 2
@@ -137,7 +137,7 @@ def test_a_batch_that_is_too_large_is_split_though_it_was_packed(packer: Packer)
     request = context.request()
     (batch,) = request.batches
     batch.sealed(LZ4, None)
-    assert context.refuse(request, RecordListTooLarge()) == []
+    assert context.reject(request, RecordListTooLarge()) == []
     halves: list[Any] = [part for _, part in batch.parts or ()]
     assert [each.count for each in halves] == [batch.count // 2, batch.count - batch.count // 2]
     assert [record.value for half in halves for record in decode_batch(half.sealed(LZ4, None))] == values[: batch.count]

@@ -1,4 +1,4 @@
-"""Every step of a producer's transactions, in virtual time: states, questions, and the three kinds of errors."""
+"""Every step of a producer's transactions, in virtual time: states, requests, and the three kinds of errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OFFSETS = {P0: Offset(7)}
 
 
 class Scene(Context):
-    """A producer with transactions, which talks to one coordinator of each kind."""
+    """A transactional producer, which talks to one coordinator of each kind."""
 
     def __init__(self, version: int = 2) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Scene(Context):
         return self.machine.state
 
     def ask(self) -> Ask:
-        """The question that is asked now."""
+        """The present request."""
         ask = self.poll().ask
         assert ask is not None
         return ask
@@ -56,7 +56,7 @@ class Scene(Context):
         return ask
 
     def goes(self, error: KafkaError | None = None, **told: object) -> What:
-        """Ask, and answer so."""
+        """Send the next request and give this result."""
         return self.answer(self.ask(), error, **told).what
 
     def init(self) -> Operation:
@@ -76,7 +76,7 @@ class Scene(Context):
         return self
 
     def sent(self) -> Request:
-        """A batch is on its way, in a transaction."""
+        """A batch is in flight, in a transaction."""
         self.batch()
         if self.version == 1:
             assert self.goes() == AddPartitions((P0,))
@@ -91,7 +91,7 @@ def begun(version: int = 2) -> Scene:
     return Scene(version).begun()
 
 
-# The way of a transaction.
+# A normal transaction.
 
 
 def test_the_coordinator_is_found_and_gives_id_and_epoch() -> None:
@@ -157,12 +157,12 @@ def test_the_first_version_adds_partitions_first_and_keeps_epoch_and_numbers() -
     assert scene.ended() == EndTransaction(True)
     scene.machine.begin()
     scene.batch(P0)
-    assert scene.goes() == AddPartitions((P0,)), "each transaction names its partitions anew"
+    assert scene.goes() == AddPartitions((P0,)), "each transaction adds its partitions again"
     assert numbers(scene.request().batches[0]) == (9, 0, 1)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_empty_transaction_asks_nobody(version: int) -> None:
+def test_an_empty_transaction_sends_no_request(version: int) -> None:
     scene = begun(version)
     operation = scene.machine.commit()
     assert scene.poll().ask is None
@@ -204,10 +204,10 @@ def test_offsets_go_to_the_coordinator_of_the_group(version: int) -> None:
         assert scene.goes() == AddOffsets("g")
     assert scene.goes(node="group") == FindCoordinator("g")
     ask = scene.answer(scene.ask())
-    assert (ask.what, ask.whom) == (CommitOffsets(OFFSETS, MEMBER), "group")
+    assert (ask.what, ask.broker) == (CommitOffsets(OFFSETS, MEMBER), "group")
     assert operation.done
     scene.machine.commit()
-    assert scene.ask().whom == "txn"
+    assert scene.ask().broker == "txn"
 
 
 def test_offsets_that_must_wait_go_again_alone() -> None:
@@ -242,7 +242,7 @@ def test_the_version_may_change_between_transactions() -> None:
     assert scene.machine.version == 2
 
 
-# What may be called when.
+# Which calls are allowed.
 
 
 @pytest.mark.parametrize(
@@ -267,9 +267,9 @@ def test_calls_outside_of_their_state_say_what_to_call() -> None:
         lambda: scene.machine.send_offsets(OFFSETS, MEMBER),
     )
     for call in calls:
-        with pytest.raises(TransactionMisuse, match="outside of a transaction: call begin_transaction"):
+        with pytest.raises(TransactionMisuse, match="outside a transaction: call begin_transaction"):
             call()
-    with pytest.raises(TransactionMisuse, match="called before, which a producer does once: begin a transaction"):
+    with pytest.raises(TransactionMisuse, match=r"called before\. A producer calls it once: begin a transaction"):
         scene.machine.init()
     scene.machine.begin()
     for again in (scene.machine.begin, scene.machine.init):
@@ -322,7 +322,7 @@ def test_coordinators_that_moved_are_looked_for(error: KafkaError) -> None:
     scene.sleep(BACKOFF)
     assert scene.goes(node="another group") == FindCoordinator("g")
     ask = scene.answer(scene.ask())
-    assert ask.whom == "another group"
+    assert ask.broker == "another group"
     scene.machine.commit()
     scene.goes(error)
     scene.sleep(BACKOFF)
@@ -330,7 +330,7 @@ def test_coordinators_that_moved_are_looked_for(error: KafkaError) -> None:
     scene.sleep(2 * BACKOFF)
     assert scene.goes(node="another") == FindCoordinator(None)
     ask = scene.ask()
-    assert (ask.what, ask.whom, ask.producer_epoch) == (EndTransaction(True), "another", 0)
+    assert (ask.what, ask.broker, ask.producer_epoch) == (EndTransaction(True), "another", 0)
 
 
 def test_a_partition_that_is_not_known_yet_is_added_again() -> None:
@@ -347,7 +347,7 @@ def test_a_partition_that_is_not_known_yet_is_added_again() -> None:
 def test_a_batch_that_fails_makes_the_transaction_abortable() -> None:
     scene = begun()
     request, unsent = scene.sent(), scene.batch()
-    (finished,) = scene.refuse(request, errors.InvalidRecord())
+    (finished,) = scene.reject(request, errors.InvalidRecord())
     assert isinstance(finished.error, errors.InvalidRecord)
     assert scene.state is State.ABORTABLE_ERROR
     assert [each.batch for each in scene.poll().finished] == [unsent]
@@ -375,9 +375,9 @@ def test_a_commit_whose_batch_fails_says_so_and_can_be_aborted() -> None:
 
 
 def test_the_first_version_gets_another_epoch_after_a_failed_batch() -> None:
-    """Otherwise a request that comes late could end up in the next transaction."""
+    """Otherwise a late request could end up in the next transaction."""
     scene = begun(version=1)
-    scene.refuse(scene.sent(), errors.InvalidRecord())
+    scene.reject(scene.sent(), errors.InvalidRecord())
     operation = scene.machine.abort()
     assert scene.ended() == EndTransaction(False)
     assert not operation.done
@@ -391,7 +391,7 @@ def test_the_first_version_gets_another_epoch_after_a_failed_batch() -> None:
 def test_lost_numbers_abort_instead_of_raising_the_epoch() -> None:
     scene = begun()
     scene.acknowledge(scene.sent())
-    scene.refuse(scene.sent(), errors.OutOfOrderSequenceNumber())
+    scene.reject(scene.sent(), errors.OutOfOrderSequenceNumber())
     assert scene.state is State.ABORTABLE_ERROR
     assert scene.machine.numbers.producer_epoch == 0
 
@@ -401,13 +401,13 @@ def test_a_forgotten_producer_begins_with_0_only_if_its_records_were_deleted() -
     scene.acknowledge(scene.sent(), base_offset=5)
     scene.batch()
     request = scene.request()
-    assert scene.refuse(request, errors.UnknownProducerId(), log_start_offset=8) == []
+    assert scene.reject(request, errors.UnknownProducerId(), log_start_offset=8) == []
     scene.sleep(BACKOFF)
     request = scene.request()
     assert numbers(request.batches[0]) == (9, 0, 0)
     scene.acknowledge(request, base_offset=9)
     scene.batch()
-    scene.refuse(scene.request(), errors.UnknownProducerId(), log_start_offset=8)
+    scene.reject(scene.request(), errors.UnknownProducerId(), log_start_offset=8)
     assert scene.state is State.ABORTABLE_ERROR
 
 
@@ -421,7 +421,7 @@ def test_a_forgotten_producer_begins_with_0_only_if_its_records_were_deleted() -
         errors.GroupAuthorizationFailed(),
     ],
 )
-def test_offsets_that_are_refused_abort(error: KafkaError) -> None:
+def test_offsets_that_are_rejected_abort(error: KafkaError) -> None:
     scene = begun()
     operation = scene.machine.send_offsets(OFFSETS, MEMBER)
     scene.goes(node="group")
@@ -439,7 +439,7 @@ def test_partitions_that_cannot_be_added_abort() -> None:
     assert finished.batch is batch
     assert isinstance(finished.error, errors.TopicAuthorizationFailed)
     operation = scene.machine.abort()
-    assert scene.poll().ask is None, "the coordinator knows of nothing"
+    assert scene.poll().ask is None, "the coordinator knows nothing"
     assert operation.done
 
 
@@ -473,7 +473,7 @@ def test_an_abort_gives_up_offsets_on_their_way() -> None:
     ask = scene.ask()
     operation = scene.machine.abort()
     assert sending.done
-    assert scene.poll().ask is None, "one question at a time"
+    assert scene.poll().ask is None, "one request at a time"
     scene.answer(ask, errors.TransactionAbortable())
     assert scene.state is State.ABORTING
     assert scene.ended() == EndTransaction(False)
@@ -516,7 +516,7 @@ def test_some_errors_are_the_end(error: KafkaError, raised: type[KafkaError], co
     assert scene.poll().ask is None
 
 
-def test_an_abort_that_is_refused_is_the_end() -> None:
+def test_an_abort_that_is_rejected_is_the_end() -> None:
     scene = begun()
     scene.acknowledge(scene.sent())
     scene.machine.abort()
@@ -525,7 +525,7 @@ def test_an_abort_that_is_refused_is_the_end() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.InvalidTransactionTimeout(), errors.TransactionAbortable()])
-def test_init_that_is_refused_is_the_end(error: KafkaError) -> None:
+def test_init_that_is_rejected_is_the_end(error: KafkaError) -> None:
     scene = Scene()
     operation = scene.machine.init()
     scene.goes(node="txn")
@@ -536,7 +536,7 @@ def test_init_that_is_refused_is_the_end(error: KafkaError) -> None:
 
 def test_a_fenced_epoch_at_a_partition_is_decided_by_the_coordinator() -> None:
     scene = begun()
-    scene.refuse(scene.sent(), errors.InvalidProducerEpoch())
+    scene.reject(scene.sent(), errors.InvalidProducerEpoch())
     assert scene.state is State.ABORTABLE_ERROR
     scene.machine.abort()
     scene.goes(errors.ProducerFenced())
@@ -548,7 +548,7 @@ def test_after_the_end_every_record_fails_and_answers_change_nothing() -> None:
     request, queued = scene.sent(), scene.batch()
     scene.machine.send_offsets(OFFSETS, MEMBER)
     ask = scene.ask()
-    scene.refuse(request, errors.ProducerFenced())
+    scene.reject(request, errors.ProducerFenced())
     assert scene.state is State.FATAL_ERROR
     plan: Plan = scene.poll()
     assert [each.batch for each in plan.finished] == [queued]
@@ -568,7 +568,7 @@ def test_numbers_of_batches_given_up_in_flight_are_not_gone_on_with() -> None:
     assert scene.ended() == EndTransaction(False)
     assert scene.goes(producer_id=9, producer_epoch=1, version=1) == InitProducerId(9, 0)
     scene.machine.begin()
-    scene.acknowledge(request)  # The answer comes late.
+    scene.acknowledge(request)  # the response comes late
     scene.sleep(LINGER)
     assert numbers(scene.sent().batches[0]) == (9, 1, 0)
     assert scene.state is State.IN_TRANSACTION

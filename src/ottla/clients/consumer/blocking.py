@@ -1,13 +1,12 @@
-"""The consumer for threads: every method of `AsyncConsumer`, with the same names and arguments, waits for its result.
+"""The blocking consumer: every method of `AsyncConsumer`, with the same names and arguments, waits for its result.
 
     with Consumer(bootstrap_servers="localhost:9092", group_id="shop") as consumer:
         consumer.subscribe(["orders"])
         for record in consumer:
             print(record.value)
 
-Fetches and heartbeats run on a loop in a thread of its own. Records that were fetched already are decoded on the
-caller's thread, without a detour; listeners and callbacks run there too. A consumer is for one thread at a time,
-and says so when it is used otherwise.
+Fetches and heartbeats run on an event loop in another thread. Fetched records are decoded on the caller's thread, and
+listeners and callbacks run there too. A consumer is for one thread at a time; using it from two raises an error.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, wraps
 from itertools import chain
 from operator import length_hint
 from re import Pattern
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from ottla.clients.blocking import IllegalUse, LoopThread
-from ottla.clients.cluster.metadata import PartitionInfo
+from ottla.clients.blocking import IllegalUse, LoopThread, copy_docs
 from ottla.clients.columns import Incoming
 from ottla.clients.consumer.asynchronous import (
     DEFAULT_CLOSE_SECONDS,
@@ -41,23 +39,22 @@ from ottla.clients.consumer.core import Chore
 from ottla.config.consumer import ConsumerConfig
 from ottla.consuming.buffer import RawFetch
 from ottla.consuming.values import (
-    ConsumerGroupMetadata,
     ConsumerRecord,
     ConsumerRecords,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     RebalanceListener,
 )
-from ottla.types import Millis, TopicPartition
+from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _OneThread:
-    """Lets one thread in at a time, as often as it likes; others get an error instead of a wait."""
+    """Lets one thread in at a time, also repeatedly; others get an error instead of a wait."""
 
     __slots__ = ("_depth", "_lock", "_owner", "_process", "check")
 
@@ -76,8 +73,8 @@ class _OneThread:
             if not self._lock.acquire(blocking=False):
                 raise IllegalUse(
                     "this Consumer is in use by another thread: a consumer is for one thread at a time. Give each "
-                    "thread its own consumer (of the same group), or hand the records over by a queue; only wakeup() "
-                    "may be called from elsewhere"
+                    "thread its own consumer (of the same group), or pass the records through a queue; only wakeup() "
+                    "may be called from other threads"
                 )
             self._owner = me
         self._depth += 1
@@ -89,12 +86,32 @@ class _OneThread:
             self._lock.release()
 
 
+def _blocking(
+    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer, P], T]:
+    """A method of `AsyncConsumer` that waits for its result."""
+    return cast("Callable[Concatenate[Consumer, P], T]", _on_loop(method))
+
+
+def _on_loop(method: Callable[Concatenate[AsyncConsumer, P], T]) -> Callable[Concatenate[Consumer, P], T]:
+    """A method of `AsyncConsumer`: that of `Calls` with the same name, called on the loop's thread."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Consumer, *arguments: P.args, **options: P.kwargs) -> T:
+        with self._use:
+            return self._do(getattr(self._calls, name), *arguments, **options)  # type: ignore[no-any-return]
+
+    return cast("Callable[Concatenate[Consumer, P], T]", call)
+
+
 class Consumer:
     """Reads topics, alone or as a member of a group. For one thread at a time."""
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ConsumerConfig.given(config, options)
         self._calls = Calls(self.config, unpacks_aside=False)
+        self._handout, self._poller = self._calls.handout, self._calls.poller
         self._thread = LoopThread("Consumer")
         self._use = _OneThread(self._thread.check)
         self._incoming: Incoming | None = None
@@ -113,12 +130,13 @@ class Consumer:
         """Run a coroutine on the loop's thread and wait for it."""
         return self._thread.call(work)
 
-    def _do(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function on the loop's thread, where nothing else changes meanwhile."""
+    def _do(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a function or coroutine function on the loop's thread, where nothing else runs at the same time."""
 
-        async def call() -> T:
+        async def call() -> Any:
             self._calls.engine.start()
-            return function(*arguments)
+            result = function(*arguments, **options)
+            return await result if inspect.iscoroutine(result) else result
 
         return self._thread.call(call())
 
@@ -160,7 +178,7 @@ class Consumer:
 
     def _end(self, reason: str, deadline: float = math.inf) -> None:
         errors: list[Exception] = []
-        seconds = 0.0  # who is interrupted tells the coordinator, and waits no longer
+        seconds = 0.0  # if interrupted, notify the coordinator without waiting
         try:
             for chore in self._wait(self._calls.unsubscribing(left(deadline))):
                 try:
@@ -172,47 +190,39 @@ class Consumer:
             self._wait(self._calls.unsubscribed(reason, seconds))
         raise_first(errors)
 
-    def subscription(self) -> set[str]:
-        with self._use:
-            return self._do(self._calls.subscription)
-
-    def assignment(self) -> set[TopicPartition]:
-        with self._use:
-            return self._do(self._calls.assignment)
-
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> ConsumerRecords:
         with self._use:
             self._thread.check()
-            limit = self._calls.limit(max_records)
-            records = self._calls.take_now(limit)
+            limit = self._handout.limit(max_records)
+            records = self._poller.take_now(limit)
             if records is None:
-                records = self._next(deadline_after(timeout), partial(self._calls.take, limit))
-            return self._calls.finished(records)
+                records = self._next(deadline_after(timeout), partial(self._handout.take, limit))
+            return self._handout.finished(records)
 
     def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
         while True:
-            step = self._wait(self._calls.advance(deadline))
+            step = self._wait(self._poller.advance(deadline))
             if isinstance(step, Chore):
                 self._run(step)
             elif not step or (found := take()):
                 return found if step else []
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        # A chain gives records without a step of Python's for each.
+        # A chain returns records without running Python code for each.
         return chain.from_iterable(self._polls())
 
     def _polls(self) -> Iterator[Iterator[ConsumerRecord]]:
-        calls = self._calls
+        handout = self._handout
         while True:
-            while length_hint(calls.iterator):
-                yield calls.iterator
+            while length_hint(handout.iterator):
+                yield handout.iterator
             if records := self.poll(ITERATION_SECONDS):
-                calls.iterate(records)
+                handout.iterate(records)
 
     def __next__(self) -> ConsumerRecord:
-        """The next record, however long it takes; ``for record in consumer`` is faster."""
+        """Wait for the next record; ``for record in consumer`` is faster."""
         return next(iter(self))
 
     def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
@@ -221,119 +231,58 @@ class Consumer:
         with self._use:
             fetched = self._take_raw(timeout, self._incoming.limit(max_records))
             table = self._incoming.table(fetched, max_records, self._calls.engine.buffer.put_back)
-            self._calls.records += table.num_rows
+            self._handout.total += table.num_rows
             return table
 
     def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
         with self._use:
             self._thread.check()
-            if (found := self._calls.take_raw_now(limit)) is not None:
+            if (found := self._poller.take_raw_now(limit)) is not None:
                 return found
-            self._do(self._calls.put_back)
-            return self._next(deadline_after(timeout), partial(self._calls.take_raw, limit))
+            self._do(self._handout.put_back)
+            return self._next(deadline_after(timeout), partial(self._handout.take_raw, limit))
 
     # ── commits ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, offsets: Committable | None = None, *, timeout: float | None = None) -> None:
         with self._use:
-            for chore in self._wait(self._calls.commit(offsets, timeout)):
+            for chore in self._wait(self._calls.committer.commit(offsets, timeout)):
                 self._run(chore)
 
     def commit_async(self, offsets: Committable | None = None, callback: CommitCallback | None = None) -> None:
         with self._use:
-            self._do(self._calls.commit_async, offsets, callback)
+            self._do(self._calls.committer.commit_async, offsets, callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         with self._use:
-            return self._wait(self._calls.committed(partitions, timeout))
+            return self._wait(self._calls.committer.committed(partitions, timeout))
 
-    # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the methods that `Calls` shares with the asyncio consumer ─────────────────────────────────────────────────
 
-    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        with self._use:
-            return self._wait(self._calls.position(partition, timeout))
-
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        with self._use:
-            self._do(self._calls.seek, partition, offset)
-
-    def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.seek_to_beginning, partitions)
-
-    def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.seek_to_end, partitions)
-
-    def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.pause, partitions)
-
-    def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.resume, partitions)
-
-    def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
-        """Fetch nothing from this offset on, for whoever reads a range; None undoes it.
-
-        What the last fetch brings beyond it is handed out as ever:
-        ``consumer.fetch_until(TopicPartition("orders", 0), 500)``.
-        """
-        with self._use:
-            self._do(self._calls.fetch_until, partition, offset)
-
-    def paused(self) -> set[TopicPartition]:
-        with self._use:
-            return self._do(self._calls.paused)
-
-    def current_lag(self, partition: TopicPartition) -> int | None:
-        with self._use:
-            return self._do(self._calls.current_lag, partition)
-
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        with self._use:
-            return self._wait(self._calls.beginning_offsets(partitions, timeout))
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        with self._use:
-            return self._wait(self._calls.end_offsets(partitions, timeout))
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        with self._use:
-            return self._wait(self._calls.offsets_for_times(timestamps, timeout))
-
-    def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
-        with self._use:
-            return self._wait(self._calls.partitions_for(topic, timeout))
-
-    def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
-        with self._use:
-            return self._wait(self._calls.list_topics(timeout))
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        with self._use:
-            return self._do(self._calls.group_metadata)
-
-    def metrics(self) -> dict[str, float]:
-        with self._use:
-            return self._do(self._calls.metrics)
-
-    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
-        with self._use:
-            self._do(self._calls.enforce_rebalance, reason)
+    position = _blocking(AsyncConsumer.position)
+    seek = _blocking(AsyncConsumer.seek)
+    seek_to_beginning = _blocking(AsyncConsumer.seek_to_beginning)
+    seek_to_end = _blocking(AsyncConsumer.seek_to_end)
+    pause = _blocking(AsyncConsumer.pause)
+    resume = _blocking(AsyncConsumer.resume)
+    beginning_offsets = _blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = _blocking(AsyncConsumer.end_offsets)
+    offsets_for_times = _blocking(AsyncConsumer.offsets_for_times)
+    partitions_for = _blocking(AsyncConsumer.partitions_for)
+    list_topics = _blocking(AsyncConsumer.list_topics)
+    subscription = _on_loop(AsyncConsumer.subscription)
+    assignment = _on_loop(AsyncConsumer.assignment)
+    fetch_until = _on_loop(AsyncConsumer.fetch_until)
+    paused = _on_loop(AsyncConsumer.paused)
+    current_lag = _on_loop(AsyncConsumer.current_lag)
+    group_metadata = _on_loop(AsyncConsumer.group_metadata)
+    metrics = _on_loop(AsyncConsumer.metrics)
+    enforce_rebalance = _on_loop(AsyncConsumer.enforce_rebalance)
 
     def wakeup(self) -> None:
-        self._calls.wakeup()
+        self._calls.waiting.wakeup()
 
     def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
         if self._thread.stopped or self._calls.engine.is_forked:
@@ -344,9 +293,7 @@ class Consumer:
             finally:
                 self._wait(self._calls.engine.close())
                 self._thread.stop()
-                self._calls.finisher.close()
+                self._handout.finisher.close()
 
 
-for _name, _method in vars(Consumer).items():
-    if _method.__doc__ is None and inspect.isfunction(_method) and hasattr(AsyncConsumer, _name):
-        _method.__doc__ = getattr(AsyncConsumer, _name).__doc__
+copy_docs(AsyncConsumer, Consumer)

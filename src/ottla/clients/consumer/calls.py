@@ -1,7 +1,7 @@
-"""What a consumer's methods do, for both faces: asyncio (`asynchronous.py`) and blocking (`blocking.py`).
+"""The methods shared by the asyncio consumer (`asynchronous.py`) and the blocking one (`blocking.py`).
 
-Everything runs on the event loop, except what `handing.py` has and `take_now`: the blocking face calls these
-on the user's thread.
+`Calls` builds a consumer from its parts: the engine, and what hands out records, commits and polls. Everything runs on
+the event loop, except `handout.py` and `Poller.take_now`: the blocking consumer calls these on the user's thread.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, TypeVar
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster.leaders import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, FoundOffset, with_partition
 from ottla.clients.cluster.metadata import PartitionInfo
-from ottla.clients.consumer.commits import last_answer, nothing
-from ottla.clients.consumer.core import Chore, log
-from ottla.clients.consumer.polling import Polling, tell
-from ottla.config.consumer import CONSUMER
+from ottla.clients.consumer.commits import Committer
+from ottla.clients.consumer.core import Chore, Engine, log, nothing
+from ottla.clients.consumer.handout import HandOut
+from ottla.clients.consumer.polling import Poller, call_listener
+from ottla.clients.consumer.waiting import Waiting, last_error
+from ottla.config.consumer import CONSUMER, ConsumerConfig
 from ottla.consuming.positions import EARLIEST, LATEST
 from ottla.consuming.subscription import Mode
 from ottla.consuming.values import (
@@ -31,66 +33,76 @@ from ottla.types import Millis, TopicPartition, whole
 T = TypeVar("T")
 Partitions = Iterable[TopicPartition | Iterable[TopicPartition]]
 UNSUBSCRIBED = "the consumer unsubscribed"
+ASKED = "the user called enforce_rebalance()"
 
 
 def raise_first(errors: list[Exception]) -> None:
-    """What the user's code raised while the consumer ended; everything else was done all the same."""
+    """Raise the first error of user code while the consumer closed, after everything else was done."""
     for error in errors[1:]:
-        log.error("a listener or callback raised at the end of a consumer, and not as the first", exc_info=error)
+        log.error("a listener or callback raised while the consumer closed, after an earlier error", exc_info=error)
     if errors:
         raise errors[0]
 
 
 def listed(given: Iterable[T] | None) -> list[T] | None:
-    """What to read, as a list that may be empty; text stays for `Subscription` to refuse."""
+    """Return the argument as a list, which may be empty; text is left for `Subscription` to reject."""
     return given if given is None or isinstance(given, str) else list(given)
 
 
-class Calls(Polling):
-    """The methods of a consumer, on its engine."""
+class Calls:
+    """The parts of a consumer, and its methods on positions and metadata."""
+
+    def __init__(self, config: ConsumerConfig, *, unpacks_aside: bool) -> None:
+        self.config = config
+        self.engine = Engine(config, unpacks_aside=unpacks_aside)
+        self.waiting = Waiting(self.engine)
+        self.handout = HandOut(self.engine)
+        self.committer = Committer(self.engine, self.handout, self.waiting)
+        self.poller = Poller(self.engine, self.handout, self.committer, self.waiting)
 
     # ── what to read ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, topics: Collection[str] | None, pattern: str | Pattern[str] | None, listener: Any) -> None:
         if (topics is None) == (pattern is None):
-            raise ValueError("subscribe takes topics or a pattern, one of the two")
-        self._group()
-        self.put_back()
+            raise ValueError("subscribe takes either topics or a pattern")
+        self.engine.required_group()
+        self.handout.put_back()
         if pattern is not None:
             on_server = self.config.group_protocol == CONSUMER and isinstance(pattern, str)
             self.engine.subscription.subscribe_pattern(pattern, on_server=on_server)
         elif topics is not None:
             self.engine.subscription.subscribe(topics)
-        self.listener = listener
-        self._look()
+        self.poller.listener = listener
+        self.engine.look_again()
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        self.put_back()
+        self.handout.put_back()
         wanted = self.engine.subscription.assign(partitions)
         if self.engine.group is not None:
             self.engine.group.subscribed = False
         self.engine.positions.assign(wanted)
-        self._look()
+        self.engine.look_again()
 
     async def unsubscribing(self, seconds: float) -> list[Chore]:
-        """The first half of unsubscribe and close: commit what was read; what the user has to run then.
+        """The first half of unsubscribe and close: commit what was read; returns the callbacks to run then.
 
-        The second half has to follow whatever the user's code does.
+        The second half must follow even if they raise.
         """
-        await self._commit_at_end(seconds)
-        chores = self._due_chores()
+        await self.committer.commit_at_end(seconds)
+        chores = self.engine.take_chores()
         owned = tuple(sorted(self.engine.positions.assigned)) if self.engine.subscription.by_group else ()
-        if owned and self.listener is not None and self.engine.group is not None:
-            lost = not self.engine.group.member.is_member
-            chores.append(Chore(partial(tell, self.listener, "lost" if lost else "revoked", owned), nothing))
+        listener = self.poller.listener
+        if owned and listener is not None and self.engine.group is not None:
+            event = "revoked" if self.engine.group.member.is_member else "lost"
+            chores.append(Chore(partial(call_listener, listener, event, owned), nothing))
         return chores
 
     async def unsubscribed(self, reason: str, seconds: float) -> None:
-        """The second half; the coordinator's answer is waited for so long."""
-        self.put_back()
+        """The second half; waits at most so long for the coordinator's response."""
+        self.handout.put_back()
         self.engine.positions.assign(())
         self.engine.subscription.unsubscribe()
-        self.listener, self._duty = None, None
+        self.poller.forget()
         await self.engine.leave(reason, seconds)
 
     def subscription(self) -> set[str]:
@@ -101,22 +113,22 @@ class Calls(Polling):
 
     # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def position(self, partition: TopicPartition, timeout: float | None) -> int:
+    async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         self._assigned(partition)
         self.engine.trouble = None
         why = partial(self._why_no_position, partition)
-        return await self.within(self._position(partition), timeout, f"position of {partition}", why)
+        return await self.waiting.within(self._position(partition), timeout, f"position of {partition}", why)
 
     def _why_no_position(self, partition: TopicPartition) -> str | None:
         topic = self.engine.cluster.metadata.topics.get(partition.topic)
         if topic is not None and topic.error is not None:
             return f"topic {topic.name}: {topic.error}"
         if topic is not None and partition.partition not in topic.partitions:
-            return f"there is no such partition, topic {topic.name} has {len(topic.partitions)} of them"
-        return last_answer(self.engine.trouble)
+            return f"topic {topic.name} has only {len(topic.partitions)} partitions"
+        return last_error(self.engine.trouble)
 
     async def _position(self, partition: TopicPartition) -> int:
-        held = self._held_back()
+        held = self.handout.held_back()
         if partition in held:
             return held[partition]
         while True:
@@ -135,42 +147,42 @@ class Calls(Polling):
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         self._assigned(partition)
         target = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self.put_back()
+        self.handout.put_back()
         self.engine.positions.seek(partition, target.offset, target.leader_epoch)
-        self._look()
+        self.engine.look_again()
 
     def seek_to(self, partitions: Partitions, where: str) -> None:
         wanted = self._all_assigned(partitions) or sorted(self.engine.positions.assigned)
-        self.put_back()
+        self.handout.put_back()
         for partition in wanted:
             self.engine.positions.seek_to(partition, where)
-        self._look()
+        self.engine.look_again()
 
-    def seek_to_beginning(self, partitions: Partitions) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self.seek_to(partitions, EARLIEST)
 
-    def seek_to_end(self, partitions: Partitions) -> None:
+    def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self.seek_to(partitions, LATEST)
 
-    def pause(self, partitions: Partitions) -> None:
+    def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self._pause(partitions, True)
 
-    def resume(self, partitions: Partitions) -> None:
+    def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self._pause(partitions, False)
 
     def _pause(self, partitions: Partitions, paused: bool) -> None:
         wanted = self._all_assigned(partitions)
-        self.put_back()
+        self.handout.put_back()
         for partition in wanted:
             if (state := self.engine.positions.get(partition)) is not None:
                 state.paused = paused
-        self.engine._tell()
+        self.engine.notify()
         self.engine.tick()
 
     def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
         self._assigned(partition)
         if offset is not None and whole(offset, f"the offset to fetch {partition} until") < 0:
-            raise ValueError(f"offset {offset} is negative: give the first one that is not wanted, or None")
+            raise ValueError(f"offset {offset} is negative: give the first offset not to fetch, or None")
         if (state := self.engine.positions.get(partition)) is not None:
             state.until = offset
         self.engine.tick()
@@ -183,7 +195,7 @@ class Calls(Polling):
         return self.engine.positions.lag(partition, read_committed=self.config.read_committed)
 
     def _all_assigned(self, partitions: Partitions) -> list[TopicPartition]:
-        """Partitions that were given one by one, or as a list, as users of Java and librdkafka do."""
+        """Return partitions that were given one by one, or as a list, as with Java and librdkafka."""
         wanted: list[TopicPartition] = []
         for one in partitions:
             wanted += [one] if isinstance(one, TopicPartition) else one
@@ -198,8 +210,8 @@ class Calls(Polling):
     @staticmethod
     def _not_assigned(partition: TopicPartition) -> IllegalUse:
         return IllegalUse(
-            f"partition {partition} is not assigned to this consumer: assign it, or poll until the group has given it "
-            "(on_partitions_assigned of a RebalanceListener says when)"
+            f"partition {partition} is not assigned to this consumer: assign it, or poll until the group has assigned "
+            "it (on_partitions_assigned of a RebalanceListener says when)"
         )
 
     # ── questions about the cluster ───────────────────────────────────────────────────────────────────────────────
@@ -211,21 +223,21 @@ class Calls(Polling):
         return {key: one.offset for key, one in found.items()}
 
     async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         return await self.offsets(partitions, EARLIEST_TIMESTAMP, timeout, "beginning_offsets")
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         return await self.offsets(partitions, LATEST_TIMESTAMP, timeout, "end_offsets")
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, Millis], timeout: float | None
+        self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         for key, timestamp in timestamps.items():
             if whole(timestamp, f"the time for {key}, in ms since 1970,") < 0:
-                raise ValueError(f"the time for {key} is at least 0 (ms since 1970), not {timestamp}")
+                raise ValueError(f"the time for {key} must be at least 0 (ms since 1970), not {timestamp}")
         found = await self._lookup(timestamps, timeout, "offsets_for_times")
         return {
             key: None
@@ -237,7 +249,7 @@ class Calls(Polling):
     async def _lookup(
         self, timestamps: Mapping[TopicPartition, Millis], timeout: float | None, what: str
     ) -> dict[TopicPartition, FoundOffset]:
-        outcomes = await self.within(self.engine.lookup.offsets(timestamps), timeout, what)
+        outcomes = await self.waiting.within(self.engine.lookup.offsets(timestamps), timeout, what)
         found = {}
         for key, one in outcomes.items():
             if isinstance(one, KafkaError):
@@ -245,12 +257,12 @@ class Calls(Polling):
             found[key] = one
         return found
 
-    async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
-        info = await self.within(self.engine.cluster.topic(topic), timeout, "partitions_for")
+    async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        info = await self.waiting.within(self.engine.cluster.topic(topic), timeout, "partitions_for")
         return list(info.partitions.values())
 
-    async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
-        answer = await self.within(self.engine.cluster.refresh(None), timeout, "list_topics")
+    async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        answer = await self.waiting.within(self.engine.cluster.refresh(None), timeout, "list_topics")
         return {
             name: list(topic.partitions.values())
             for name, topic in sorted(answer.topics.items())
@@ -258,14 +270,14 @@ class Calls(Polling):
         }
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        group = self._group()
+        group = self.engine.required_group()
         who = group.member.identity
         return ConsumerGroupMetadata(group.group_id, who.generation, who.member_id, who.group_instance_id)
 
-    def enforce_rebalance(self, reason: str) -> None:
-        self._group()
+    def enforce_rebalance(self, reason: str = ASKED) -> None:
+        self.engine.required_group()
         if not self.engine.subscription.by_group or self.engine.group is None:
-            raise IllegalUse("enforce_rebalance needs a subscription: this consumer chose its partitions itself")
+            raise IllegalUse("enforce_rebalance needs a subscription, but this consumer uses assign()")
         self.engine.group.member.rejoin(reason)
         self.engine.attend()
 
@@ -273,7 +285,7 @@ class Calls(Polling):
         engine = self.engine
         lags = [engine.positions.lag(key, read_committed=self.config.read_committed) for key in self.assignment()]
         return {
-            "records-consumed-total": self.records,
+            "records-consumed-total": self.handout.total,
             "bytes-consumed-total": engine.fetched_bytes,
             "fetch-total": engine.fetches,
             "commit-total": engine.group.commits if engine.group is not None else 0,

@@ -1,57 +1,44 @@
-"""What a consumer commits, and how long a call may take: commits, wakeups, timeouts.
+"""Commits of a consumer: on request, automatic, and the last one before it leaves the group.
 
-Asynchronous commits are sent in the order of the calls, and their callbacks are `Chore`s in that order.
+Asynchronous commits are sent in the order of the calls, and their callbacks run as `Chore`s in the same order.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from ottla.clients.consumer.core import Chore, log
+from ottla.clients.consumer.core import Chore, Engine, log, nothing
 from ottla.clients.consumer.group import Group, monotonic_ms
-from ottla.clients.consumer.handing import Handing
-from ottla.config.consumer import ConsumerConfig
-from ottla.consuming.errors import GroupRequired, Wakeup
-from ottla.consuming.values import (
-    OffsetAndMetadata,
-)
-from ottla.errors import KafkaError, RequestTimedOut
+from ottla.clients.consumer.handout import HandOut
+from ottla.clients.consumer.waiting import Waiting, last_error
+from ottla.consuming.values import OffsetAndMetadata
+from ottla.errors import KafkaError
 from ottla.types import TopicPartition
 
-T = TypeVar("T")
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], Any]
 Committable = Mapping[TopicPartition, OffsetAndMetadata | int]
-#: How long the last commit waits for a rebalance that is under way.
+#: How long the last commit waits for a rebalance that is in progress.
 REBALANCE_PATIENCE = 3.0
 
 
-def nothing() -> None:
-    return
+class Committer:
+    """Commits what was handed out, or the offsets that the user gives."""
 
-
-class Committing(Handing):
-    """Commits what was handed out, or what the user says."""
-
-    def __init__(self, config: ConsumerConfig, *, unpacks_aside: bool) -> None:
-        super().__init__(config, unpacks_aside=unpacks_aside)
-        self.on_commit = self.finisher.on_commit if self.finisher.intercepts else None
-        self._woken = False
-        self._waiting: asyncio.Future[None] | None = None
+    def __init__(self, engine: Engine, handout: HandOut, waiting: Waiting) -> None:
+        self._engine = engine
+        self._handout = handout
+        self._waiting = waiting
+        self._on_commit = handout.finisher.on_commit if handout.finisher.intercepts else None
         self._commits: set[asyncio.Task[None]] = set()
         self._auto_committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
-    def _group(self) -> Group:
-        if self.engine.group is None:
-            raise GroupRequired('group.id is missing: name the group, such as Consumer(group_id="my-group")')
-        return self.engine.group
-
-    def committable(self, offsets: Committable | None) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _committable(self, offsets: Committable | None) -> dict[TopicPartition, OffsetAndMetadata]:
         if offsets is None:
-            return self.consumed()
+            return self._handout.consumed()
         checked: dict[TopicPartition, OffsetAndMetadata] = {}
         key: Any
         for key, value in offsets.items():
@@ -61,19 +48,19 @@ class Committing(Handing):
         return checked
 
     async def commit(self, offsets: Committable | None, timeout: float | None) -> list[Chore]:
-        """Commit and wait; what has to be run then, the callbacks of earlier asynchronous commits first."""
-        group, wanted = self._group(), self.committable(offsets)
-        await self.within(group.commit(wanted), timeout, "commit")
+        """Commit and wait. Return the callbacks to run then, those of earlier asynchronous commits first."""
+        group, wanted = self._engine.required_group(), self._committable(offsets)
+        await self._waiting.within(group.commit(wanted), timeout, "commit")
         if self._commits:
             await asyncio.wait(self._commits, timeout=1.0)
-        if self.on_commit is not None:
-            self.engine.chores.append(Chore(partial(self.on_commit, wanted), nothing))
-        return self._due_chores()
+        if self._on_commit is not None:
+            self._engine.chores.append(Chore(partial(self._on_commit, wanted), nothing))
+        return self._engine.take_chores()
 
     def commit_async(self, offsets: Committable | None, callback: CommitCallback | None) -> None:
-        self._group()
-        self.engine.start()
-        self._commit_soon(self.committable(offsets), callback)
+        self._engine.required_group()
+        self._engine.start()
+        self._commit_soon(self._committable(offsets), callback)
 
     def _commit_soon(
         self,
@@ -82,42 +69,45 @@ class Committing(Handing):
         *,
         automatic: bool = False,
     ) -> None:
-        task = self.engine.spawn(self._commit_once(offsets, callback, automatic))
+        task = self._engine.spawn(self._commit_once(offsets, callback, automatic))
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
 
     async def _commit_once(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None, automatic: bool
     ) -> None:
-        error = await self._group().commit_once(offsets)
+        engine = self._engine
+        error = await engine.required_group().commit_once(offsets)
         if error is not None and automatic:
             log.log(logging.INFO if error.retriable else logging.WARNING, "an automatic commit failed: %s", error)
             self._auto_committed = {}
-            if error.retriable and self.engine.auto_commit is not None:
-                self.engine.auto_commit.again_after(self.config.retry_backoff_ms, now=monotonic_ms())
-        if error is None and self.on_commit is not None:
-            self.engine.chores.append(Chore(partial(self.on_commit, offsets), nothing))
+            if error.retriable and engine.auto_commit is not None:
+                engine.auto_commit.again_after(engine.config.retry_backoff_ms, now=monotonic_ms())
+        if error is None and self._on_commit is not None:
+            engine.chores.append(Chore(partial(self._on_commit, offsets), nothing))
         if callback is not None:
-            self.engine.chores.append(Chore(partial(callback, offsets, error), nothing))
-        if self.engine.chores:
-            self.engine.attend()
+            engine.chores.append(Chore(partial(callback, offsets, error), nothing))
+        if engine.chores:
+            engine.attend()
 
-    def _commit_automatically(self) -> None:
-        engine = self.engine
+    def commit_if_due(self) -> None:
+        """Start an automatic commit if the interval is over and there is something new to commit."""
+        engine = self._engine
         if engine.auto_commit is None or not engine.auto_commit.due(now=monotonic_ms()):
             return
         if engine.subscription.by_group and (engine.group is None or not engine.group.member.can_commit):
-            return  # a rebalance is under way, and commits before it ends
-        offsets = self.consumed()
+            return  # the rebalance in progress commits before it ends
+        offsets = self._handout.consumed()
         if offsets and offsets != self._auto_committed:
             self._auto_committed = offsets
             self._commit_soon(offsets, None, automatic=True)
 
-    async def _commit_at_end(self, seconds: float) -> None:
-        engine = self.engine
+    async def commit_at_end(self, seconds: float) -> None:
+        """Wait for the commits in progress and make the last automatic one."""
+        engine = self._engine
         if engine.group is None or engine.loop is None:
             return
-        deadline = engine.loop.time() + min(seconds, self.config.default_api_timeout_ms / 1000)
+        deadline = engine.loop.time() + min(seconds, engine.config.default_api_timeout_ms / 1000)
         if self._commits:
             await asyncio.wait(self._commits, timeout=deadline - engine.loop.time())
         if engine.auto_commit is None or (engine.subscription.by_group and not engine.group.member.is_member):
@@ -126,81 +116,27 @@ class Committing(Handing):
             deadline = min(deadline, engine.loop.time() + REBALANCE_PATIENCE)
         try:
             async with asyncio.timeout_at(deadline):
-                await engine.group.commit(self.consumed())
+                await engine.group.commit(self._handout.consumed())
         except KafkaError as error:
-            log.warning("the automatic commit at the end failed: %s", error)
+            log.warning("the last automatic commit failed: %s", error)
         except TimeoutError:
-            log.warning("the automatic commit at the end was not answered in time")
-
-    def _due_chores(self) -> list[Chore]:
-        chores = list(self.engine.chores)
-        self.engine.chores.clear()
-        return chores
+            log.warning("the last automatic commit got no response in time")
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout: float | None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        self.engine.trouble = None
-        work = self._committed(self._group(), list(partitions))
-        return await self.within(work, timeout, "committed", lambda: last_answer(self.engine.trouble))
+        self._engine.trouble = None
+        work = self._committed(self._engine.required_group(), list(partitions))
+        return await self._waiting.within(work, timeout, "committed", lambda: last_error(self._engine.trouble))
 
     async def _committed(
         self, group: Group, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        attempts = self.engine.cluster.attempts()
+        attempts = self._engine.cluster.attempts()
         while True:
             try:
                 return await group.committed(partitions)
             except KafkaError as error:
-                self.engine.trouble = error
+                self._engine.trouble = error
                 if not error.retriable or not await attempts.pause():
                     raise
-
-    # ── wakeup and timeouts ───────────────────────────────────────────────────────────────────────────────────────
-
-    def wakeup(self) -> None:
-        """May be called from anywhere."""
-        self._woken = True
-        loop = self.engine.loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        self.engine._tell()
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def _raise_wakeup(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise Wakeup("wakeup() was called")
-
-    async def within(
-        self, work: Awaitable[T], timeout: float | None, what: str, why: Callable[[], str | None] = nothing
-    ) -> T:
-        """The result of `work`, unless it takes too long or somebody calls `wakeup`.
-
-        `why` may know better than that no broker answers why it took too long.
-        """
-        self.engine.start()
-        seconds = self.config.default_api_timeout_ms / 1000 if timeout is None else timeout
-        task: asyncio.Future[T] = asyncio.ensure_future(work)
-        self._waiting = asyncio.get_running_loop().create_future()
-        either: set[asyncio.Future[Any]] = {task, self._waiting}
-        try:
-            if not self._woken:
-                await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            self._raise_wakeup()
-            reason = why() or "is the broker running and reachable?"
-            raise RequestTimedOut(f"{what} did not end within {seconds:g} s: {reason}")
-        finally:
-            self._waiting = None
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-
-
-def last_answer(error: KafkaError | None) -> str | None:
-    return None if error is None else f"the last answer was {error.name}: {error}"

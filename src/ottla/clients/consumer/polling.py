@@ -1,6 +1,6 @@
-"""What poll does before it hands out records: errors, callbacks, rebalances, automatic commits, waiting.
+"""What `poll` does before it hands out records: raise errors, run callbacks, rebalance, commit automatically, wait.
 
-Code of the user's is never called here: `advance` gives it out as a `Chore`, and goes on when it is called again.
+User code is never called here. `advance` returns it as a `Chore`, and continues when it is called again.
 """
 
 from __future__ import annotations
@@ -12,49 +12,57 @@ from operator import length_hint
 from typing import Any
 
 from ottla.clients.blocking import IllegalUse
-from ottla.clients.consumer.commits import Committing
-from ottla.clients.consumer.core import Chore, log
+from ottla.clients.consumer.commits import Committer
+from ottla.clients.consumer.core import Chore, Engine, log
 from ottla.clients.consumer.group import Group, monotonic_ms
-from ottla.config.consumer import ConsumerConfig
+from ottla.clients.consumer.handout import HandOut
+from ottla.clients.consumer.waiting import Waiting
 from ottla.consuming.buffer import RawFetch
 from ottla.consuming.membership import Duty, DutyKind
 from ottla.consuming.subscription import Mode
-from ottla.consuming.values import (
-    ConsumerRecord,
-)
+from ottla.consuming.values import ConsumerRecord
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition
 
 
-class Polling(Committing):
-    """Goes on until there is something to take."""
+class Poller:
+    """Does the work of a poll until there are records to take."""
 
-    def __init__(self, config: ConsumerConfig, *, unpacks_aside: bool) -> None:
-        super().__init__(config, unpacks_aside=unpacks_aside)
+    def __init__(self, engine: Engine, handout: HandOut, committer: Committer, waiting: Waiting) -> None:
+        self._engine = engine
+        self._handout = handout
+        self._committer = committer
+        self._waiting = waiting
         self.listener: Any = None
         self._duty: Duty | None = None
         self._revoking: asyncio.Task[None] | None = None
         """The commit that a rebalance waits for."""
 
-    def take_now(self, limit: int) -> list[ConsumerRecord] | None:
-        """Records that can be had without any wait or other work; None when poll has more to do than that.
+    def forget(self) -> None:
+        """Drop the listener and the duty in progress."""
+        self.listener, self._duty = None, None
 
-        It, `take_raw_now`, `take`, `take_raw` and `finished` may run on another thread than the event loop's.
+    def take_now(self, limit: int) -> list[ConsumerRecord] | None:
+        """Return records that need no wait and no other work; None when poll has more to do.
+
+        It, `take_raw_now` and the `take` methods and `finished` of `HandOut` may run on the user's thread.
         """
-        if self.leftover or (self.ahead and length_hint(self.iterator)):
-            return self._rest(limit)
-        return (self.engine.buffer.take(limit) or None) if self._is_at_hand() else None
+        handout = self._handout
+        if handout.leftover or (handout.ahead and length_hint(handout.iterator)):
+            return handout.take_rest(limit)
+        return (self._engine.buffer.take(limit) or None) if self._is_ready() else None
 
     def take_raw_now(self, limit: int) -> list[RawFetch] | None:
-        """The same undecoded; None also while there are records to put back."""
-        if self.leftover or (self.ahead and length_hint(self.iterator)):
+        """Like `take_now`, but undecoded; None also while there are records to put back."""
+        handout = self._handout
+        if handout.leftover or (handout.ahead and length_hint(handout.iterator)):
             return None
-        return (self.take_raw(limit) or None) if self._is_at_hand() else None
+        return (handout.take_raw(limit) or None) if self._is_ready() else None
 
-    def _is_at_hand(self) -> bool:
-        """Whether the buffer has something, and nothing else is to be done first."""
-        engine = self.engine
-        if engine.attention or self._woken or self._revoking is not None or not engine.buffer:
+    def _is_ready(self) -> bool:
+        """Whether the buffer has something and no other work comes first."""
+        engine = self._engine
+        if engine.attention or self._waiting.woken or self._revoking is not None or not engine.buffer:
             return False
         now = monotonic_ms()
         if engine.auto_commit is not None and engine.auto_commit.is_due(now=now):
@@ -64,24 +72,24 @@ class Polling(Committing):
         return True
 
     async def advance(self, deadline: float) -> Chore | bool:
-        """The next chore, True when something can be taken from the buffer, False at the deadline (`time.monotonic`).
+        """Return the next chore, True when the buffer has records, or False at the deadline (`time.monotonic`).
 
-        Nothing is taken here: whoever is interrupted while he waits loses no record.
+        Nothing is taken here, so an interrupted wait loses no record.
         """
-        if self.engine.subscription.mode is Mode.NONE:
+        engine = self._engine
+        if engine.subscription.mode is Mode.NONE:
             raise IllegalUse("there is nothing to read: call subscribe() or assign() before poll()")
-        engine = self.engine
         engine.start()
         while True:
             if engine.group is not None:
                 engine.group.polled(now=monotonic_ms())
             engine.tick()
-            self._raise_wakeup()
+            self._waiting.raise_if_woken()
             chore = self._attend()
             if chore is not None:
                 return chore
-            self._commit_automatically()
-            # What is handed out now would not be in the commit before the rebalance.
+            self._committer.commit_if_due()
+            # Records handed out now would be missing in the commit before the rebalance.
             if self._revoking is None and engine.buffer.is_ready:
                 return True
             left = deadline - time.monotonic()
@@ -89,14 +97,14 @@ class Polling(Committing):
                 if engine.unreachable is not None:
                     raise engine.unreachable
                 return False
-            # Who waits here is not stuck, however seldom something comes.
-            await engine.news(min(left, self.config.max_poll_interval_ms / 2000))
+            # A user that waits here is not stuck, so max.poll.interval.ms must not expire.
+            await engine.news(min(left, engine.config.max_poll_interval_ms / 2000))
 
     def _attend(self) -> Chore | None:
-        engine = self.engine
+        engine = self._engine
         while engine.attention:
             engine.attention = False
-            engine.positions.start_anew()
+            engine.positions.restart_recreated()
             if engine.errors:
                 engine.attention = True
                 raise engine.errors.popleft()
@@ -112,68 +120,60 @@ class Polling(Committing):
         return None
 
     def _rebalance(self) -> Chore | None:
-        group = self.engine.group
-        if group is None or not group.subscribed:
-            return None
-        if self._revoking is not None:
+        group = self._engine.group
+        if group is None or not group.subscribed or self._revoking is not None:
             return None
         duty = group.member.due()
         if duty is None:
-            if (error := group.member.refusal(now=monotonic_ms())) is not None:
-                self.engine.attention = True
+            if (error := group.member.rejection(now=monotonic_ms())) is not None:
+                self._engine.attention = True
                 raise error
-            self.engine.tick()
+            self._engine.tick()
             return None
         if duty.kind is DutyKind.REVOKE and self._commits_before(duty):
             return None
         return self._chore_of(duty)
 
     def _commits_before(self, duty: Duty) -> bool:
-        """Start the commit that a rebalance waits for; whether it is still under way."""
-        if self._duty == duty or self.engine.auto_commit is None or self.engine.group is None:
+        """Start the commit that a rebalance waits for; whether one was started."""
+        if self._duty == duty or self._engine.auto_commit is None or self._engine.group is None:
             return False
         self._duty = duty
-        self._revoking = self.engine.spawn(self._commit_before_rebalance(self.engine.group))
+        self._revoking = self._engine.spawn(self._commit_before_rebalance(self._engine.group))
         return True
 
     async def _commit_before_rebalance(self, group: Group) -> None:
         try:
-            async with asyncio.timeout(self.config.request_timeout_ms / 1000):
-                await group.commit(self.consumed())
+            async with asyncio.timeout(self._engine.config.request_timeout_ms / 1000):
+                await group.commit(self._handout.consumed())
         except (KafkaError, TimeoutError) as error:
             log.warning("the automatic commit before a rebalance failed: %s", error)
         self._revoking = None
-        self.engine.attend()
+        self._engine.attend()
 
     def _chore_of(self, duty: Duty) -> Chore | None:
         if duty.kind is DutyKind.ASSIGN:
-            self.engine.positions.add(duty.partitions)
-            self.engine.rebalances += 1
-        told = {DutyKind.ASSIGN: "assigned", DutyKind.REVOKE: "revoked", DutyKind.LOSE: "lost"}[duty.kind]
+            self._engine.positions.add(duty.partitions)
+            self._engine.rebalances += 1
+        event = {DutyKind.ASSIGN: "assigned", DutyKind.REVOKE: "revoked", DutyKind.LOSE: "lost"}[duty.kind]
         if self.listener is None or (not duty.partitions and duty.kind is not DutyKind.ASSIGN):
             self._done(duty)
             return None
-        # The partitions of a cooperative rebalance that is under way are still ours while the listener runs.
-        return Chore(partial(tell, self.listener, told, duty.partitions), partial(self._done, duty))
+        # While the listener runs, this member still owns the partitions that a cooperative rebalance revokes.
+        return Chore(partial(call_listener, self.listener, event, duty.partitions), partial(self._done, duty))
 
     def _done(self, duty: Duty) -> None:
         self._duty = None
         if duty.kind is not DutyKind.ASSIGN:
-            self.engine.positions.remove(duty.partitions)
-        if self.engine.group is not None:
-            self.engine.group.member.done(duty)
-        self._look()
-
-    def _look(self) -> None:
-        """There is something new to know of the cluster."""
-        self.engine.attention = True
-        self.engine._refresh_at = 0
-        self.engine.tick()
+            self._engine.positions.remove(duty.partitions)
+        if self._engine.group is not None:
+            self._engine.group.member.done(duty)
+        self._engine.look_again()
 
 
-def tell(listener: Any, what: str, partitions: tuple[TopicPartition, ...]) -> Any:
-    """Call a listener, which may be of another library and not know of lost partitions."""
-    method = getattr(listener, f"on_partitions_{what}", None)
-    if method is None and what == "lost":
+def call_listener(listener: Any, event: str, partitions: tuple[TopicPartition, ...]) -> Any:
+    """Call a listener, which may be written for another library and have no method for lost partitions."""
+    method = getattr(listener, f"on_partitions_{event}", None)
+    if method is None and event == "lost":
         method = getattr(listener, "on_partitions_revoked", None)
     return None if method is None else method(list(partitions))

@@ -1,4 +1,4 @@
-"""The producer for asyncio: `ottla.aio.Producer`. The blocking one is a face over the same core (blocking.py).
+"""The asyncio producer: `ottla.aio.Producer`. The blocking one shares its core (blocking.py).
 
     async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
         future = await producer.send("orders", b"first")     # queued; waits only for metadata or memory
@@ -6,7 +6,7 @@
         metadata = await producer.send_and_wait("orders", b"second")
 
 `send` and its future are two steps, as in aiokafka: the first holds a fast writer back while the buffer is full, the
-second tells what became of the record. Who needs no answer leaves the future alone and calls `flush` at the end.
+second returns the outcome of the record. If you do not need it, ignore the future and call `flush` at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Self
 from ottla.clients.blocking import IllegalUse, same_loop
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.columns import ColumnsFuture
-from ottla.clients.producer.batches import batch_class
+from ottla.clients.producer.batches import batch_maker
 from ottla.clients.producer.core import ProducerCore
 from ottla.clients.producer.send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of, topic_name
 from ottla.clients.producer.transactions import Offsets, TransactionCalls
@@ -30,12 +30,11 @@ from ottla.config.producer import ProducerConfig
 from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.errors import KafkaError
 from ottla.producing.batch import Batch
-from ottla.producing.values import RecordMetadata
-from ottla.records.buffers import Buffer
+from ottla.producing.values import EncodedBatch, RecordMetadata
 from ottla.records.builder import FastSend, RecordFuture
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis
 
-#: So much is filled before the loop gets a turn: batches that leave together cost little more than one.
+#: How much is filled before the loop gets a turn: several batches in one turn cost little more than one.
 TURN_BYTES = 128 * 1024
 TURN_BATCHES = 8
 
@@ -46,18 +45,18 @@ class ProducerClosed(KafkaError):
     """The producer was closed before the record was acknowledged."""
 
     default_message = (
-        "the producer was closed before the record was acknowledged, so that it may not have been written: call "
+        "the producer was closed before the record was acknowledged, so it may not have been written: call "
         "flush() first, or close() without a timeout"
     )
 
 
 class AsyncProducer:
-    """Writes records to a Kafka cluster. Belongs to the event loop that it is first used on."""
+    """Writes records to a Kafka cluster. Belongs to the event loop of its first call."""
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ProducerConfig.given(config, options)
         self._fast = FastSend()
-        make_batch = partial(batch_class(self.config.transactional_id), check=_must_not_block)
+        make_batch = batch_maker(self.config.transactional_id, _must_not_block)
         self._core = ProducerCore(self.config, self._fast._lanes, make_batch)
         self._path = SendPath(self.config, self._core)
         self._transactions = TransactionCalls(self._core)
@@ -67,15 +66,15 @@ class AsyncProducer:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster behind the producer, for those who ask it other things as well."""
+        """The connection to the brokers, for requests that a producer has no method for."""
         return self._core.cluster
 
     async def start(self) -> None:
-        """Nothing has to be started; it is here for those who are used to it."""
+        """Does nothing: a producer needs no start. It exists because other libraries have it."""
         self._bind()
 
     def _bind(self) -> None:
-        """Live on the loop of the first call; IllegalUse on another one."""
+        """Bind to the loop of the first call; IllegalUse on another one."""
         loop = same_loop(self._loop, "producer")
         if self._loop is None:
             self._loop = loop
@@ -93,7 +92,7 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was sent before an exception was sent: it is delivered too. Being cancelled again ends the wait.
+        # Records that were sent before an exception are delivered too. A second cancellation ends the wait.
         await self.close()
 
     async def send(
@@ -123,6 +122,21 @@ class AsyncProducer:
         self._core.check_open()
         turn = _Turn()
         steps = Steps(self._path.steps(record_of(topic, value, key, partition, timestamp, headers), callback, turn))
+        if steps.wait is not None:
+            await self._finish(steps, topic, turn)
+        if steps.filled:
+            await self._after_batch(steps.future)
+        return steps.future
+
+    async def _after_batch(self, future: RecordFuture) -> None:
+        """A batch was started: if enough are full, let the loop send them before the next records."""
+        batch: Batch = future.batch  # type: ignore[assignment]
+        self._filled += max(batch.memory, TURN_BYTES // TURN_BATCHES)
+        if self._filled >= TURN_BYTES:
+            self._filled = 0
+            await asyncio.sleep(0)
+
+    async def _finish(self, steps: Steps, topic: str, turn: _Turn) -> None:
         while steps.wait is not None:
             try:
                 await self._wait(steps.wait, topic, turn)
@@ -130,17 +144,6 @@ class AsyncProducer:
                 steps.fail(error)
             else:
                 steps.go_on()
-        if steps.filled:
-            await self._after_batch(steps.future)
-        return steps.future
-
-    async def _after_batch(self, future: RecordFuture) -> None:
-        """A batch was begun: let the loop send those before it, if they are enough, ahead of the next records."""
-        batch: Batch = future.batch  # type: ignore[assignment]
-        self._filled += max(batch.memory, TURN_BYTES // TURN_BATCHES)
-        if self._filled >= TURN_BYTES:
-            self._filled = 0
-            await asyncio.sleep(0)
 
     async def _wait(self, wait: WaitForTopic | WaitForMemory, topic: str, turn: _Turn) -> None:
         left = max(wait.deadline - time.monotonic(), 0)
@@ -153,7 +156,7 @@ class AsyncProducer:
         except TimeoutError:
             raise self._path.memory_ran_out(wait, topic) from None
         except asyncio.CancelledError:
-            self._core.give_up(wait.ticket)
+            self._core.appender.give_up(wait.ticket)
             raise
 
     async def send_and_wait(
@@ -169,40 +172,25 @@ class AsyncProducer:
         metadata: RecordMetadata = await (await self.send(topic, value, key, partition, timestamp, headers))
         return metadata
 
-    async def send_batch(
-        self,
-        topic_partition: TopicPartition,
-        payload: Buffer,
-        count: int,
-        base_timestamp: Millis,
-        max_timestamp: Millis,
-        framed: bool = False,
-    ) -> RecordFuture:
-        """Queue a batch of encoded records (see `Accumulator.append_batch`); the future is that of its first record."""
+    async def send_batch(self, encoded: EncodedBatch) -> RecordFuture:
+        """Queue a batch of encoded records; the future is that of its first record."""
         self._bind()
         turn = _Turn()
-        path = self._path.batch_steps
-        steps = Steps(path(topic_partition, payload, count, base_timestamp, max_timestamp, framed, turn))
-        while steps.wait is not None:
-            try:
-                await self._wait(steps.wait, topic_partition.topic, turn)
-            except Exception as error:
-                steps.fail(error)
-            else:
-                steps.go_on()
+        steps = Steps(self._path.batch_steps(encoded, turn))
+        await self._finish(steps, encoded.topic_partition.topic, turn)
         await asyncio.sleep(0)
         return steps.future
 
     async def send_arrow(self, topic: str, data: Any) -> ColumnsFuture:
-        """Queue all rows of a table and return one future for them, which tells counts and offsets by partition.
+        """Queue all rows of a table and return one future for them, with counts and offsets by partition.
 
         `data` is a pyarrow table, batch or reader, a pandas or polars frame, or anything else with
         ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
         `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
         Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
-        the buffer is full, and for moments when brokers are nearly as fast. A table with a row that cannot be sent is
-        not sent at all. If it fails later than that, the error has the future of what was queued as `sent`. In both
-        cases an open transaction must be aborted. Needs ``ottla[arrow]``.
+        the buffer is full, and briefly when brokers are almost as fast. If a row cannot be sent, nothing of the table
+        is sent. A later error has the future of what was queued as `sent`. In both cases an open transaction must be
+        aborted. Needs ``ottla[arrow]``.
         """
         self._bind()
         self._core.check_open()
@@ -211,7 +199,7 @@ class AsyncProducer:
         try:
             count = len(await self.partitions_for(topic))
             for payload in self._path.columns(topic, data, count):
-                future.add(payload, await self.send_batch(*payload))
+                future.add(payload, await self.send_batch(payload))
                 await future.pace_async()
         except BaseException as error:
             self._path.table_failed(error, future)
@@ -219,7 +207,7 @@ class AsyncProducer:
         return future
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything that waits at once, and come back when all of it is acknowledged or has failed.
+        """Send everything that waits, and return when all of it is acknowledged or has failed.
 
         TimeoutError after `timeout` seconds.
         """
@@ -228,7 +216,7 @@ class AsyncProducer:
             await self._core.flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic; asks the cluster if it is not known yet."""
+        """The partitions of a topic, fetched from the cluster if they are not known yet."""
         topic = topic_name(topic)
         self._bind()
         if self._core.topics.lanes_of(topic) is None:
@@ -236,16 +224,16 @@ class AsyncProducer:
         return self._core.topics.partitions_of(topic)
 
     async def init_transactions(self) -> None:
-        """Take over the transactional.id: what another producer of it left open is aborted, and that one is fenced.
+        """Take over the transactional.id: fence another producer that uses it, and abort what it left open.
 
-        To be called once, before the first transaction. This and the calls below wait for at most max.block.ms; an
-        error has a `remedy`, which is "retry", "abort" or "stop", and its message says how.
+        Call it once, before the first transaction. This and the methods below wait for at most max.block.ms. Their
+        errors have a `remedy`, which is "retry", "abort" or "stop", and a message that says how.
         """
         self._bind()
         await self._transactions.init()
 
     def begin_transaction(self) -> None:
-        """From now on records belong to a transaction. `async with producer.transaction():` does it all."""
+        """Start a transaction for the following records. `async with producer.transaction():` also ends it."""
         self._bind()
         self._transactions.begin()
 
@@ -255,12 +243,12 @@ class AsyncProducer:
         await self._transactions.send_offsets(offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
-        """Send what waits, and commit. When this returns, all of the transaction counts."""
+        """Send what waits, and commit. When this returns, the whole transaction is visible."""
         self._bind()
         await self._transactions.commit()
 
     async def abort_transaction(self) -> None:
-        """Drop what waits, and abort. When this returns, nothing of the transaction counts."""
+        """Drop what waits, and abort. When this returns, nothing of the transaction is visible."""
         self._bind()
         await self._transactions.abort()
 
@@ -276,14 +264,14 @@ class AsyncProducer:
         await self._transactions.leave(None)
 
     def metrics(self) -> dict[str, float]:
-        """What the producer has done so far, under Kafka's names."""
+        """Metrics of the producer, with Kafka's names."""
         return self._core.metrics()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails.
+        """Wait until everything is sent, for at most `timeout` seconds; unacknowledged records fail then.
 
         Without a timeout that takes no longer than delivery.timeout.ms. An open transaction is aborted first. The end
-        of an ``async with`` block closes too, after an exception as well.
+        of a ``with`` block closes too, also after an exception.
         """
         self._bind()
         self._fast._is_fast = False
@@ -311,4 +299,4 @@ class _Turn:
 
 
 def _must_not_block() -> None:
-    raise IllegalUse("the record is not acknowledged yet: await the future instead of asking for its result")
+    raise IllegalUse("the record is not acknowledged yet: await the future instead of calling result()")

@@ -1,7 +1,7 @@
-"""Batches whose futures know how to wait: in a thread, in a coroutine, or by `wait` of concurrent.futures.
+"""How callers wait for the future of a sent record: in a thread, in a coroutine, or with `concurrent.futures.wait`.
 
-The latter takes a lock of each future, looks at the states of all, and leaves a waiter with each, while nothing may
-finish. One lock for all batches is enough for that: whoever finishes a batch holds it, and for that only.
+`concurrent.futures.wait` takes a lock of each future, reads all states and leaves a waiter with each, while nothing may
+finish. One lock for all batches is enough for that, because it is held only while a batch finishes.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ottla.producing.batch import Batch
 from ottla.records.builder import RecordFuture
-from ottla.types import Millis, TopicPartition
 
 _finishing = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
-class _Tell:
-    """Tells a waiter of concurrent.futures; two for the same one are equal."""
+class _Notify:
+    """Notifies a waiter of `concurrent.futures`; two for the same waiter are equal."""
 
     waiter: Any
 
@@ -34,43 +34,36 @@ class _Tell:
 
 @dataclass(frozen=True, slots=True)
 class _Waiters:
-    """What concurrent.futures takes for the list of those who wait for a future."""
+    """What `concurrent.futures` uses as the list of a future's waiters."""
 
     future: RecordFuture
 
     def append(self, waiter: Any) -> None:
-        # One that is done already is not told of: it was seen to be.
-        self.future.batch.watch(self.future, _Tell(waiter))
+        # For a future that is done nothing is called: `concurrent.futures` has seen its state.
+        self.future.batch.watch(self.future, _Notify(waiter))
 
     def remove(self, waiter: Any) -> None:
-        self.future.remove_done_callback(_Tell(waiter))
+        self.future.remove_done_callback(_Notify(waiter))
 
 
-class WaitableBatch(Batch):
-    """`check` raises if whoever calls it must not block."""
+class BatchWaiting:
+    """Waits for the futures of batches. `check` raises if the caller must not block."""
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        buffer: bytearray,
-        *,
-        memory: int,
-        now: Millis,
-        check: Callable[[], None],
-    ) -> None:
-        super().__init__(topic_partition, buffer, memory=memory, now=now)
+    finishing = _finishing
+
+    def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
 
-    def wait(self, future: RecordFuture, timeout: float | None) -> None:
+    def wait(self, batch: Batch, future: RecordFuture, timeout: float | None) -> None:
         self._check()
         done = threading.Lock()
         done.acquire()
-        if self.watch(future, lambda _: done.release()) and not _acquired(done, timeout):
+        if batch.watch(future, lambda _: done.release()) and not _acquired(done, timeout):
             raise TimeoutError(
-                f"a record for {self.topic_partition} was not acknowledged within {timeout:g} s; it may still be"
+                f"a record for {batch.topic_partition} was not acknowledged within {timeout:g} s; it may still be"
             )
 
-    async def wait_async(self, future: RecordFuture) -> Any:
+    async def wait_async(self, batch: Batch, future: RecordFuture) -> Any:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
 
@@ -78,23 +71,16 @@ class WaitableBatch(Batch):
             if not waiter.done():
                 waiter.set_result(None)
 
-        def tell(_: RecordFuture) -> None:
+        def notify(_: RecordFuture) -> None:
             if threading.get_ident() == thread:
                 wake()
             else:
                 loop.call_soon_threadsafe(wake)
 
         thread = threading.get_ident()
-        if self.watch(future, tell):
+        if batch.watch(future, notify):
             await waiter
         return future.result()
-
-    def finish(self, base_offset: int, log_append_time: int, error: Exception | None) -> Any:
-        with _finishing:
-            return super().finish(base_offset, log_append_time, error)
-
-    def finishing(self) -> Any:
-        return _finishing
 
     def waiters(self, future: RecordFuture) -> _Waiters:
         if not future.done():
@@ -103,17 +89,12 @@ class WaitableBatch(Batch):
 
 
 def _acquired(lock: threading.Lock, timeout: float | None) -> bool:
-    """Whether the lock was given within so many seconds; None is for ever, as is what a lock cannot count."""
+    """Whether the lock was acquired within so many seconds; None and more than a lock can count mean forever."""
     if timeout is None or timeout > threading.TIMEOUT_MAX:
         return lock.acquire()
     return lock.acquire(timeout=max(timeout, 0))
 
 
-class TransactionalBatch(WaitableBatch):
-    """A batch of a producer with a transactional id."""
-
-    transactional = True
-
-
-def batch_class(transactional_id: str | None) -> type[WaitableBatch]:
-    return WaitableBatch if transactional_id is None else TransactionalBatch
+def batch_maker(transactional_id: str | None, check: Callable[[], None]) -> Callable[..., Batch]:
+    """Return what makes the batches of a producer."""
+    return partial(Batch, waiting=BatchWaiting(check), transactional=transactional_id is not None)

@@ -1,11 +1,11 @@
-"""The asyncio core of a producer: it does what the machines of `ottla.producing` decide, on one event loop.
+"""The core of a producer: it carries out what the machines of `ottla.producing` decide, on one event loop.
 
     any thread:  fast path ──> open batch;   slow path ──> append (under the lock) ──> wake
     the loop:    pump: Sender.poll ──> requests, connections, metadata, producer id ──> timer
-                 answer ──> Sender.answered ──> outcomes: callbacks, then futures ──> pump
+                 response ──> Sender.answered ──> outcomes: callbacks, then futures ──> pump
 
-Both faces (`asynchronous.py`, `blocking.py`) append through it. The lock guards the machines and is never held
-while somebody else's code runs.
+Both clients (`asynchronous.py`, `blocking.py`) append through it. The lock guards the machines and is never held
+while other code runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import logging
 import os
 import random
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -25,6 +24,7 @@ from functools import partial
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.retry import JITTER
+from ottla.clients.producer.appending import Appender, now_ms
 from ottla.clients.producer.identity import fetch_producer_id
 from ottla.clients.producer.links import Links, read_results
 from ottla.clients.producer.metrics import Counters
@@ -33,37 +33,24 @@ from ottla.clients.producer.topics import Topics
 from ottla.clients.producer.transaction_requests import LAST_PRODUCE_OF_FIRST, carry_out
 from ottla.config.producer import ProducerConfig
 from ottla.errors import KafkaError, NetworkException, OttlaError
-from ottla.producing.accumulator import Accumulator, Appended
+from ottla.producing.accumulator import Accumulator
 from ottla.producing.batch import Batch
 from ottla.producing.buffer_pool import Ticket
 from ottla.producing.idempotence import Idempotence
-from ottla.producing.partitioning import StickyPartitioner
 from ottla.producing.sender import Finished, Request, Sender
 from ottla.producing.transaction_states import State
 from ottla.producing.transaction_values import Ask
 from ottla.producing.transactions import SECOND, Transactions
 from ottla.protocol.codec import Struct
-from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes
 from ottla.records.compression import Compression, packs_ahead
-from ottla.records.values import Headers
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis
 
 log = logging.getLogger("ottla.producer")
 
-Owner = Callable[[], object]
-"""Wakes whoever waits for memory."""
-
-
-_SMALL_OVERHEAD = 200
-
-
-def now_ms() -> Millis:
-    return time.monotonic_ns() // 1_000_000
-
 
 class ProducerCore:
-    """Everything of a producer except for how its callers wait."""
+    """The part of a producer that does not depend on how its callers wait."""
 
     def __init__(self, config: ProducerConfig, lanes: dict[str, Lanes], make_batch: Callable[..., Batch]) -> None:
         self.config = config
@@ -77,12 +64,11 @@ class ProducerCore:
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Millis = 0
-        self._owners: dict[Ticket, Owner] = {}
         self._identifying: asyncio.Task[None] | None = None
         self._progress: asyncio.Future[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self.set_fast: Callable[[bool], None] = lambda allowed: None
-        """Says whether records may take the short way, which does not look at transactions."""
+        """Enables or disables the fast path, which does not check transactions."""
         self._packing = PackingThread() if packs_ahead(self._codec, config.compression_level) else None
         self.accumulator = Accumulator(
             batch_size=config.batch_size,
@@ -105,11 +91,7 @@ class ProducerCore:
             max_request_size=config.max_request_size,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
-        self._sticky = StickyPartitioner(
-            config.batch_size,
-            adaptive=config.partitioner_adaptive_partitioning_enable,
-            choose=random.randrange,
-        )
+        self.appender = Appender(self)
         self.cluster = Cluster.of(config)
         self.topics = Topics(config, self.cluster, lanes, self._adopt, self.wake)
         self._links = Links(
@@ -122,7 +104,7 @@ class ProducerCore:
         return Idempotence() if self.config.enable_idempotence else None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Live on this loop, from its own thread."""
+        """Bind to this loop, from its own thread."""
         self._loop = loop
         self._loop_thread = threading.get_ident()
         self._process = os.getpid()
@@ -131,30 +113,23 @@ class ProducerCore:
             self._packing.start()
 
     def check_open(self) -> None:
-        """IllegalUse if no record can be taken any more."""
+        """IllegalUse if no more records can be sent."""
         if self.closing:
-            raise IllegalUse("this producer is closed: make a new one")
-        if self.transactions is not None:
-            self.transactions.check_send()
-
-    def _check_not_ended(self) -> None:
-        """Under the lock: what is appended after the end would wait for ever, or belong to no transaction."""
-        if self.closed:
-            raise IllegalUse("this producer was closed by another thread meanwhile")
+            raise IllegalUse("this producer is closed: create a new one")
         if self.transactions is not None:
             self.transactions.check_send()
 
     def allow_fast(self) -> None:
-        """After every step of a transaction: records are taken in one only."""
+        """Called after every step of a transaction, since records are only accepted in one."""
         if self.transactions is not None:
             self.set_fast(self.transactions.state is State.IN_TRANSACTION and not self.closing)
 
     def rename(self, transactional_id: str) -> None:
-        """Send under another transactional id from now on; nothing is on its way."""
+        """Use another transactional id from now on; nothing may be in flight."""
         self.config = self._links.config = replace(self.config, transactional_id=transactional_id)
 
     def send_failed(self, error: Exception) -> None:
-        """A record could not be appended: its transaction would lack it."""
+        """A record could not be appended, so its transaction would be incomplete."""
         if self.transactions is not None and isinstance(error, KafkaError):
             with self.lock:
                 if self.transactions.state is State.IN_TRANSACTION:
@@ -163,7 +138,7 @@ class ProducerCore:
 
     @property
     def on_loop(self) -> bool:
-        """Whether the caller is on the loop's own thread, where a wait would be for itself."""
+        """Whether the caller is on the loop's own thread, where a wait would never end."""
         return threading.get_ident() == self._loop_thread
 
     def _backoff(self, attempt: int) -> Millis:
@@ -171,139 +146,10 @@ class ProducerCore:
         wait = min(config.retry_backoff_ms * 2 ** min(attempt - 1, 30), config.retry_backoff_max_ms)
         return int(wait * random.uniform(1 - JITTER, 1 + JITTER))
 
-    # Appending: from any thread.
-
-    def append(
-        self,
-        lanes: Lanes,
-        partition: int | None,
-        timestamp: Millis,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        *,
-        owner: Callable[[], Owner],
-        ticket: Ticket | None = None,
-    ) -> Appended | Ticket:
-        """Append a record to a partition, None being the sticky one. A ticket means that memory is out: the owner is
-        woken once it is granted, and calls again with it."""
-        with self.lock:
-            self._check_not_ended()
-            sticks, before = partition is None, lanes.sticky
-            chosen = self._sticky_partition(lanes, key, value) if partition is None else partition
-            moved_on = sticks and chosen != before
-            where = TopicPartition(lanes.topic, chosen)
-            outcome = self.accumulator.append(where, timestamp, key, value, headers, now=now_ms(), ticket=ticket)
-            if isinstance(outcome, Ticket):
-                self._owners[outcome] = owner()
-            elif sticks:
-                lanes.sticky_bytes += len(key or b"") + len(value or b"")
-                outcome.filled |= moved_on
-            granted = self.accumulator.take_granted()
-        self._after_append(outcome, granted)
-        return outcome
-
-    def append_to_next_batch(self, lanes: Lanes, timestamp: Millis, value: bytes) -> tuple[Batch, int] | None:
-        """A record without key and headers when the sticky batch is full or gone: the usual reasons for the slow path.
-
-        None if it is not as simple as that.
-        """
-        if len(value) + _SMALL_OVERHEAD > self.config.batch_size or self.sender.fatal is not None:
-            return None
-        with self.lock:
-            if self.closing or not self._takes_records:
-                return None
-            opened = lanes.opened(lanes.sticky)
-            if opened is not None:
-                index = opened.append(timestamp, None, value)
-                if index >= 0:
-                    return opened, index  # type: ignore[return-value]
-                self.accumulator.full(opened)  # type: ignore[arg-type]
-            partition = self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
-            last = lanes.opened(partition)
-            index = -1 if last is None else last.append(timestamp, None, value)
-            batch = last if index >= 0 else self.accumulator.begin_batch(lanes.topic, partition, now=now_ms())
-            if batch is None:
-                return None
-            index = index if index >= 0 else batch.append(timestamp, None, value)
-            lanes.sticky_bytes += len(value)
-        self.wake()
-        return batch, index  # type: ignore[return-value]
-
-    @property
-    def _takes_records(self) -> bool:
-        return self.transactions is None or self.transactions.state is State.IN_TRANSACTION
-
-    def _sticky_partition(self, lanes: Lanes, key: bytes | None, value: bytes | None) -> int:
-        opened = lanes.opened(lanes.sticky)
-        buffer = opened.buffer if opened is not None else None
-        if opened is not None and (
-            buffer is None or opened.size + self.accumulator.size_for(key, value, ()) > len(buffer)
-        ):
-            self.accumulator.full(opened)  # type: ignore[arg-type]
-        return self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
-
-    def _queue_lengths(self, lanes: Lanes) -> list[tuple[int, int]]:
-        led = self.topics.view.led.get(lanes.topic, {})
-        if self.config.partitioner_availability_timeout_ms:
-            now = now_ms()
-            led = {partition: leader for partition, leader in led.items() if not self.sender.stuck(leader, now=now)}
-        return self.accumulator.queue_lengths(lanes.topic, led)
-
-    def append_batch(
-        self,
-        topic_partition: TopicPartition,
-        payload: Buffer,
-        count: int,
-        base_timestamp: Millis,
-        max_timestamp: Millis,
-        *,
-        framed: bool,
-        owner: Callable[[], Owner],
-        ticket: Ticket | None = None,
-    ) -> Appended | Ticket:
-        """Append a batch of encoded records: see `Accumulator.append_batch`."""
-        with self.lock:
-            self._check_not_ended()
-            outcome = self.accumulator.append_batch(
-                topic_partition,
-                payload,
-                count,
-                base_timestamp,
-                max_timestamp,
-                framed=framed,
-                now=now_ms(),
-                ticket=ticket,
-            )
-            if isinstance(outcome, Ticket):
-                self._owners[outcome] = owner()
-            granted = self.accumulator.take_granted()
-        self._after_append(outcome, granted)
-        return outcome
-
-    def _after_append(self, outcome: Appended | Ticket, granted: Iterable[Ticket]) -> None:
-        self._wake_owners(granted)
-        if isinstance(outcome, Ticket) or outcome.new_batch:
-            self.wake()
-
-    def give_up(self, ticket: Ticket | None) -> None:
-        """Leave the line for memory, and give back what was granted meanwhile."""
-        if ticket is None:
-            return
-        with self.lock:
-            self._owners.pop(ticket, None)
-            self.accumulator.give_up(ticket)
-            granted = self.accumulator.take_granted()
-        self._wake_owners(granted)
-
-    def _wake_owners(self, granted: Iterable[Ticket]) -> None:
-        for ticket in granted:
-            owner = self._owners.pop(ticket, None)
-            if owner is not None:
-                owner()
+    # Sending: on the loop, except `wake`.
 
     def wake(self) -> None:
-        """Let the loop look what there is to do; from any thread."""
+        """Schedule the pump; from any thread."""
         if self._woken or self._loop is None or self.closed:
             return
         self._woken = True
@@ -313,11 +159,9 @@ class ProducerCore:
             else:
                 self._loop.call_soon_threadsafe(self._pump)
         except RuntimeError:
-            # The loop is closed. Nobody may believe that it is going to look.
+            # The loop is closed, so the pump will not run.
             self._woken = False
             raise
-
-    # Sending: on the loop.
 
     def _pump(self) -> None:
         self._woken = False
@@ -399,13 +243,13 @@ class ProducerCore:
         with self.lock:
             finished = take(now=now_ms())
             granted = self.accumulator.take_granted()
-            rests = self.sender.rests
+            idle = self.sender.is_idle
         self._tell(finished, granted)
-        if not rests:
+        if not idle:
             self.wake()
 
     def _tell(self, finished: Iterable[Finished], granted: Iterable[Ticket]) -> None:
-        """Give batches their outcome: callbacks in the order of the records, then those who wait."""
+        """Finish batches: callbacks in the order of the records, then waiting callers."""
         told = False
         for outcome in finished:
             told = True
@@ -421,7 +265,7 @@ class ProducerCore:
                 call_safely(watcher, future)
         if told:
             self._made_progress()
-        self._wake_owners(granted)
+        self.appender.wake_owners(granted)
 
     def _made_progress(self) -> None:
         progress, self._progress = self._progress, None
@@ -429,7 +273,7 @@ class ProducerCore:
             progress.set_result(None)
 
     async def _identify(self) -> None:
-        """Get a producer id; without one nothing can be sent."""
+        """Get a producer id, which every request needs."""
         try:
             producer_id, producer_epoch = await fetch_producer_id(self.cluster, self.config, self._backoff)
         except KafkaError as error:
@@ -443,14 +287,14 @@ class ProducerCore:
 
     def _fatal(self, error: KafkaError) -> None:
         told = type(error)(
-            f"no producer id could be had: {error} An idempotent producer needs one; enable.idempotence=false does not."
+            f"no producer id is available: {error} An idempotent producer needs one; enable.idempotence=false does not."
         )
         with self.lock:
             self.sender.fatal = told
         self.wake()
 
     def _adopt(self, lanes: Lanes) -> None:
-        """A topic is new, or has more partitions."""
+        """Use a topic that is new or has more partitions."""
         with self.lock:
             self.accumulator.add_topic(lanes)
 
@@ -460,7 +304,7 @@ class ProducerCore:
         return sum(batch.count for batch in list(self.accumulator.incomplete))
 
     def metrics(self) -> dict[str, float]:
-        """What was done so far, under Kafka's names; from any thread."""
+        """Metrics with Kafka's names; from any thread."""
         pool = self.accumulator.pool
         return self.counters.as_metrics() | {
             "record-retry-total": self.sender.retried,
@@ -473,7 +317,7 @@ class ProducerCore:
     # Flushing and closing: on the loop.
 
     async def flush(self) -> None:
-        """Come back when everything that was sent before has its outcome."""
+        """Return when all records that were sent before have their outcome."""
         with self.lock:
             batches = self.accumulator.begin_flush()
         self.wake()
@@ -491,7 +335,7 @@ class ProducerCore:
         await asyncio.shield(self._progress)
 
     async def close(self, timeout: float | None, error: Exception) -> None:
-        """Send what waits, for at most `timeout` seconds; fail what is left then with `error`."""
+        """Send what waits, for at most `timeout` seconds; then fail the rest with `error`."""
         if self.closed:
             return
         self.closing = self.accumulator.closing = True
@@ -511,10 +355,10 @@ class ProducerCore:
             self.closed = True
             left = self.sender.abandon(error)
             self.accumulator.take_granted()
-            waiting = [*self._owners]
+            waiting = self.appender.waiting()
         if lost := sum(outcome.batch.count for outcome in left):
             log.warning("the producer was closed before %d record(s) were acknowledged: they may not be written", lost)
-        # Those who wait for memory find the producer closed.
+        # Callers that wait for memory find the producer closed.
         self._tell(left, waiting)
         if self._timer is not None:
             self._timer.cancel()
@@ -536,7 +380,7 @@ _alive: weakref.WeakSet[ProducerCore] = weakref.WeakSet()
 
 @atexit.register
 def _at_exit() -> None:
-    """A program that ends without `close` loses what is not sent: at least say so."""
+    """Warn about a program that ends without `close`, and loses what is not sent."""
     for core in list(_alive):
         left = core.unfinished if os.getpid() == core._process else 0
         if left:
@@ -549,7 +393,7 @@ def _settled(batch: Batch) -> bool:
 
 
 def call_safely(function: Callable[..., object], *arguments: object) -> None:
-    """Code of the user's, on the loop: not even `sys.exit()` in it keeps other records from their outcome."""
+    """Run user code on the loop: not even `sys.exit()` in it may keep other records from their outcome."""
     try:
         function(*arguments)
     except BaseException:

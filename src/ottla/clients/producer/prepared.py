@@ -1,15 +1,15 @@
 """Transactions that one process writes and another one ends, as the tasks and the driver of a Spark job do.
 
     producer = PreparingProducer(bootstrap_servers="localhost:9092", transactional_id="any")
-    producer.take_over("job-0")                  # fences whoever had this id, and aborts what was open
+    producer.take_over("job-0")                  # fences the previous producer of this id, aborts what it left open
     producer.begin_transaction()
-    producer.send("results", b"...")
-    prepared = producer.prepare()                # all is acknowledged, and the transaction stays open
+    producer.producer.send("results", b"...")
+    prepared = producer.prepare()                # everything is acknowledged, and the transaction stays open
 
     producer.end([prepared], commit=True)        # by this or any other producer, in any process
 
-Whoever holds a `Prepared` can end it by producer id and epoch, as often as it takes: the coordinator knows a repeated
-end again. Nothing here decides; what is prepared, ended and taken over when is the business of its user.
+A `Prepared` is enough to end its transaction by producer id and epoch. Ending it again is harmless: the coordinator
+recognizes the repetition. The caller decides what is prepared, ended and taken over.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from ottla.clients.admin.group_offsets import committed_offsets, stable_offsets
 from ottla.clients.cluster.cluster import Cluster
@@ -27,7 +27,8 @@ from ottla.clients.cluster.coordinators import TRANSACTION_KEY_TYPE, Coordinator
 from ottla.clients.cluster.leaders import read_error
 from ottla.clients.producer.blocking import Producer
 from ottla.clients.producer.transaction_requests import end_transaction
-from ottla.consuming.values import OffsetAndMetadata
+from ottla.clients.producer.transactions import Offsets
+from ottla.consuming.values import ConsumerGroupMetadata, OffsetAndMetadata
 from ottla.errors import KafkaError, TransactionalIdNotFound
 from ottla.net.client.connection import Connection
 from ottla.producing.transactions import Operation
@@ -37,23 +38,23 @@ from ottla.types import TopicPartition
 T = TypeVar("T")
 ONGOING = "Ongoing"
 COMMITTED = ("PrepareCommit", "CompleteCommit")
-#: The last epoch that a coordinator gives out; the next transaction has another producer id.
+#: The last epoch that a coordinator assigns; the next transaction gets another producer id.
 LAST_EPOCH = 2**15 - 2
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A transaction that is open, and complete as far as its writer is concerned."""
+    """An open transaction whose writer has sent everything."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     version: int
-    """The version of the transaction protocol that it was written by."""
+    """The version of the transaction protocol that the writer used."""
 
 
 class Described(NamedTuple):
-    """What a coordinator knows of a transactional id."""
+    """What a coordinator knows about a transactional id."""
 
     state: str
     producer_id: int
@@ -61,9 +62,9 @@ class Described(NamedTuple):
 
 
 def fate(prepared: Prepared, found: Described | None) -> str:
-    """What became of a prepared transaction: `open`, `committed`, or `lost`, if it was aborted.
+    """What became of a prepared transaction: `open`, `committed`, or `lost` if it was aborted.
 
-    A commit raises the epoch in the second version of the protocol, and gives another producer id after the last one.
+    A commit raises the epoch in the second version of the protocol, and changes the producer id after the last one.
 
     >>> fate(Prepared("a-0", 7, 3, 2), Described("CompleteCommit", 7, 4))
     'committed'
@@ -84,7 +85,7 @@ def fate(prepared: Prepared, found: Described | None) -> str:
 
 
 async def describe_transactions(cluster: Cluster, ids: Iterable[str]) -> dict[str, Described | None]:
-    """The state of transactional ids, None for those that nobody knows. Raises the first error of another kind."""
+    """The state of transactional ids, None for unknown ones. Raises the first other error."""
     found = await by_coordinator(cluster, ids, _describe, key_type=TRANSACTION_KEY_TYPE)
     described: dict[str, Described | None] = {}
     for name, one in found.items():
@@ -108,7 +109,7 @@ async def _describe(coordinator: Coordinator, ids: Sequence[str]) -> Mapping[str
 async def end_transactions(
     cluster: Cluster, prepared: Iterable[Prepared], *, commit: bool
 ) -> dict[str, KafkaError | None]:
-    """End transactions; the error of each one that could not be ended, by its transactional id."""
+    """End transactions and return the error of each, None on success, by transactional id."""
     by_id = {one.transactional_id: one for one in prepared}
     return await by_coordinator(cluster, by_id, partial(_end, by_id, commit), key_type=TRANSACTION_KEY_TYPE)
 
@@ -129,9 +130,9 @@ async def _end(
 
 
 async def open_transactions(cluster: Cluster, prefix: str) -> list[Prepared]:
-    """The transactions that are open now, of ids that are the prefix, a dash and a number.
+    """The open transactions whose ids are the prefix, a dash and a number.
 
-    Brokers that cannot list transactions (Kafka before 3.0) have none.
+    None for brokers that cannot list transactions (Kafka before 3.0).
     """
     pattern = re.compile(rf"{re.escape(prefix)}-\d+")
     listed = {name for names in await by_broker(cluster, _list_ongoing) for name in names}
@@ -153,11 +154,37 @@ async def _list_ongoing(connection: Connection) -> list[str]:
     return [one.transactional_id for one in response.transaction_states]
 
 
-class PreparingProducer(Producer):
-    """A transactional producer that takes any transactional id, and leaves transactions open for others to end."""
+class PreparingProducer:
+    """A transactional `producer` that can switch its transactional id and leave transactions open for others to end."""
+
+    def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
+        self.producer = Producer(config, **options)
+        self._thread, self._core, self._transactions = (
+            self.producer._thread,
+            self.producer._core,
+            self.producer._transactions,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, timeout: float | None = None) -> None:
+        self.producer.close(timeout)
+
+    def begin_transaction(self) -> None:
+        self.producer.begin_transaction()
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
+        self.producer.send_offsets_to_transaction(offsets, group_metadata)
+
+    def commit_transaction(self) -> None:
+        self.producer.commit_transaction()
 
     def take_over(self, transactional_id: str) -> None:
-        """Become the producer of this id: whoever had it is fenced, and what it left open is aborted."""
+        """Become the producer of this id: the previous one is fenced, and what it left open is aborted."""
         self._thread.call(self._take_over(transactional_id))
 
     async def _take_over(self, transactional_id: str) -> None:
@@ -180,26 +207,23 @@ class PreparingProducer(Producer):
             return Prepared(machine.transactional_id, *machine.leave_open())
 
     def describe(self, ids: Iterable[str]) -> dict[str, Described | None]:
-        """See `describe_transactions`."""
         return self._ask(partial(describe_transactions, ids=ids))
 
     def end(self, prepared: Iterable[Prepared], *, commit: bool) -> dict[str, KafkaError | None]:
-        """See `end_transactions`."""
         return self._ask(partial(end_transactions, prepared=prepared, commit=commit))
 
     def open_transactions(self, prefix: str) -> list[Prepared]:
-        """See `open_transactions`."""
         return self._ask(partial(open_transactions, prefix=prefix))
 
     def committed_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed now, whatever open transactions may make of it."""
+        """What a group has committed now, without the offsets of open transactions."""
         found = self._ask(partial(committed_offsets, groups=[group]))[group]
         if isinstance(found, KafkaError):
             raise found
         return found
 
     def stable_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, after the transactions that commit to it now have ended."""
+        """What a group has committed once the transactions that commit to it now have ended."""
         return self._ask(partial(stable_offsets, group=group))
 
     def _ask(self, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ottla.config.table import did_you_mean
 from ottla.spark.options import OptionError, ReadOptions, WriteOptions
 from ottla.spark.pipelines.check_functions import function_problems
 from ottla.spark.pipelines.check_modes import mode_problems
@@ -39,6 +38,7 @@ from ottla.spark.pipelines.declaration import (
 from ottla.spark.pipelines.options import kafka_problems, read_options, write_options
 from ottla.spark.pipelines.schemas import Schema, SchemaError, from_ddl, from_file
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
+from ottla.suggestions import did_you_mean
 
 _Part = TypeVar("_Part", bound=Declared)
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.config.table import did_you_mean
 from ottla.spark.pipelines.declaration import Pipeline, Problem, Python
+from ottla.suggestions import did_you_mean
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

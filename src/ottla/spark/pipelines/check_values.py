@@ -9,9 +9,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union
 
-from ottla.config.table import did_you_mean
 from ottla.spark.pipelines.declaration import Declared, Pipeline, Problem
 from ottla.spark.pipelines.times import interval
+from ottla.suggestions import did_you_mean
 
 
 def value_problems(part: Declared, pipeline: Pipeline) -> list[Problem]:

@@ -8,11 +8,11 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from ottla.config.table import did_you_mean
 from ottla.spark.pipelines import declaration
 from ottla.spark.pipelines.check import check
 from ottla.spark.pipelines.declaration import DeclarationError, Declared, Pipeline, Problem
 from ottla.spark.pipelines.toml_form import keys_of, read_toml
+from ottla.suggestions import did_you_mean
 
 
 def load(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ottla.config.table import did_you_mean
+from ottla.suggestions import did_you_mean
 
 _SAME = {
     "byte": "tinyint",

@@ -13,7 +13,6 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ottla.config.table import did_you_mean
 from ottla.spark.pipelines.declaration import (
     SINKS,
     STEPS,
@@ -30,6 +29,7 @@ from ottla.spark.pipelines.declaration import (
 )
 from ottla.spark.pipelines.toml_lines import Path as KeyPath
 from ottla.spark.pipelines.toml_lines import locate
+from ottla.suggestions import did_you_mean
 
 _Part = TypeVar("_Part", bound=Declared)
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")

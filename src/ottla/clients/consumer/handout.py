@@ -1,7 +1,8 @@
-"""The records between the buffer and the user, and what they mean for positions.
+"""Hands fetched records out to the user, and tracks how far it got.
 
-An iteration takes more records than it hands out at once, and records behind one that cannot be deserialized wait: they
-do not count as consumed. Everything here belongs to the user's thread; the others only look while it waits.
+An iteration takes more records from the buffer than it hands out at once, and a record that cannot be deserialized
+holds back the records after it. Neither count as consumed. Everything here runs on the user's thread; the event loop
+only reads it while the user's thread waits.
 """
 
 from __future__ import annotations
@@ -12,47 +13,42 @@ from typing import Any
 
 from ottla.clients.consumer.core import Engine
 from ottla.clients.consumer.records import Finisher
-from ottla.config.consumer import ConsumerConfig
 from ottla.consuming.buffer import RawFetch
-from ottla.consuming.values import (
-    ConsumerRecord,
-    ConsumerRecords,
-    OffsetAndMetadata,
-)
+from ottla.consuming.values import ConsumerRecord, ConsumerRecords, OffsetAndMetadata
 from ottla.types import TopicPartition
 
 
-class Handing:
-    """What was taken from the buffer, and how far it was handed out."""
+class HandOut:
+    """The records between the buffer and the user."""
 
-    def __init__(self, config: ConsumerConfig, *, unpacks_aside: bool) -> None:
-        self.config = config
-        self.engine = Engine(config, unpacks_aside=unpacks_aside)
-        self.finisher = Finisher(config)
-        self.ahead: list[ConsumerRecord] = []
-        """Records that an iteration took; its iterator knows how many of them it has handed out."""
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._buffer = engine.buffer
+        self.finisher = Finisher(engine.config)
         self.iterator: Any = iter(())
+        """Hands out `ahead` and knows how many of them are left."""
+        self.ahead: list[ConsumerRecord] = []
         self.leftover: list[ConsumerRecord] = []
-        """Records that were taken but could not be made into the user's objects yet."""
-        self.records = 0
+        """Records that were taken but could not be deserialized yet."""
+        self.total = 0
         self._finished_already = False
 
     def limit(self, max_records: int | None) -> int:
         if max_records is None:
-            return self.config.max_poll_records
+            return self._engine.config.max_poll_records
         if max_records < 1:
-            raise ValueError(f"max_records is at least 1, not {max_records}")
+            raise ValueError(f"max_records must be at least 1, not {max_records}")
         return max_records
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        return self.engine.buffer.take(limit)
+        return self._buffer.take(limit)
 
     def take_raw(self, limit: int) -> list[RawFetch]:
-        """As `take`, undecoded; 0 is no limit."""
-        return self.engine.buffer.take_raw(limit or None)
+        """Like `take`, but undecoded; a limit of 0 means no limit."""
+        return self._buffer.take_raw(limit or None)
 
-    def _rest(self, limit: int) -> list[ConsumerRecord]:
-        """What an iteration left, or what could not be deserialized before."""
+    def take_rest(self, limit: int) -> list[ConsumerRecord]:
+        """Return what an iteration left, else what could not be deserialized before."""
         if waiting := self.not_iterated():
             self.iterate(waiting[limit:])
             self._finished_already = True
@@ -61,7 +57,7 @@ class Handing:
         return records
 
     def finished(self, records: list[ConsumerRecord]) -> ConsumerRecords:
-        """What was taken, as the user wants it. Runs on the user's thread."""
+        """Deserialize what was taken and run the interceptors."""
         if self._finished_already:
             self._finished_already = False
             return ConsumerRecords(records)
@@ -73,39 +69,40 @@ class Handing:
             raise
         if leftover or before:
             self.leftover = [*leftover, *before]
-        self.records += len(finished)
+        self.total += len(finished)
         return finished
 
     def not_iterated(self) -> list[ConsumerRecord]:
         return self.ahead[len(self.ahead) - length_hint(self.iterator) :]
 
     def iterate(self, records: list[ConsumerRecord]) -> Any:
-        """Records to hand out one by one; whoever has the iterator before gets nothing more of it."""
+        """Return an iterator over these records; the previous iterator ends."""
         deque(self.iterator, maxlen=0)
         self.ahead = records
         self.iterator = iter(records)
         return self.iterator
 
-    def _held_back(self) -> dict[TopicPartition, int]:
-        """The first offset of each partition that was taken but not handed out."""
+    def held_back(self) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition that was taken but not handed out."""
         first: dict[TopicPartition, int] = {}
         for record in (*self.not_iterated(), *self.leftover):
             first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
         return first
 
     def put_back(self) -> None:
-        """Give back what was taken and not handed out: it is fetched again if it is still wanted."""
-        for key, offset in self._held_back().items():
-            if key in self.engine.positions:
-                self.engine.positions.seek(key, offset)
-        self.records -= len(self.not_iterated())
+        """Return what was not handed out; if it is still wanted, it is fetched again."""
+        positions = self._engine.positions
+        for key, offset in self.held_back().items():
+            if key in positions:
+                positions.seek(key, offset)
+        self.total -= len(self.not_iterated())
         self.iterate([])
         self.leftover = []
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Everything that was handed out."""
-        offsets = self.engine.positions.consumed()
-        for key, offset in self._held_back().items():
+        """Return the offsets after everything that was handed out."""
+        offsets = self._engine.positions.consumed()
+        for key, offset in self.held_back().items():
             if key in offsets:
                 offsets[key] = OffsetAndMetadata(offset, "", offsets[key].leader_epoch)
         return offsets
