@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.protocol import _schemas
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field, Framer, Struct
@@ -23,10 +23,10 @@ from ottla.protocol._headers_pure import RequestHeader
 from ottla.protocol._kernels import KERNELS, kernels
 from ottla.protocol.apis import ApiKey, api
 
-if KERNELS == "cython":
-    from ottla.protocol._walker import read_header
-else:
+if TYPE_CHECKING or KERNELS == "pure":
     from ottla.protocol._headers_pure import read_header
+else:
+    from ottla.protocol._walker import read_header
 
 Message: TypeAlias = dict[str, Any]
 Bytes: TypeAlias = bytes | bytearray | memoryview

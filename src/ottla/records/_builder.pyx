@@ -8,20 +8,20 @@ before the batch is touched. A future is no object that the collector knows: the
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_CheckExact
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, INT64_MIN
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from ottla.records import _problems
 
+include "_bytes.pxi"
+
 cdef enum:
-    BATCH_OVERHEAD = 61
     NO_ROOM = -1
 
 
@@ -101,11 +101,11 @@ cdef class BatchBuilder:
         cdef uint8_t *out
         if self._closed:
             return NO_ROOM
-        size = 1 + varint_size(delta) + varint_size(self._count) + part_size(key) + part_size(value)
+        size = 1 + varint_size(delta) + varint_size(self._count) + bytes_size(key) + bytes_size(value)
         if parts is not None:
             header_count = PyList_GET_SIZE(parts) // 2
             for index in range(2 * header_count):
-                size += part_size(<object> PyList_GET_ITEM(parts, index))
+                size += bytes_size(<object> PyList_GET_ITEM(parts, index))
         size += varint_size(header_count)
         if self._used + varint_size(size) + size > self._capacity:
             return NO_ROOM
@@ -114,11 +114,11 @@ cdef class BatchBuilder:
         out[0] = 0  # attributes
         out = write_varint(out + 1, delta)
         out = write_varint(out, self._count)
-        out = write_part(out, key)
-        out = write_part(out, value)
+        out = write_bytes(out, key)
+        out = write_bytes(out, value)
         out = write_varint(out, header_count)
         for index in range(2 * header_count):
-            out = write_part(out, <object> PyList_GET_ITEM(parts, index))
+            out = write_bytes(out, <object> PyList_GET_ITEM(parts, index))
         self._used = out - <uint8_t *> PyByteArray_AS_STRING(self._buffer)
         if self._count == 0:
             self._base_timestamp = self._max_timestamp = timestamp
@@ -434,7 +434,7 @@ cdef class FastSend:
 
 
 cdef inline uint32_t hash_of(key) noexcept:
-    return hashed(<const uint8_t *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+    return murmur2_of(<const uint8_t *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
 
 
 cdef list exact_parts(headers):
@@ -463,27 +463,6 @@ cdef inline int64_t milliseconds() noexcept nogil:
     return <int64_t> now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
-cdef inline uint32_t hashed(const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    cdef uint32_t value = <uint32_t> 0x9747B28C ^ <uint32_t> size
-    cdef uint32_t word
-    cdef uint32_t multiplier = 0x5BD1E995
-    cdef Py_ssize_t at = 0
-    while size - at >= 4:
-        word = data[at] | <uint32_t> data[at + 1] << 8 | <uint32_t> data[at + 2] << 16 | <uint32_t> data[at + 3] << 24
-        word *= multiplier
-        word = (word ^ word >> 24) * multiplier
-        value = value * multiplier ^ word
-        at += 4
-    if size - at == 3:
-        value ^= <uint32_t> data[at + 2] << 16
-    if size - at >= 2:
-        value ^= <uint32_t> data[at + 1] << 8
-    if size - at >= 1:
-        value = (value ^ data[at]) * multiplier
-    value = (value ^ value >> 13) * multiplier
-    return value ^ value >> 15
-
-
 cdef inline bint fits(int64_t timestamp, int64_t base) noexcept nogil:
     """Whether the difference is a number of 64 bits."""
     return not ((base < 0 and timestamp > INT64_MAX + base) or (base > 0 and timestamp < INT64_MIN + base))
@@ -509,42 +488,3 @@ cdef int check_part(part, Py_ssize_t index, str name) except -1:
     if PyBytes_GET_SIZE(part) > INT32_MAX:
         raise ValueError(_problems.refusal(index, _problems.SIZE_REFUSAL))
     return 0
-
-
-cdef inline int64_t part_size(part) noexcept:
-    if part is None:
-        return 1
-    return varint_size(PyBytes_GET_SIZE(part)) + PyBytes_GET_SIZE(part)
-
-
-cdef inline uint8_t *write_part(uint8_t *out, part) noexcept:
-    cdef Py_ssize_t size
-    if part is None:
-        return write_varint(out, -1)
-    size = PyBytes_GET_SIZE(part)
-    out = write_varint(out, size)
-    memcpy(out, PyBytes_AS_STRING(part), size)
-    return out + size
-
-
-cdef inline int varint_size(int64_t value) noexcept nogil:
-    cdef uint64_t raw = zigzag(value)
-    cdef int size = 1
-    while raw > 0x7F:
-        raw >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *write_varint(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint64_t raw = zigzag(value)
-    while raw > 0x7F:
-        out[0] = <uint8_t> (raw & 0x7F) | 0x80
-        out += 1
-        raw >>= 7
-    out[0] = <uint8_t> raw
-    return out + 1
-
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t> value << 1) ^ (<uint64_t> 0 - <uint64_t> (value < 0))

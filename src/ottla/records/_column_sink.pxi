@@ -179,27 +179,19 @@ cdef class ColumnSink:
 
     def take(self, buffer, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows):
         """Take plain batches, and stop at the first that needs a closer look, or when `max_rows` are there."""
-        cdef Py_buffer view
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            if not 0 <= position <= end <= view.len:
-                raise ValueError(_problems.range_refusal(position, end, view.len))
-            return self.take_plain(<const uint8_t *> view.buf, position, end, next_offset, max_rows)
-        finally:
-            PyBuffer_Release(&view)
+        cdef Held held = hold(buffer)
+        if not 0 <= position <= end <= held.view.len:
+            raise ValueError(_problems.range_refusal(position, end, held.view.len))
+        return self.take_plain(<const uint8_t *> held.view.buf, position, end, next_offset, max_rows)
 
     def add(self, payload, header, position, int64_t next_offset, Py_ssize_t max_rows):
         """Take the records of one batch from `next_offset` on; return the next offset, or -1 when there is no room."""
-        cdef Py_buffer view
+        cdef Held held = hold(payload)
         cdef Walk walk
-        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-        try:
-            if self.is_full(view.len):
-                return -1
-            start(&walk, &view, header, position)
-            return self.add_records(&walk, view.len, next_offset, max_rows, position)
-        finally:
-            PyBuffer_Release(&view)
+        if self.is_full(held.view.len):
+            return -1
+        start(&walk, &held.view, header, position)
+        return self.add_records(&walk, held.view.len, next_offset, max_rows, position)
 
     cdef tuple take_plain(
         self, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows
@@ -427,17 +419,8 @@ cdef Problem copy_records(Walk *walk, Span *span, Output *out) noexcept nogil:
 
 cdef inline bint plain(const uint8_t *at) noexcept nogil:
     """Whether the header has a possible shape, and the records are not compressed, and are records."""
-    cdef int64_t base_offset = int64(at), last_delta = int32(at + 23), count = int32(at + 57)
-    cdef int64_t length = int32(at + 8)
-    return (
-        length >= MIN_LENGTH
-        and at[16] == MAGIC
-        and not at[22] & NOT_PLAIN
-        and last_delta >= 0
-        and 0 <= base_offset <= INT64_MAX - last_delta - 1
-        and 0 <= count <= last_delta + 1
-        and count <= (length - MIN_LENGTH) // MIN_RECORD
-    )
+    cdef int64_t most = (<int64_t> int32(at + 8) - MIN_LENGTH) // MIN_RECORD
+    return possible(at) and not at[22] & (COMPRESSION_MASK | CONTROL) and int32(at + 57) <= most
 
 
 cdef inline void start_at(Walk *walk, const uint8_t *at, Py_ssize_t size) noexcept nogil:

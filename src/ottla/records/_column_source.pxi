@@ -1,20 +1,5 @@
 """Arrow buffers into the payloads of record batches, and rows to partitions, included by `_columns`."""
 
-cdef class Held:
-    """A buffer that is held for as long as somebody points into it."""
-
-    cdef Py_buffer view
-    cdef bint is_held
-
-    def __cinit__(self, given):
-        PyObject_GetBuffer(given, &self.view, PyBUF_SIMPLE)
-        self.is_held = True
-
-    def __dealloc__(self):
-        if self.is_held:
-            PyBuffer_Release(&self.view)
-
-
 # A column of bytes, of lists or of numbers: what is not there is NULL.
 cdef struct Column:
     const uint8_t *valid
@@ -60,12 +45,12 @@ cdef class ColumnSource:
             self.hold_bytes(&self.header_key, headers.key, headers.key.rows)
             self.hold_bytes(&self.header_value, headers.value, headers.key.rows)
 
-    cdef const uint8_t *hold(self, given, int64_t least) except? NULL:
+    cdef const uint8_t *take(self, given, int64_t least) except? NULL:
         """Where the buffer begins, which must have so many bytes."""
         cdef Held held
         if given is None and least == 0:
             return NULL
-        held = Held(given)
+        held = hold(given)
         if held.view.len < least:
             raise ValueError(_problems.column_refusal(held.view.len, least))
         self.held.append(held)
@@ -75,7 +60,7 @@ cdef class ColumnSource:
         self.hold_ends(column, given, rows)
         column.size = 0
         if given.data is not None:
-            column.data = self.hold(given.data, 0)
+            column.data = self.take(given.data, 0)
             column.size = (<Held> self.held[len(self.held) - 1]).view.len
         return 0
 
@@ -83,14 +68,14 @@ cdef class ColumnSource:
         cdef int64_t ends = given.first + rows + 1
         self.hold_valid(column, given, rows)
         if given.wide:
-            column.wide = <const int64_t *> self.hold(given.ends, 8 * ends if rows else 0)
+            column.wide = <const int64_t *> self.take(given.ends, 8 * ends if rows else 0)
         else:
-            column.narrow = <const int32_t *> self.hold(given.ends, 4 * ends if rows else 0)
+            column.narrow = <const int32_t *> self.take(given.ends, 4 * ends if rows else 0)
         return 0
 
     cdef int hold_numbers(self, Column *column, given, Py_ssize_t rows, int width) except -1:
         self.hold_valid(column, given, rows)
-        column.data = self.hold(given.data, width * (given.first + rows) if rows else 0)
+        column.data = self.take(given.data, width * (given.first + rows) if rows else 0)
         return 0
 
     cdef int hold_valid(self, Column *column, given, Py_ssize_t rows) except -1:
@@ -99,7 +84,7 @@ cdef class ColumnSource:
         memset(column, 0, sizeof(Column))
         column.first = given.first
         if given.valid is not None and given.nulls:
-            column.valid = self.hold(given.valid, (given.first + rows + 7) // 8)
+            column.valid = self.take(given.valid, (given.first + rows + 7) // 8)
         return 0
 
     # ── Payloads ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +95,7 @@ cdef class ColumnSource:
         cdef const int32_t *order_of = NULL
         cdef Py_ssize_t there = self.rows
         if order is not None:
-            rows = Held(order)
+            rows = hold(order)
             order_of = <const int32_t *> rows.view.buf
             there = rows.view.len // 4
         if not 0 <= start < stop <= there:
@@ -257,7 +242,7 @@ cdef class ColumnSource:
         cdef bytearray chosen = PyByteArray_FromStringAndSize(NULL, 4 * self.rows)
         cdef bytearray order = PyByteArray_FromStringAndSize(NULL, 4 * self.rows)
         cdef bytearray starts = bytearray(8 * (count + 1))
-        cdef Held spread_held = Held(spread)
+        cdef Held spread_held = hold(spread)
         cdef Column numbers
         cdef Choice choice
         cdef int64_t row
@@ -301,7 +286,7 @@ cdef class ColumnSource:
                 if length == BROKEN:
                     return row
                 if length >= 0:
-                    partition = <int32_t> ((murmur2(key, length) & 0x7FFFFFFF) % <uint32_t> choice.count)
+                    partition = <int32_t> ((murmur2_of(key, length) & 0x7FFFFFFF) % <uint32_t> choice.count)
                 else:
                     partition = choice.spread[choice.turn]
                     value_length = bytes_at(&self.value, row, &key) if self.has_value else -1
@@ -401,58 +386,3 @@ cdef inline bint subtract(int64_t left, int64_t right, int64_t *difference) noex
         return False
     difference[0] = left - right
     return True
-
-
-cdef inline int64_t part_size(int64_t length) noexcept nogil:
-    return varint_size(length) + (length if length > 0 else 0)
-
-
-cdef inline uint8_t *write_part(uint8_t *out, const uint8_t *part, int64_t length) noexcept nogil:
-    out = write_varint(out, length)
-    if length > 0:
-        memcpy(out, part, length)
-        out += length
-    return out
-
-
-cdef inline int varint_size(int64_t value) noexcept nogil:
-    cdef uint64_t raw = (<uint64_t> value << 1) ^ (<uint64_t> 0 - <uint64_t> (value < 0))
-    cdef int size = 1
-    while raw > 0x7F:
-        raw >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *write_varint(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint64_t raw = (<uint64_t> value << 1) ^ (<uint64_t> 0 - <uint64_t> (value < 0))
-    while raw > 0x7F:
-        out[0] = <uint8_t> (raw & 0x7F) | 0x80
-        out += 1
-        raw >>= 7
-    out[0] = <uint8_t> raw
-    return out + 1
-
-
-cdef inline uint32_t murmur2(const uint8_t *data, int64_t length) noexcept nogil:
-    """Kafka's 32-bit hash of a key."""
-    cdef uint32_t multiplier = 0x5BD1E995, value = <uint32_t> 0x9747B28C ^ <uint32_t> length, word
-    cdef int64_t whole = length & ~3, at = 0
-    while at < whole:
-        memcpy(&word, data + at, 4)  # little endian, as all that Arrow runs on here
-        word *= multiplier
-        word ^= word >> 24
-        word *= multiplier
-        value = value * multiplier ^ word
-        at += 4
-    if length & 3:
-        word = 0
-        if length & 3 == 3:
-            word = <uint32_t> data[whole + 2] << 16
-        if length & 3 >= 2:
-            word |= <uint32_t> data[whole + 1] << 8
-        value = (value ^ word ^ data[whole]) * multiplier
-    value ^= value >> 13
-    value *= multiplier
-    return value ^ value >> 15
-

@@ -109,10 +109,3 @@ cdef inline uint8_t *write_name(uint8_t *out, Text name) noexcept nogil:
 cdef inline uint8_t *write_text(uint8_t *out, Text text) noexcept nogil:
     memcpy(out, text.data, text.size)
     return out + text.size
-
-
-cdef inline uint8_t *write_int(uint8_t *out, int64_t value, int size) noexcept nogil:
-    cdef int at
-    for at in range(size):
-        out[at] = <uint8_t> (<uint64_t> value >> 8 * (size - 1 - at))
-    return out + size

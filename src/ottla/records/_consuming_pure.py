@@ -5,6 +5,8 @@ Change both twins together; a property test holds them equal.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ottla.records import _pure
 from ottla.records.buffers import Buffer
 from ottla.records.header import BatchHeader
@@ -37,8 +39,8 @@ class ConsumerRecord:
         offset: int,
         timestamp: int = -1,
         timestamp_type: int = 0,
-        key: object = None,
-        value: object = None,
+        key: Any = None,
+        value: Any = None,
         headers: Headers = (),
         leader_epoch: int | None = None,
         serialized_key_size: int = -1,

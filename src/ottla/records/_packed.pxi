@@ -101,8 +101,8 @@ def encode_packed(PackedCommits commits not None, timestamp):
         size += varint_size(found.value_size) + found.value_size
         out = write_varint(out, size)
         out[0] = out[1] = 0  # attributes, distance from the base timestamp
-        out = write_bytes(write_varint(out + 2, encoder.index), found.key, found.key_size)
-        out = write_bytes(out, found.value, found.value_size)
+        out = write_part(write_varint(out + 2, encoder.index), found.key, found.key_size)
+        out = write_part(out, found.value, found.value_size)
         out[0] = 0  # headers
         out += 1
         encoder.index += 1
@@ -205,14 +205,3 @@ cdef inline const uint8_t *begin_of(bytes data) noexcept:
 
 cdef inline const uint8_t *end_of(bytes data) noexcept:
     return begin_of(data) + PyBytes_GET_SIZE(data)
-
-
-cdef inline uint8_t *write_bytes(uint8_t *out, const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    """The length, and the bytes."""
-    out = write_varint(out, size)
-    memcpy(out, data, size)
-    return out + size
-
-
-cdef inline int16_t int16(const uint8_t *at) noexcept nogil:
-    return <int16_t> (at[0] << 8 | at[1])

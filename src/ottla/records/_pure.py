@@ -64,6 +64,10 @@ class _Span(NamedTuple):
     header_count: int
 
 
+# In all of these, `payload` is the uncompressed records of the batch at `position`, and the shape of `header` has been
+# checked. The payload is not trusted: for any bytes, the only error is CorruptBatch.
+
+
 def decode_records(payload: Buffer, header: BatchHeader, position: int) -> list[Record]:
     data = bytes(payload)
     return [
@@ -102,6 +106,7 @@ def summarize(payload: Buffer, header: BatchHeader, position: int) -> BatchSumma
 def find_timestamp(
     payload: Buffer, header: BatchHeader, position: int, timestamp: int, min_offset: int
 ) -> tuple[int, int] | None:
+    """The offset and timestamp of the first record at or above `min_offset` with at least this timestamp."""
     for span in _walk(bytes(payload), header, position):
         if span.timestamp >= timestamp and span.offset >= min_offset:
             return span.offset, span.timestamp
@@ -214,6 +219,7 @@ def _unsigned(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> tuple[bytearray, int]:
+    """61 bytes of room for a header, followed by the records; and the largest timestamp (or -1)."""
     output = bytearray(BATCH_OVERHEAD)
     latest, next_delta = -1, 0
     for index, record in enumerate(records):
@@ -234,6 +240,7 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
 
 
 def encode_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int) -> bytearray:
+    """61 bytes of room for a header, followed by a record for each key and value, all with the same timestamp."""
     output = bytearray(BATCH_OVERHEAD)
     if not _fits(timestamp):
         _refuse(0, _problems.timestamp_refusal(timestamp))
@@ -253,7 +260,12 @@ def encode_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: 
 def encode_commits(
     records: Iterable[tuple[Any, Any]], timestamp: int, key_type: type[Any], value_type: type[Any]
 ) -> bytearray | None:
-    """A key is type 1, group, topic, partition; a value is version 4 with the id of the topic as tagged field 0."""
+    """Like `encode_pairs` for offset commits, as tuples of the two types; None if other records are among them.
+
+    A key is (group, topic, partition). A value is (offset, leader epoch, metadata, commit timestamp, expire timestamp,
+    topic id or None); this layout has no expire timestamp, so it must be -1. A key is written as type 1, group, topic
+    and partition; a value as version 4 with the topic id as tagged field 0.
+    """
     pairs: list[tuple[bytes, bytes]] = []
     for key, value in records:
         if type(key) is not key_type or type(value) is not value_type or value[4] != -1:
@@ -281,7 +293,11 @@ def make_commits(
     longest: int,
     types: tuple[type[Any], type[Any], type[Any]],
 ) -> list[Any] | None:
-    """A character has two units of UTF-16 at most, by which metadata is measured."""
+    """The records of a commit, as tuples of the types of keys, values and records; see `encode_commits`.
+
+    An offset is (topic, partition, offset, leader epoch, metadata or None, topic id). The result is None if metadata
+    may be longer than `longest` UTF-16 units: a character has at most two.
+    """
     key_type, value_type, record_type = types
     records: list[Any] = []
     for topic, partition, offset, leader_epoch, metadata, topic_id in offsets:

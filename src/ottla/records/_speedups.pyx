@@ -8,10 +8,9 @@ what is left before it moves a pointer. Nothing is allocated for a count that th
 from collections.abc import Sequence
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
 from cpython.bytearray cimport PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -19,9 +18,8 @@ from cpython.object cimport PyObject, PyTypeObject, descrsetfunc, newfunc
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MIN, int8_t
+from libc.string cimport memcmp, memset
 
 from ottla.records._crc import crc32c
 
@@ -47,20 +45,12 @@ cdef extern from *:
     """
     void FORGET_HASH(object made)
 
-cdef enum:
-    MIN_RECORD = 7
-    MIN_HEADER = 2
-    BATCH_OVERHEAD = 61
-    LOG_OVERHEAD = 12
-    MIN_LENGTH = 49
-    MAGIC = 2
-    CRC_START = 21
-    LOG_APPEND_TIME = 0x08
-
+include "_bytes.pxi"
 include "_walk.pxi"
 include "_encode.pxi"
 include "_commits.pxi"
 include "_packed.pxi"
+include "_consuming.pxi"
 
 
 # ── Decoding ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,19 +79,11 @@ cdef inline object new_record(object offset, object timestamp, object key, objec
 
 
 def decode_records(payload, header, position):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return list_records(&view, header, position)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef list list_records(const Py_buffer *view, header, position):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
     cdef int64_t known
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     cdef list records = PyList_New(walk.count)
     known = walk.append_time
     timestamp = known
@@ -142,18 +124,10 @@ cdef tuple headers_of(const Span *span, const uint8_t *end):
 
 
 def decode_keys(payload, header, position):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return list_keys(&view, header, position)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef list list_keys(const Py_buffer *view, header, position):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     cdef list entries = []
     while step(&walk, &span, position):
         entries.append((span.offset, span.timestamp, cut(span.key, span.key_length), span.value_length >= 0))
@@ -161,20 +135,12 @@ cdef list list_keys(const Py_buffer *view, header, position):
 
 
 def summarize(payload, header, position):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return sum_up(&view, header, position)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef object sum_up(const Py_buffer *view, header, position):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
     cdef int64_t latest = -1, latest_offset = -1, earliest = -1
     cdef Py_ssize_t keyless = 0
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     while step(&walk, &span, position):
         if walk.index == 1 or span.timestamp > latest:
             latest, latest_offset = span.timestamp, span.offset
@@ -184,19 +150,11 @@ cdef object sum_up(const Py_buffer *view, header, position):
     return BatchSummary(latest, latest_offset, earliest, keyless, walk.count == walk.last_delta + 1)
 
 
-def find_timestamp(payload, header, position, timestamp, min_offset):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return find(&view, header, position, timestamp, min_offset)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef object find(const Py_buffer *view, header, position, int64_t timestamp, int64_t min_offset):
+def find_timestamp(payload, header, position, int64_t timestamp, int64_t min_offset):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     while step(&walk, &span, position):
         if span.timestamp >= timestamp and span.offset >= min_offset:
             return span.offset, span.timestamp
@@ -206,18 +164,13 @@ cdef object find(const Py_buffer *view, header, position, int64_t timestamp, int
 # ── Scanning ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 def scan(buffer, position, end, check_crc):
-    cdef Py_buffer view
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        if not 0 <= position <= end <= view.len:
-            raise ValueError(_problems.range_refusal(position, end, view.len))
-        return scan_range(&view, buffer, position, end, check_crc)
-    finally:
-        PyBuffer_Release(&view)
+    cdef Held held = hold(buffer)
+    if not 0 <= position <= end <= held.view.len:
+        raise ValueError(_problems.range_refusal(position, end, held.view.len))
+    return scan_range(<const uint8_t *> held.view.buf, buffer, position, end, check_crc)
 
 
-cdef object scan_range(const Py_buffer *view, buffer, Py_ssize_t position, Py_ssize_t end, bint check_crc):
-    cdef const uint8_t *data = <const uint8_t *> view.buf
+cdef object scan_range(const uint8_t *data, buffer, Py_ssize_t position, Py_ssize_t end, bint check_crc):
     cdef Py_ssize_t size
     cdef list batches = []
     while position < end:
@@ -263,25 +216,5 @@ cdef object read_header(const uint8_t *at):
     return header
 
 
-cdef inline bint possible(const uint8_t *at) noexcept nogil:
-    """Whether shape_problem, which finds the words, has nothing to say against the header."""
-    cdef int64_t base_offset = int64(at), last_delta = int32(at + 23), count = int32(at + 57)
-    return (
-        int32(at + 8) >= MIN_LENGTH
-        and at[16] == MAGIC
-        and last_delta >= 0
-        and 0 <= base_offset <= INT64_MAX - last_delta - 1
-        and 0 <= count <= last_delta + 1
-    )
-
-
 cdef object crc_of(const uint8_t *at, Py_ssize_t size):
     return crc32c(PyMemoryView_FromMemory(<char *> (at + CRC_START), size - CRC_START, PyBUF_READ))
-
-
-cdef inline int32_t int32(const uint8_t *at) noexcept nogil:
-    return <int32_t> (<uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3])
-
-
-cdef inline int64_t int64(const uint8_t *at) noexcept nogil:
-    return <int64_t> (<uint64_t> <uint32_t> int32(at) << 32 | <uint32_t> int32(at + 4))

@@ -13,10 +13,10 @@ from ottla.records.compression import decompress
 from ottla.records.errors import CorruptBatch, DecompressionError
 from ottla.records.header import BATCH_OVERHEAD, COMPRESSION_MASK, BatchHeader
 
-if TYPE_CHECKING or KERNELS == "cython":
-    from ottla.records._consuming import ConsumerRecord, decode_consumed
+if TYPE_CHECKING or KERNELS == "pure":
+    from ottla.records._consuming_pure import ConsumerRecord, decode_consumed
 else:
-    from ottla.records._consuming_pure import ConsumerRecord, decode_consumed  # one build makes all kernels or none
+    from ottla.records._speedups import ConsumerRecord, decode_consumed
 
 __all__ = ["ConsumerRecord", "decode_consumed", "unpacked"]
 

@@ -14,7 +14,7 @@ from ottla.records import BatchHeader, Record, encode_batch, read_header
 from ottla.records import _consuming_pure as pure
 from ottla.records.consumed import ConsumerRecord, unpacked
 
-compiled = pytest.importorskip("ottla.records._consuming")
+compiled = pytest.importorskip("ottla.records._speedups")
 BATCH_OVERHEAD = 61
 FIELDS = [
     "topic",
