@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 from functools import partial
+from typing import Any
 from unittest import mock
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder

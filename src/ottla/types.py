@@ -11,11 +11,9 @@ from typing import TypeAlias
 Millis: TypeAlias = int
 """Integer milliseconds: a point in time since the epoch, or a length of time."""
 
-ProducerId: TypeAlias = int
 BrokerId: TypeAlias = int
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
 MAX_TOPIC_NAME = 249
 LONGEST_SHOWN = 80
 """Of what somebody gave, in a message about it."""

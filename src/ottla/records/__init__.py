@@ -26,8 +26,13 @@ from ottla.records.compression import LEVELS, MAX_DECOMPRESSED, Compression, com
 from ottla.records.errors import CorruptBatch, DecompressionError
 from ottla.records.header import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
     BatchHeader,
     check_batch,
     read_header,
@@ -41,11 +46,16 @@ make_commits = kernels.make_commits
 
 __all__ = [
     "BATCH_OVERHEAD",
+    "COMPRESSION_MASK",
+    "CONTROL",
     "KERNELS",
     "LEVELS",
+    "LOG_APPEND_TIME",
     "LOG_OVERHEAD",
     "MAGIC",
+    "MAGIC_AT",
     "MAX_DECOMPRESSED",
+    "TRANSACTIONAL",
     "BatchHeader",
     "BatchSummary",
     "Buffer",

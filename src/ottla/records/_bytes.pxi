@@ -112,13 +112,19 @@ cdef inline uint8_t *write_part(uint8_t *out, const uint8_t *part, int64_t lengt
 
 
 cdef inline int64_t bytes_size(part) noexcept:
-    return part_size(-1 if part is None else PyBytes_GET_SIZE(part))
+    if part is None:
+        return 1
+    return varint_size(PyBytes_GET_SIZE(part)) + PyBytes_GET_SIZE(part)
 
 
 cdef inline uint8_t *write_bytes(uint8_t *out, part) noexcept:
+    cdef Py_ssize_t size
     if part is None:
         return write_varint(out, -1)
-    return write_part(out, <const uint8_t *> PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
+    size = PyBytes_GET_SIZE(part)
+    out = write_varint(out, size)
+    memcpy(out, PyBytes_AS_STRING(part), size)
+    return out + size
 
 
 cdef inline uint32_t murmur2_of(const uint8_t *data, Py_ssize_t size) noexcept nogil:

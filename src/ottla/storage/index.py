@@ -204,12 +204,6 @@ class OffsetIndex(_Index):
         number = self._search(bisect_right, position, 1)
         return self.get(number - 1)[1] if number else 0
 
-    def positions_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """(last offset, position) of the entries with start ≤ position < end."""
-        first = self._search(bisect_left, start, 1)
-        last = self._search(bisect_left, end, 1)
-        return [(self.base_offset + o, p) for o, p in (self.get(n) for n in range(first, last))]
-
     def check(self, log_size: int) -> None:
         """DamagedIndex if the last entry is impossible: cheap enough for every start."""
         if self.count:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ottla.config import TopicConfig
 from ottla.errors import KafkaStorageError, RecordListTooLarge
-from ottla.records import BatchHeader, stamp, stamp_log_append_time
+from ottla.records import CONTROL, BatchHeader, stamp, stamp_log_append_time
 from ottla.storage import reading, trimming
 from ottla.storage.contracts import AppendInfo, FlushJob, LogHost
 from ottla.storage.files import LEADER_EPOCH_CHECKPOINT
@@ -37,8 +37,6 @@ from ottla.storage.verification import SegmentUnverified
 from ottla.types import Millis, TopicPartition
 
 __all__ = ["AppendInfo", "FlushJob", "Log", "LogHost", "SegmentUnverified", "Slice"]
-
-_CONTROL = 0x20
 
 
 class Log:
@@ -175,11 +173,11 @@ class Log:
         """An append by the broker: any number of batches, transaction markers among them, without sequence checks."""
         batches = split_batches(records, self.topic_partition)
         header = batches[0][1]
-        if len(batches) == 1 and header.producer_id < 0 and not header.attributes & _CONTROL:
+        if len(batches) == 1 and header.producer_id < 0 and not header.attributes & CONTROL:
             return self._append_one(records, header, leader_epoch, now)  # Nearly all that coordinators write.
         markers: list[Marker | None] = []
         for position, header in batches:
-            marker = read_marker(records, position, header) if header.attributes & _CONTROL else None
+            marker = read_marker(records, position, header) if header.attributes & CONTROL else None
             if marker is not None and header.producer_id >= 0:
                 self.producers.check_marker(header, marker, self.log_end_offset, version=transaction_version)
             elif header.producer_id >= 0:
@@ -245,7 +243,7 @@ class Log:
     def _note_producer(
         self, header: BatchHeader, marker: Marker | None, offset: int, last_offset: int, timestamp: Millis
     ) -> None:
-        if not header.attributes & _CONTROL:
+        if not header.attributes & CONTROL:
             self.producers.update(header, offset, last_offset, timestamp)
         elif marker is not None:
             completed = self.producers.complete(header, marker, offset)
@@ -316,13 +314,9 @@ class Log:
         """The first record with the newest timestamp."""
         return reading.max_timestamp_offset(self)
 
-    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest epoch not newer than `leader_epoch`, and its end offset; (-1, -1) if unknown."""
-        return self.epochs.end_offset(leader_epoch, self.log_end_offset)
-
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which `offset` was written, -1 if nobody knows."""
-        return self.epochs.epoch_of(offset)
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch that is not newer than `epoch`, and its end offset; (-1, -1) if unknown. See epochs.py."""
+        return self.epochs.end_offset_for_epoch(epoch, self.log_end_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Everything below is decided: committed, aborted, or not part of a transaction."""

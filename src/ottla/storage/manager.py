@@ -217,10 +217,10 @@ class LogManager:
             self.delete_later([str(renamed)], at=remove_at)
 
     @property
-    def damaged_ranges(self) -> int:
-        """How many damaged stretches of log files are known: 0 on healthy disks."""
+    def damaged_bytes(self) -> int:
+        """Bytes of log files that are known to be damaged: 0 on healthy disks."""
         checks = (segment.verification for log in self.logs.values() for segment in log.segments)
-        return sum(len(check.damages) for check in checks if check is not None)
+        return sum(damage.end - damage.start for check in checks if check is not None for damage in check.damages)
 
     # ── what logs ask for ───────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from ottla.records import BatchHeader, CorruptBatch
+from ottla.records import CONTROL, TRANSACTIONAL, BatchHeader, CorruptBatch
 from ottla.storage.files import remove_files
 from ottla.storage.producers import CACHED_BATCHES, BatchRecord, CompletedTransaction, ProducerEntry, ProducerState
 from ottla.storage.scanning import Piece, walk
@@ -17,7 +17,6 @@ from ottla.storage.transactions import AbortedTransaction, read_marker
 
 _LOGGER = logging.getLogger(__name__)
 _RECALL_BYTES = 8 * 1024 * 1024
-_TRANSACTIONS = 0x30  # transactional, control
 
 
 def load_producers(
@@ -64,7 +63,7 @@ def replay_segments(producers: ProducerState, segments: Sequence[Segment], start
 
 def replay_piece(producers: ProducerState, piece: Piece, segment: Segment | None) -> None:
     """Take batches that have a producer into the state; aborted transactions go to the index of `segment` if given."""
-    if any(header.attributes & _TRANSACTIONS for _, header in piece.batches):
+    if any(header.attributes & (TRANSACTIONAL | CONTROL) for _, header in piece.batches):
         for position, header in piece.batches:
             if header.is_control:
                 _replay_marker(producers, piece, position, header, segment)

@@ -19,6 +19,11 @@ from ottla.errors import (
 )
 from ottla.records import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
     BatchHeader,
     Compression,
     CorruptBatch,
@@ -35,12 +40,6 @@ from ottla.types import Millis, TopicPartition
 _NO_LIMIT = 2**63 - 1
 #: Length, attributes, two deltas, the lengths of key and value, and the number of headers: a byte each.
 _SMALLEST_RECORD = 7
-_MAGIC_POSITION = 16
-_MAGIC = 2
-_UNKNOWN_CODEC = 5
-_COMPRESSION_MASK = 0x07
-_CONTROL = 0x20
-_LOG_APPEND_TIME = 0x08
 
 _CODECS = {
     "producer": None,
@@ -128,7 +127,7 @@ def checked_batch(
     except CorruptBatch as problem:
         _refuse_bytes(records, problem, topic_partition)
     size = header.batch_length + 12
-    if header.magic == _MAGIC:
+    if header.magic == MAGIC:
         if size > rules.max_message_bytes:
             raise _too_large(size, rules, topic_partition)
         if BATCH_OVERHEAD <= size < len(records):
@@ -148,7 +147,7 @@ def checked_batch(
         )
     if rules.needs_records:
         _check_records(records, header, rules, topic_partition, now)
-    if rules.codec is not None and rules.codec != header.attributes & _COMPRESSION_MASK:
+    if rules.codec is not None and rules.codec != header.attributes & COMPRESSION_MASK:
         return _recompressed(records, header, rules, topic_partition)
     return records, header
 
@@ -156,14 +155,14 @@ def checked_batch(
 def _refuse_bytes(records: memoryview, problem: CorruptBatch, topic_partition: TopicPartition) -> NoReturn:
     if not len(records):
         raise InvalidRecord(f"there is no batch in an append to {topic_partition}")
-    magic = records[_MAGIC_POSITION] if len(records) > _MAGIC_POSITION else _MAGIC
+    magic = records[MAGIC_AT] if len(records) > MAGIC_AT else MAGIC
     if magic in (0, 1):
         raise InvalidRecord(
-            f"message format {magic} in an append to {topic_partition} is not supported, only {_MAGIC} is: use a "
+            f"message format {magic} in an append to {topic_partition} is not supported, only {MAGIC} is: use a "
             "client of Kafka 0.11 or later"
         )
     # Kafka calls only what fails its CRC corrupt: that may have happened on the way, and is worth another try.
-    error = CorruptMessage if problem.reason.startswith("crc") or magic > _MAGIC else InvalidRecord
+    error = CorruptMessage if problem.reason.startswith("crc") or magic > MAGIC else InvalidRecord
     raise error(f"the batch in an append to {topic_partition} is corrupt: {problem.reason}")
 
 
@@ -178,15 +177,15 @@ def _check_header(header: BatchHeader, topic_partition: TopicPartition) -> None:
     attributes, count = header.attributes, header.record_count
     if header.base_offset:
         problem = f"has base offset {header.base_offset}, but a producer has to send 0"
-    elif attributes & _CONTROL:
+    elif attributes & CONTROL:
         problem = "is a control batch, which clients must not write"
     elif count <= 0 or count != header.last_offset_delta + 1:
         problem = f"claims {count} records, but its last offset delta is {header.last_offset_delta}"
-    elif not attributes & _COMPRESSION_MASK and header.size < BATCH_OVERHEAD + count * _SMALLEST_RECORD:
+    elif not attributes & COMPRESSION_MASK and header.size < BATCH_OVERHEAD + count * _SMALLEST_RECORD:
         problem = f"claims {count} records, which do not fit into its {header.size} bytes"
-    elif attributes & _COMPRESSION_MASK >= _UNKNOWN_CODEC:
-        problem = f"has the unknown compression {attributes & _COMPRESSION_MASK}"
-    elif attributes & _LOG_APPEND_TIME:
+    elif attributes & COMPRESSION_MASK > Compression.ZSTD:
+        problem = f"has the unknown compression {attributes & COMPRESSION_MASK}"
+    elif attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp(
             f"the batch in an append to {topic_partition} has the timestamp type LogAppendTime, which only the "
             "broker may set"

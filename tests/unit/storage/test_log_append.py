@@ -359,10 +359,10 @@ def test_leader_epochs_are_noted_where_they_begin(store: Store) -> None:
     store.append(leader_epoch=5)
     log = store.log
     assert log.latest_epoch == 5
-    assert [log.epoch_at(offset) for offset in (0, 1, 2)] == [2, 2, 5]
-    assert log.epoch_end_offset(2) == (2, 2)
-    assert log.epoch_end_offset(3) == (2, 2)
-    assert log.epoch_end_offset(5) == (5, 3)
-    assert log.epoch_end_offset(6) == (-1, -1)
-    assert log.epoch_end_offset(1) == (1, 0)
+    assert [log.epochs.epoch_of(offset) for offset in (0, 1, 2)] == [2, 2, 5]
+    assert log.end_offset_for_epoch(2) == (2, 2)
+    assert log.end_offset_for_epoch(3) == (2, 2)
+    assert log.end_offset_for_epoch(5) == (5, 3)
+    assert log.end_offset_for_epoch(6) == (-1, -1)
+    assert log.end_offset_for_epoch(1) == (1, 0)
     assert (store.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 2\n"

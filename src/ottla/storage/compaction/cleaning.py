@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from ottla.records import BatchHeader, Compression, Record, decode_batch, decode_keys, encode_batch, read_header
+from ottla.records import BatchHeader, Record, decode_batch, decode_keys, encode_batch, read_header
 from ottla.storage.compaction.job import CleanedSegment, CleaningJob, SourceSegment
 from ottla.storage.compaction.state import OffsetMap, Transactions
 from ottla.storage.files import CLEANED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, file_name, write_all
@@ -212,7 +212,7 @@ class _SegmentCleaner:
         if has_records:
             self._keep(piece, at, header, kept, needs_horizon)
         elif self._must_stay(header):
-            self._emit(_empty_batch(header))
+            self._emit(_rebuilt_batch(header, []))
 
     def _choose(self, piece: Piece, at: int, header: BatchHeader) -> tuple[set[int] | None, bool]:
         """The offsets of the records that stay (None: all), and whether the batch needs a delete horizon."""
@@ -274,7 +274,8 @@ class _SegmentCleaner:
         self._buffer.clear()
 
 
-def _rebuilt_batch(header: BatchHeader, records: list[Record], delete_horizon: int | None) -> bytes:
+def _rebuilt_batch(header: BatchHeader, records: list[Record], delete_horizon: int | None = None) -> bytes:
+    """The batch with these records. Without records it keeps its offsets, sequence and largest timestamp."""
     return encode_batch(
         records,
         base_offset=header.base_offset,
@@ -288,21 +289,5 @@ def _rebuilt_batch(header: BatchHeader, records: list[Record], delete_horizon: i
         control=header.is_control,
         log_append_time=header.max_timestamp if header.is_log_append_time else None,
         delete_horizon=delete_horizon,
-    )
-
-
-def _empty_batch(header: BatchHeader) -> bytes:
-    return encode_batch(
-        [],
-        base_offset=header.base_offset,
-        last_offset=header.last_offset,
-        compression=Compression.NONE,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        leader_epoch=header.partition_leader_epoch,
-        transactional=header.is_transactional,
-        control=header.is_control,
-        log_append_time=header.max_timestamp if header.is_log_append_time else None,
-        max_timestamp=header.max_timestamp,
+        max_timestamp=None if records else header.max_timestamp,
     )
