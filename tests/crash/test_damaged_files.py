@@ -194,7 +194,7 @@ def test_what_comes_after_a_cut_goes_too(disk: Disk) -> None:
     disk.start()
     assert disk.log.log_end_offset == A_SEGMENT + 10
     assert disk.readable() == (list(range(A_SEGMENT + 10)), [])
-    assert "comes after the cut" in disk.notes
+    assert "follows the cut" in disk.notes
     disk.stop()
     disk.start()
     assert disk.report.clean
@@ -303,7 +303,7 @@ def test_an_index_that_points_into_the_middle_of_batches_is_noticed_by_the_first
     path.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
     disk.start()
     assert disk.read(A_SEGMENT - 10)[0].offset == A_SEGMENT - 10
-    assert "have been built again" in caplog.text
+    assert "have been rebuilt" in caplog.text
     assert disk.readable() == (list(range(2 * A_SEGMENT)), [])
     disk.stop()
     disk.start()
@@ -423,7 +423,7 @@ def test_an_older_segment_that_becomes_shorter_while_the_broker_runs(disk: Disk)
     cut(disk.file(A_SEGMENT), 60 * BATCH_SIZE)
     offsets, problems = disk.readable()
     assert offsets == [*range(A_SEGMENT + 60), *range(2 * A_SEGMENT, 3 * A_SEGMENT)]
-    assert "before it should" in str(problems[0])
+    assert "the file ends too early" in str(problems[0])
 
 
 def test_damage_is_found_by_timestamp_look_ups_too(disk: Disk) -> None:

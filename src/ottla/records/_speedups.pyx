@@ -164,10 +164,14 @@ def find_timestamp(payload, header, position, int64_t timestamp, int64_t min_off
 # ── Scanning ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 def scan(buffer, position, end, check_crc):
-    cdef Held held = hold(buffer)
-    if not 0 <= position <= end <= held.view.len:
-        raise ValueError(_problems.range_refusal(position, end, held.view.len))
-    return scan_range(<const uint8_t *> held.view.buf, buffer, position, end, check_crc)
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= position <= end <= view.len:
+            raise ValueError(_problems.range_refusal(position, end, view.len))
+        return scan_range(<const uint8_t *> view.buf, buffer, position, end, check_crc)
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef object scan_range(const uint8_t *data, buffer, Py_ssize_t position, Py_ssize_t end, bint check_crc):

@@ -1,4 +1,4 @@
-"""The contents of a file of a data directory as lines for people, in the words of Kafka's own dump tool."""
+"""Print the contents of a file of a data directory in the format of Kafka's dump tool."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEA
 
 
 def dump(path: str | Path, *, records: bool, deep: bool) -> Iterator[str]:
-    """The lines for one file. Of a log every batch; its records too if `deep`, with their data if `records`."""
+    """The lines for one file. For a log: every batch, with its records if `deep`, and with their data if `records`."""
     path = Path(path)
     if not path.is_file():
-        raise OttlaError(f"there is no file {path}")
+        raise OttlaError(f"file not found: {path}")
     yield f"Dumping {path}"
     parsed = parse_file_name(path.name)
     suffix = parsed[1] if parsed else ""
@@ -97,7 +97,7 @@ def _dump_batch(piece: Piece, position: int, header: BatchHeader, records: bool,
             for number, record in enumerate(decode_batch(piece.buffer, at)):
                 yield _record_line(header, number, record, records) + _marker(piece, at, header)
         except CorruptBatch as error:
-            yield f"| the records cannot be read: {error.reason}"
+            yield f"| cannot read the records: {error.reason}"
 
 
 def _batch_line(position: int, header: BatchHeader, valid: bool) -> str:
@@ -174,8 +174,8 @@ def _dump_checkpoint(path: Path) -> Iterator[str]:
         yield str(error)
         return
     raise OttlaError(
-        f"{path.name} is not a file that can be dumped: give a .log, .index, .timeindex, .txnindex or .snapshot file, "
-        f"a {LEADER_EPOCH_CHECKPOINT} or another checkpoint"
+        f"cannot dump {path.name}: give a .log, .index, .timeindex, .txnindex or .snapshot file, "
+        f"a {LEADER_EPOCH_CHECKPOINT} or another checkpoint file"
     )
 
 

@@ -220,7 +220,7 @@ def test_damaged_records_under_a_right_crc_are_refused_where_they_must_be_unpack
     from ottla.records.header import crc_of
 
     records[17:21] = crc_of(records, 0, header.size).to_bytes(4, "big")
-    refused(store, errors.InvalidRecord, memoryview(records), "not readable")
+    refused(store, errors.InvalidRecord, memoryview(records), "cannot read the records")
 
 
 @pytest.mark.parametrize(

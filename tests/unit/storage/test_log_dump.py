@@ -87,13 +87,13 @@ def test_snapshots_epochs_checkpoints_and_aborted_transactions_are_shown(store: 
 def test_other_files_are_refused_with_a_list_of_what_can_be_dumped(store: Store) -> None:
     with pytest.raises(OttlaError, match=r"\.timeindex"):
         lines(store, "partition.metadata")
-    with pytest.raises(OttlaError, match="there is no file"):
+    with pytest.raises(OttlaError, match="file not found"):
         lines(store, "none.log")
 
 
 def test_damaged_small_files_say_so(store: Store) -> None:
     path = store.directory / f"{5:020d}.snapshot"
     path.write_bytes(b"x")
-    assert "only 1 bytes" in lines(store, path.name)[0]
+    assert "too short (1 bytes)" in lines(store, path.name)[0]
     (store.directory / "leader-epoch-checkpoint").write_text("9\n")
     assert "version" in lines(store, "leader-epoch-checkpoint")[0]
