@@ -54,7 +54,7 @@ PATIENCE = 0.4
 """How long an answer to an input is waited for: a fetch may rightly wait for longer, and is then left alone."""
 DEADLINE = 10.0
 """Within this a healthy broker answers whatever it is doing, on a machine that is doing other things as well."""
-EXPECTED_ERRORS = ("is not compacted any more",)
+EXPECTED_ERRORS = ("will not be compacted until a restart",)
 _PING_ID = 0x7E57
 _PING = bytes(codec.encode_request(ApiKey.API_VERSIONS, 0, _PING_ID, None, {}))
 

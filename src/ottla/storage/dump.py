@@ -39,7 +39,7 @@ def dump(path: str | Path, *, records: bool, deep: bool) -> Iterator[str]:
     """The lines for one file. For a log: every batch, with its records if `deep`, and with their data if `records`."""
     path = Path(path)
     if not path.is_file():
-        raise OttlaError(f"file not found: {path}")
+        raise OttlaError(f"there is no file {path}")
     yield f"Dumping {path}"
     parsed = parse_file_name(path.name)
     suffix = parsed[1] if parsed else ""

@@ -87,7 +87,7 @@ def test_snapshots_epochs_checkpoints_and_aborted_transactions_are_shown(store: 
 def test_other_files_are_refused_with_a_list_of_what_can_be_dumped(store: Store) -> None:
     with pytest.raises(OttlaError, match=r"\.timeindex"):
         lines(store, "partition.metadata")
-    with pytest.raises(OttlaError, match="file not found"):
+    with pytest.raises(OttlaError, match="there is no file"):
         lines(store, "none.log")
 
 
