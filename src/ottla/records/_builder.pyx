@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""What a producer does for every record, in C: the same as `_builder_pure`, where it is explained.
+"""The producer's work for each record, in C: the same as `_builder_pure`, which explains it.
 
-No lock protects a batch: an append runs from its start to its end under the interpreter lock. So nothing in it may let
-another thread run, and whatever could (a new object may start the garbage collector, which may call anything) comes
-before the batch is touched. A future is no object that the collector knows: there are millions of them.
+No lock protects a batch: an append holds the interpreter lock from start to end. So nothing in it may let another
+thread run. What could (a new object may start the garbage collector, which may call anything) happens before the batch
+is changed. The garbage collector does not track futures: there are millions of them.
 """
 
 cimport cython
@@ -221,7 +221,7 @@ cdef class BatchBuilder:
         raise NotImplementedError
 
     def release(self):
-        """Forget the buffer, which belongs to somebody else from now on."""
+        """Give up the buffer and return it to the caller."""
         self._closed = True
         buffer, self._buffer = self._buffer, None
         self._capacity = 0
@@ -322,7 +322,7 @@ cdef class Lanes:
 
     def __init__(self, str topic not None, Py_ssize_t partitions):
         if partitions < 1:
-            raise ValueError("a topic has a partition at least")
+            raise ValueError("a topic has at least one partition")
         self.topic = topic
         self.partitions = partitions
         self._open = [None] * partitions
@@ -393,7 +393,7 @@ cdef class FastSend:
         future = RecordFuture.__new__(RecordFuture)
         if callback is not None:
             entry = (future, callback)
-        # From here on nothing lets another thread run.
+        # From here on, no other thread can run.
         opened = PyList_GET_ITEM(lanes._open, chosen)
         if opened is <PyObject *> None:
             return None
@@ -422,7 +422,7 @@ cdef class FastSend:
     def send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None):
         """send(topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None)
 
-        Queue a record and return its future at once.
+        Queue a record and return its future immediately.
         """
         cdef RecordFuture future = self.attempt(topic, value, key, partition, timestamp, headers, callback)
         if future is None:
@@ -438,7 +438,7 @@ cdef inline uint32_t hash_of(key) noexcept:
 
 
 cdef list exact_parts(headers):
-    """The parts of headers that are plain lists, tuples, texts and bytes; None if they are anything else."""
+    """The parts of headers that are plain list, tuple, str and bytes; None for other types."""
     cdef list parts = []
     if type(headers) is not list and type(headers) is not tuple:
         return None
@@ -464,7 +464,7 @@ cdef inline int64_t milliseconds() noexcept nogil:
 
 
 cdef inline bint fits(int64_t timestamp, int64_t base) noexcept nogil:
-    """Whether the difference is a number of 64 bits."""
+    """Whether the difference fits into 64 bits."""
     return not ((base < 0 and timestamp > INT64_MAX + base) or (base > 0 and timestamp < INT64_MIN + base))
 
 

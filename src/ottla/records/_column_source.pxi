@@ -1,6 +1,6 @@
-"""Arrow buffers into the payloads of record batches, and rows to partitions, included by `_columns`."""
+"""Arrow buffers to the payloads of record batches, and rows to partitions, included by `_columns`."""
 
-# A column of bytes, of lists or of numbers: what is not there is NULL.
+# A column of bytes, lists or numbers; missing parts are NULL.
 cdef struct Column:
     const uint8_t *valid
     const int32_t *narrow
@@ -14,7 +14,7 @@ cdef enum:
 
 
 cdef class ColumnSource:
-    """The columns of one Arrow batch. `encode` makes payloads of its rows, `partition_rows` shares them out."""
+    """The columns of one Arrow batch. `encode` makes payloads of its rows, `partition_rows` distributes them."""
 
     cdef readonly Py_ssize_t rows
     cdef list held
@@ -46,7 +46,7 @@ cdef class ColumnSource:
             self.hold_bytes(&self.header_value, headers.value, headers.key.rows)
 
     cdef const uint8_t *take(self, given, int64_t least) except? NULL:
-        """Where the buffer begins, which must have so many bytes."""
+        """Hold a buffer of at least `least` bytes; return its start."""
         cdef Held held
         if given is None and least == 0:
             return NULL
@@ -90,7 +90,7 @@ cdef class ColumnSource:
     # ── Payloads ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def encode(self, order, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit, int64_t default_timestamp):
-        """A payload of the rows from `start` on, of at most `limit` bytes, but with one row at least."""
+        """A payload of the rows from `start` on, of at most `limit` bytes, but with at least one row."""
         cdef Held rows = None
         cdef const int32_t *order_of = NULL
         cdef Py_ssize_t there = self.rows
@@ -139,7 +139,7 @@ cdef class ColumnSource:
     cdef int64_t write_rows(
         self, Writer *writer, const int32_t *order, Py_ssize_t start, Py_ssize_t stop
     ) noexcept nogil:
-        """Write rows until the room is used up; return the next row, or -1 when one is refused."""
+        """Write rows until the output is full; return the next row, or -1 if a row is invalid."""
         cdef Py_ssize_t at
         cdef int64_t row, timestamp, delta, size, key_length = -1, value_length = -1
         cdef const uint8_t *key = NULL
@@ -191,7 +191,7 @@ cdef class ColumnSource:
         return stop
 
     cdef bint read_headers(self, Writer *writer, int64_t row, Headers *headers) noexcept nogil:
-        """Find the headers of a row and their size; False when they are refused."""
+        """Find the headers of a row and their size; False if they are invalid."""
         cdef int64_t index, start, end, length
         cdef const uint8_t *part
         headers.count, headers.size = 0, 0
@@ -234,10 +234,10 @@ cdef class ColumnSource:
     def partition_rows(
         self, assigned, int32_t count, spread, Py_ssize_t turn, int64_t run_bytes, bint hash_keys=True
     ):
-        """The rows of each partition, in their order, and the turn of `spread` that comes next.
+        """The rows of each partition, in order, and the next turn of `spread`.
 
-        A row goes to its `assigned` partition, else with `hash_keys` to that of its key's hash, else to the one of `spread` whose
-        turn it is, which passes on when it has got `run_bytes`.
+        A row goes to its `assigned` partition, else with `hash_keys` to the one of its key's hash, else to the current
+        one of `spread`, which changes after `run_bytes`.
         """
         cdef bytearray chosen = PyByteArray_FromStringAndSize(NULL, 4 * self.rows)
         cdef bytearray order = PyByteArray_FromStringAndSize(NULL, 4 * self.rows)
@@ -271,7 +271,7 @@ cdef class ColumnSource:
         return PartitionRows(order, list(memoryview(starts).cast("q")), choice.turn)
 
     cdef int64_t choose(self, Choice *choice, const Column *assigned, bint has_assigned) noexcept nogil:
-        """Note a partition for every row and count them; return a row that is refused, or -1."""
+        """Choose a partition for every row and count them; return an invalid row, or -1."""
         cdef int64_t row, length, value_length
         cdef const uint8_t *key
         cdef int32_t partition
@@ -344,7 +344,7 @@ cdef inline int writer_fails(Writer *writer, Refusal problem) noexcept nogil:
 
 
 cdef void sort_rows(Choice *choice, Py_ssize_t rows, int32_t *order) noexcept nogil:
-    """Turn counts into starts, and put the rows in order of their partitions."""
+    """Turn counts into starts, and sort the rows by partition."""
     cdef int64_t total = 0, here
     cdef Py_ssize_t at
     for at in range(choice.count + 1):
@@ -369,7 +369,7 @@ cdef inline int64_t end_at(const Column *column, int64_t row) noexcept nogil:
 
 
 cdef inline int64_t bytes_at(const Column *column, int64_t row, const uint8_t **part) noexcept nogil:
-    """Where the bytes of a row are, and their length: -1 for a null, BROKEN when they would lie outside."""
+    """Find the bytes of a row; return their length, -1 for a null, or BROKEN if they would be outside the data."""
     cdef int64_t start, end
     if not is_valid(column, row):
         return -1
@@ -381,7 +381,7 @@ cdef inline int64_t bytes_at(const Column *column, int64_t row, const uint8_t **
 
 
 cdef inline bint subtract(int64_t left, int64_t right, int64_t *difference) noexcept nogil:
-    """False when the difference does not fit."""
+    """False if the difference overflows."""
     if (right < 0 and left > INT64_MAX + right) or (right > 0 and left < INT64_MIN + right):
         return False
     difference[0] = left - right

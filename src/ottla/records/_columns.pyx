@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Records to and from columns in C: the same results and errors as `_columns_pure`, without an object a record.
+"""Records to and from columns in C: the same results and errors as `_columns_pure`, without an object per record.
 
-_column_sink.pxi    record batches into Arrow buffers that grow
-_column_source.pxi  Arrow buffers into the payloads of record batches, and rows to partitions
+_column_sink.pxi    record batches to growing Arrow buffers
+_column_source.pxi  Arrow buffers to the payloads of record batches, and rows to partitions
 
-Neither trusts what it reads: a number from a batch or from an offsets buffer is compared with the end of what it
-points into before anything is copied.
+The input is not trusted: each number from a batch or an offsets buffer is compared with the end of its target before
+anything is copied.
 """
 
 cimport cython

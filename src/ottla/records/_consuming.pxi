@@ -7,7 +7,7 @@ A record is one object with C numbers inside, made without a call of its `__init
 @cython.no_gc
 @cython.freelist(512)
 cdef class ConsumerRecord:
-    """One record that was consumed; see `ottla.consuming.values`."""
+    """A consumed record; see `ottla.consuming.values`."""
 
     cdef public str topic
     cdef public int64_t offset

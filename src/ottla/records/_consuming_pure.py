@@ -1,6 +1,6 @@
-"""What a consumer makes of batches, in Python: the twin that says what `_consuming` must do.
+"""Batches as `ConsumerRecord` objects: the pure version of `_consuming.pxi`.
 
-Change both twins together; a property test holds them equal.
+Change both versions together: property tests compare them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIELDS = (
 
 
 class ConsumerRecord:
-    """One record that was consumed; see `ottla.consuming.values`."""
+    """A consumed record; see `ottla.consuming.values`."""
 
     __slots__ = _FIELDS
 

@@ -1,4 +1,4 @@
-"""The encoder of records, included by `_speedups`: it sizes a record, makes room, and writes it."""
+"""Encode records, included by `_speedups`: compute the size of a record, make room, write it."""
 
 cdef struct Encoder:
     Py_ssize_t used
@@ -46,7 +46,7 @@ cdef int encode_pair(Encoder *encoder, bytearray output, key, value) except -1:
     size += checked_size(key, encoder.index, "key") + checked_size(value, encoder.index, "value")
     out = room(encoder, output, size)
     out = write_varint(out, size)
-    out[0] = out[1] = 0  # attributes, distance from the base timestamp
+    out[0] = out[1] = 0  # attributes, timestamp delta
     out = write_varint(out + 2, encoder.index)
     out = write_bytes(out, key)
     out = write_bytes(out, value)
@@ -96,7 +96,7 @@ cdef int64_t offset_delta(Encoder *encoder, offset) except -1:
 
 
 cdef int64_t note_timestamp(Encoder *encoder, timestamp) except? -1:
-    """The timestamp's distance from the base timestamp."""
+    """The difference from the base timestamp."""
     cdef int overflow = 0
     cdef int64_t value = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
     cdef int64_t base = encoder.base_timestamp
@@ -127,7 +127,7 @@ cdef inline Py_ssize_t checked_size(part, Py_ssize_t index, str name) except -1:
 
 
 cdef inline uint8_t *room(Encoder *encoder, bytearray output, Py_ssize_t size) except NULL:
-    """Where a record of `size` bytes and its length go, in an output that has grown if it was too small."""
+    """The place for a record of `size` bytes and its length; the output grows if necessary."""
     if size > INT32_MAX:
         raise ValueError(_problems.refusal(encoder.index, _problems.SIZE_REFUSAL))
     if encoder.used + size + 5 > encoder.capacity:

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The hot loops in C: the same results and errors as `_pure`, where the layout of a record is written out.
+"""The hot loops in C: the same results and errors as `_pure`, which describes the layout of a record.
 
-Hostile bytes cannot lead out of the buffer: every read compares with the end first, and a length is compared with
-what is left before it moves a pointer. Nothing is allocated for a count that the payload is too small for.
+No read goes past the buffer: each is compared with the end first, and each length with the rest of the buffer. Nothing
+is allocated for a count that the payload is too small for.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    /* Since 3.14 a tuple keeps its hash, and the zero of fresh memory would be one. */
+    /* Since 3.14 a tuple caches its hash; -1 means not computed. */
     #if PY_VERSION_HEX >= 0x030E0000
     #define FORGET_HASH(made) (((PyTupleObject *) (made))->ob_hash = -1)
     #else
@@ -66,14 +66,14 @@ cdef descrsetfunc fill = (<PyTypeObject *> SLOT).tp_descr_set
 
 
 cdef inline object new_record(object offset, object timestamp, object key, object value, tuple headers):
-    """A Record without the price of its __init__, which a frozen dataclass pays for every field."""
+    """A Record without a call of its slow __init__, which sets each field of a frozen dataclass."""
     record = PyType_GenericAlloc(RECORD, 0)
     fill(OFFSET_SLOT, record, offset)
     fill(TIMESTAMP_SLOT, record, timestamp)
     fill(KEY_SLOT, record, key)
     fill(VALUE_SLOT, record, value)
     fill(HEADERS_SLOT, record, headers)
-    # Numbers, bytes and text are in no cycle: the collector need not look at millions of records.
+    # Numbers, bytes and text form no cycles: the garbage collector need not track millions of records.
     PyObject_GC_UnTrack(<void *> record)
     return record
 
@@ -108,7 +108,7 @@ cdef inline object cut(const uint8_t *start, int32_t length):
 
 
 cdef tuple headers_of(const Span *span, const uint8_t *end):
-    """The headers of a record that has been walked already."""
+    """The headers of a record that was checked."""
     cdef const uint8_t *at = span.headers
     cdef const uint8_t *part = at
     cdef int32_t length = 0, index

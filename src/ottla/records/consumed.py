@@ -1,7 +1,4 @@
-"""Batches as a consumer sees them: `ConsumerRecord` and its decoder, from whichever twin is in use.
-
-The choice is that of `_kernels`: compiled where it was built, in Python otherwise or with ``OTTLA_PURE=1``.
-"""
+"""Records as a consumer gets them: `ConsumerRecord` and its decoder, from the kernels in use."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ __all__ = ["ConsumerRecord", "decode_consumed", "unpacked"]
 
 
 def unpacked(data: Buffer, position: int, header: BatchHeader) -> Buffer:
-    """The uncompressed records of the batch at `position`, which was scanned already; CorruptBatch if damaged."""
+    """The uncompressed records of the scanned batch at `position`; CorruptBatch if they are damaged."""
     records = memoryview(data)[position + BATCH_OVERHEAD : position + header.size]
     if not header.attributes & COMPRESSION_MASK:
         return records

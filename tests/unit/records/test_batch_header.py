@@ -45,7 +45,7 @@ def test_stamping_the_log_append_time_renews_the_crc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "reason"), [(48, "batch length 48"), (10**6, "only 79 are there"), (-1, "length -1")]
+    ("length", "reason"), [(48, "batch length 48"), (10**6, "only 79 are left"), (-1, "length -1")]
 )
 def test_only_whole_batches_are_stamped_with_a_time(length: int, reason: str) -> None:
     batch = bytearray(patched(encode_batch(RECORDS), ">i", 8, length))
@@ -59,7 +59,7 @@ def test_only_whole_batches_are_stamped_with_a_time(length: int, reason: str) ->
     ("layout", "at", "value", "reason"),
     [
         (">i", 8, 48, "batch length 48 is less than the 49 of an empty batch"),
-        (">i", 8, 1000, "the batch has 1012 bytes, only 79 are there"),
+        (">i", 8, 1000, "the batch has 1012 bytes, only 79 are left"),
         (">b", 16, 0, "magic 0 is not supported, only 2 is"),
         (">i", 57, 3, "record count 3 does not fit last offset delta 1"),
         (">I", 17, 0xABCD, "the header says 0x0000abcd"),

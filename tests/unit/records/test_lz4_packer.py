@@ -131,7 +131,7 @@ def test_letting_go_waits_for_what_is_begun() -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 4), (3, 2), (0, 11), (11, 12)])
 def test_a_place_that_is_not_in_the_buffer_is_refused(packer: Any, start: int, end: int) -> None:
-    with pytest.raises(ValueError, match=f"a buffer of 10 bytes has no place from {start} to {end}"):
+    with pytest.raises(ValueError, match=f"the range {start} to {end} is not in a buffer of 10 bytes"):
         packer.begin(bytearray(10), start, end)
 
 

@@ -255,7 +255,7 @@ def test_a_timestamp_too_far_from_the_base_is_refused_alike(timestamp: int, base
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (6, 5), (0, 11)])
 def test_a_scan_outside_of_the_buffer_is_refused_alike(start: int, end: int) -> None:
     for twin in TWINS:
-        with pytest.raises(ValueError, match=f"no range {start} to {end} in a buffer of 10 bytes"):
+        with pytest.raises(ValueError, match=f"the range {start} to {end} is not in a buffer of 10 bytes"):
             twin.scan(bytes(10), start, end, True)
 
 
