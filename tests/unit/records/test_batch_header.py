@@ -21,7 +21,7 @@ RECORDS = [Record(0, 1000, b"k", b"v"), Record(1, 2000, None, b"w")]
 
 @pytest.mark.parametrize(("size", "position"), [(0, 0), (60, 0), (100, 40), (10, 20), (100, -1)])
 def test_a_short_buffer_has_no_header(size: int, position: int) -> None:
-    with pytest.raises(CorruptBatch, match="a batch header has 61 bytes") as caught:
+    with pytest.raises(CorruptBatch, match="a batch header needs 61 bytes") as caught:
         read_header(bytes(size), position)
     assert caught.value.position == position
 

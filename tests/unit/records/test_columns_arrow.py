@@ -180,8 +180,8 @@ def test_small_chunks_are_put_together() -> None:
         ),
         (pandas.Series(["a"], name="value"), "cannot convert this Series to a table"),
         (polars.Series("value", ["a"]), "cannot convert this Series to a table"),
-        (pandas.DataFrame({"value": ["a", 1]}), "no table can be made of this DataFrame: .*column value"),
-        ([1, 2], "list is no table: give a pyarrow table or batch, a pandas or polars frame"),
+        (pandas.DataFrame({"value": ["a", 1]}), "cannot convert this DataFrame to a table: .*column value"),
+        ([1, 2], "list is not a table: give a pyarrow table or batch, a pandas or polars frame"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_words(data: Any, words: str) -> None:

@@ -141,9 +141,9 @@ def test_a_commit_that_expires_is_of_another_layout() -> None:
 
 
 def test_a_batch_of_no_pairs_or_of_an_impossible_producer_is_refused() -> None:
-    with pytest.raises(ValueError, match="no records"):
+    with pytest.raises(ValueError, match="at least one record"):
         encode_pairs([], 0)
-    with pytest.raises(ValueError, match="does not fit into the header"):
+    with pytest.raises(ValueError, match="does not fit into the batch header"):
         encode_pairs([(b"k", None)], 0, producer_epoch=2**15)
 
 
