@@ -1,8 +1,7 @@
-"""Files as a power loss, a bad disk or a careless hand leaves them, and what the next start makes of them.
+"""Files after a power loss, a bad disk or a mistake, and what the next start does with them.
 
-The tail above the recovery point is cut at the first batch that is not whole. Everything below was once
-safely on disk: damage there is told (in the log, in an error that names file and offsets) and never served,
-and all the rest stays readable.
+The tail above the recovery point is cut at the first incomplete batch. Everything below was flushed: damage there is
+reported (in the log, and in an error with file and offsets) and never served; the rest stays readable.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ A_SEGMENT = SEGMENT_BYTES // BATCH_SIZE
 
 
 class Disk:
-    """One partition, one record a batch, in segments of 20,000 bytes."""
+    """One partition with one record per batch, in segments of 20,000 bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +87,7 @@ class Disk:
             return [record for position, _ in batches.batches for record in decode_batch(data, position)]
 
     def readable(self) -> tuple[list[int], list[CorruptMessage]]:
-        """All offsets that a consumer can read that goes on behind every error, and the errors that it meets."""
+        """All offsets that a consumer can read if it skips every error, and the errors."""
         offset, offsets, problems = self.log.log_start_offset, [], []
         while offset < self.log.log_end_offset:
             try:

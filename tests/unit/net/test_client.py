@@ -1,4 +1,4 @@
-"""A client connection against servers that answer well, badly, late, or not in Kafka's language."""
+"""A client connection to servers that respond correctly, wrongly, late, or not with Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def negotiated(handler: Handler, served: list[dict[str, int]] = SERVED) -> Handl
 
 
 def saying(data: bytes) -> Handler:
-    """A server that says this, whatever it hears."""
+    """A server that always sends these bytes."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4)

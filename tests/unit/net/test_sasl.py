@@ -1,4 +1,4 @@
-"""SASL: each mechanism against a scripted broker, what a refusal says, and saying it again before a session ends."""
+"""SASL: each mechanism with a scripted broker, error messages, and re-authentication before a session ends."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
 
 
 class Provider:
-    """As aiokafka and kafka-python want one."""
+    """A provider as in aiokafka and kafka-python."""
 
     async def token(self) -> str:
         return "good.token"
@@ -235,12 +235,12 @@ def test_a_renewal_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_connection_that_is_cut_anywhere_is_an_error_and_never_a_wait() -> None:
-    """The server's answers are cut after each number of bytes, from the first to the last."""
+    """Cut the server's responses after each number of bytes."""
     server = SaslServer(mechanisms=("SCRAM-SHA-256",))
     sasl = Sasl("SCRAM-SHA-256", USER, PASSWORD)
 
     class Cut:
-        """A writer that has only so much to say."""
+        """A writer that stops after a number of bytes."""
 
         def __init__(self, writer: asyncio.StreamWriter, left: int) -> None:
             self._writer, self.left, self.said = writer, left, 0

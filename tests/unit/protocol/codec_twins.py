@@ -1,4 +1,4 @@
-"""The codec once with each twin of its kernels."""
+"""The codec with each of its kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ else:
 
 
 def codec_of(name: str, twin: Any) -> Any:
-    """A module `codec` of its own, as it is where this twin is in use."""
+    """A separate `codec` module that uses this kernel."""
     spec = find_spec("ottla.protocol.codec")
     assert spec is not None
     assert spec.loader is not None

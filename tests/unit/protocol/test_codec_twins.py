@@ -1,4 +1,4 @@
-"""Both twins of the codec do the same: on messages of every kind, on bytes that are cut or damaged, on wrong values."""
+"""Both kernels of the codec give the same results: for all kinds of messages, damaged bytes and wrong values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTS = {"request": 4, "response": 5}
 
 
 class Elsewhere:
-    """Records that are sent from where they lie."""
+    """Records that are sent without a copy."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -41,7 +41,7 @@ INNER = (field("id", "int32"), field("text", "string", nullable=True, default=No
 
 @st.composite
 def schemas(draw: st.DrawFn) -> list[Field]:
-    """Fields of every kind in every place: also such as no API has yet."""
+    """Fields of every kind in every position, including some that no API has."""
     fields = []
     for number in range(draw(st.integers(0, 6))):
         type_ = draw(st.sampled_from([*TYPES, "records"]))
@@ -57,7 +57,7 @@ def schemas(draw: st.DrawFn) -> list[Field]:
 
 
 def plain(value: Any) -> Any:
-    """What can be compared: also the types, and floats to the bit."""
+    """A comparable form, including types and the bits of floats."""
     if isinstance(value, _fields.Struct):
         return type(value), [plain(getattr(value, name)) for name in value.__slots__]
     if isinstance(value, list | tuple):
@@ -72,7 +72,7 @@ def plain(value: Any) -> Any:
 
 
 def read(twin: Any, schema: tuple[Any, ...], data: bytes, max_items: int | None) -> Any:
-    """A message, or that it is broken and, where it is not just too short, by what."""
+    """A message, or that it is invalid, and why if it is not just too short."""
     decode = twin.compile_decoder(*schema, max_items)
     # Memory of its own, that ends where the bytes end.
     buffer = memoryview(bytearray(data))
@@ -92,7 +92,7 @@ def assert_read_alike(schema: tuple[Any, ...], data: bytes, max_items: int | Non
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """The bytes cut short, or with some of them changed."""
+    """The bytes, cut or with some of them changed."""
     out = bytearray(data)
     if draw(st.booleans()):
         del out[draw(st.integers(0, len(out))) :]

@@ -1,4 +1,4 @@
-"""The header of a batch: reading, checking, and stamping in place."""
+"""The header of a batch: read, check, and set fields in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole batches: what goes in comes out, with every codec and each twin, and nothing else does."""
+"""Whole batches: round trips with every codec and both kernels, and damaged batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns as pyarrow's objects: what can be written, what is refused in which words, and the schema of what is read."""
+"""Columns as pyarrow objects: what can be written, error messages, and the schema of tables that are read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def table_of(records: list[Record], topic: str = "orders", partition: int = 3) -
 
 
 def records_of(data: Any) -> list[Record]:
-    """What a producer would send of this table, in one partition."""
+    """The records that a producer sends for this table, in one partition."""
     found: list[Record] = []
     for batch in batches_of(data):
         source = writable(batch).source

@@ -1,4 +1,4 @@
-"""Both twins of what a consumer makes of batches do the same, on good bytes and on bad ones."""
+"""Both kernels give the same ConsumerRecords and errors, for valid and damaged bytes."""
 
 from __future__ import annotations
 

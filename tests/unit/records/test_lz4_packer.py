@@ -1,4 +1,4 @@
-"""Frames made ahead: in place, the same bytes as those made on demand, and nothing is touched once it is taken back."""
+"""Frames compressed ahead: in place, equal to frames on demand, and untouched after a withdrawal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def running(packer: Any) -> Iterator[threading.Thread]:
 
 
 def until_done(packer: Any) -> None:
-    """All that was given to it before is done when it has begun with something new."""
+    """All earlier frames are done when the packer has started a new one."""
     while packer.begin(bytearray(LONG[:100_000]), 0, 100_000).size() == 0:
         pass
 

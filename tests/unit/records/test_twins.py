@@ -1,4 +1,4 @@
-"""Both twins of the hot loops do the same, on good bytes and on bad ones, to the last word of every error."""
+"""Both kernels give the same results and error messages, for valid and damaged bytes."""
 
 from __future__ import annotations
 

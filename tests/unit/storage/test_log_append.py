@@ -1,4 +1,4 @@
-"""What is accepted into a log, what is refused and with which error, and what is stamped on it."""
+"""Appends: accepted and rejected batches, errors, and the fields that the broker sets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def use(store: Store, **settings: object) -> None:
 
 
 def refused(store: Store, error: type[errors.KafkaError], records: memoryview, match: str) -> None:
-    """The error comes, and nothing was written."""
+    """Check that an append raises the error and writes nothing."""
     size, end = store.log.size, store.log.log_end_offset
     with pytest.raises(error, match=match):
         store.append(records)

@@ -1,4 +1,4 @@
-"""What `dump` prints of each kind of file."""
+"""The output of `dump` for each kind of file."""
 
 from __future__ import annotations
 

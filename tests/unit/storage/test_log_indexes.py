@@ -1,4 +1,4 @@
-"""The sparse indexes, the leader epochs and the file names, each against a plain list of what was put in."""
+"""Sparse indexes, leader epochs and file names, compared with plain lists."""
 
 from __future__ import annotations
 

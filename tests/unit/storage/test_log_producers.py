@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers: duplicates, order, fencing, and what is remembered across restarts."""
+"""Idempotent and transactional producers: duplicates, order, fencing, and state across restarts."""
 
 from __future__ import annotations
 
