@@ -1,4 +1,4 @@
-"""Build the optional Cython kernels; without a compiler the pure twin serves (see ``ottla --version``).
+"""Build the optional Cython kernels; without a compiler, ottla uses the pure Python versions (``ottla --version``).
 
 Everything else about the build is in pyproject.toml.
 """
@@ -13,7 +13,7 @@ from setuptools.errors import BaseError, CCompilerError
 
 
 class OptionalBuildExt(build_ext):
-    """A build that goes on without the extension where it cannot be compiled.
+    """A build that continues without the extensions if they cannot be compiled.
 
     ``Extension(optional=True)`` is not enough: an editable install still fails when the compiler does.
     """
@@ -22,7 +22,7 @@ class OptionalBuildExt(build_ext):
         try:
             super().run()
         except (BaseError, CCompilerError, SubprocessError, OSError) as error:
-            self.warn(f"{error}\nThe compiled kernels were not built: ottla will use the slower ones in Python.")
+            self.warn(f"{error}\nThe compiled kernels were not built: ottla will use the slower Python versions.")
             self.extensions = []
 
 

@@ -1,6 +1,6 @@
 """Record batches for Produce: valid ones, and invalid ones with a correct CRC.
 
-A CRC that is wrong is found at once and nothing behind it is reached, so it is made right again after most mutations.
+A wrong CRC is found first and hides other errors, so most mutations are followed by a correct CRC.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Call the functions that read untrusted bytes directly: hundreds of times faster than through a socket.
 
-Each takes bytes and may refuse them with the error that is meant for that, and with nothing else.
+Each takes bytes and may raise its documented error, and no other.
 """
 
 from __future__ import annotations

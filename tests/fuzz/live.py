@@ -1,9 +1,9 @@
 """Send inputs to a broker process one by one, and check what must stay true.
 
-- The process lives, and nothing in its log says that it was surprised.
-- Another connection gets its answers in time, all the while.
-- What a good producer wrote before is still there, byte by byte.
-- Memory, open files and connections come back to where they were.
+- The process runs, and its log has no unexpected errors.
+- Another connection gets its responses in time.
+- What a valid producer wrote before is unchanged.
+- Memory, open files and connections return to their earlier values.
 """
 
 from __future__ import annotations

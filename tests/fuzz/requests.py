@@ -1,8 +1,8 @@
 """Requests of every API that is served, in every version, made from the schema table.
 
-A request comes as pieces: fixed values, lengths, data. They join to just the bytes that the codec would write (a test
-holds the two equal), and a mutation can lie in a length without touching anything else. Values are drawn from what
-means something to a broker: names of topics that exist, offsets at the edges, configs that there are.
+A request is a list of pieces: fixed values, lengths, data. Joined, they are the bytes that the codec writes (a test
+compares the two), and a mutation can change a length alone. Values are meaningful to a broker: names of existing topics,
+offsets at the limits, existing configs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m tests.fuzz.run --inputs 100000 --seed 1
     python -m tests.fuzz.run --replay /tmp/ottla-fuzz-failure.jsonl
 
-When something breaks, the inputs before it are written to a file, the last one last, and can be thrown again.
+After a failure, the previous inputs are written to a file, and can be replayed.
 """
 
 from __future__ import annotations

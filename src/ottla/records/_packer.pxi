@@ -27,7 +27,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef enum State:
     WAITING
-    BEGUN
+    STARTED
     DONE
     WITHDRAWN
 
@@ -89,7 +89,7 @@ cdef class Packer:
                     pthread_cond_wait(&self.more, &self.lock)
                     continue
                 self.unlink(work)
-                work.state = BEGUN
+                work.state = STARTED
                 pthread_mutex_unlock(&self.lock)
                 pack(work, &scratch)
                 pthread_mutex_lock(&self.lock)
@@ -137,7 +137,7 @@ cdef class Packer:
 
     cdef void wait_for(self, Work *work) noexcept nogil:
         pthread_mutex_lock(&self.lock)
-        while work.state == BEGUN:
+        while work.state == STARTED:
             pthread_cond_wait(&self.done, &self.lock)
         pthread_mutex_unlock(&self.lock)
 
@@ -152,14 +152,14 @@ cdef class Packing:
         return self.packer.take_back(&self.work) == WITHDRAWN
 
     def size(self):
-        if self.packer.take_back(&self.work) == BEGUN:
+        if self.packer.take_back(&self.work) == STARTED:
             with nogil:
                 self.packer.wait_for(&self.work)
         return self.work.packed
 
     def __dealloc__(self):
         if self.packer is not None and self.packer.process == getpid():
-            if self.packer.take_back(&self.work) == BEGUN:
+            if self.packer.take_back(&self.work) == STARTED:
                 self.packer.wait_for(&self.work)
         PyBuffer_Release(&self.held)
 

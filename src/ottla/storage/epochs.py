@@ -57,7 +57,7 @@ class LeaderEpochCache:
         self._entries = [entry for entry in self._entries if entry[1] < offset]
 
     def end_offset_for_epoch(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch that is not newer than `epoch`, and where it ended; (-1, -1) if nobody can know."""
+        """The largest epoch that is not newer than `epoch`, and its end offset; (-1, -1) if it is unknown."""
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:

@@ -49,8 +49,8 @@ def replay_segments(producers: ProducerState, segments: Sequence[Segment], start
     if start >= end_offset:
         return
     for number, segment in enumerate(segments):
-        behind = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
-        if behind <= start or segment.base_offset >= end_offset:
+        segment_end = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if segment_end <= start or segment.base_offset >= end_offset:
             continue
         for piece in walk(segment.open().fd, 0, segment.size, check_crc=False):
             wanted = [

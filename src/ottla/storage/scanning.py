@@ -64,7 +64,7 @@ class OffsetOrder:
             return f"offset {offset} comes after offset {self.expected - 1}"
         if header.last_offset > self._limit:
             return f"offset {header.last_offset} is too large for the segment"
-        # Compaction leaves gaps. But if the next batch's offset lies inside the gap, the offset here is wrong.
+        # Compaction leaves gaps. But if the next batch's offset is in the gap, the offset here is wrong.
         following = batches[number + 1][1] if number + 1 < len(batches) else header_at(fd, position + header.size)
         if following is not None and self.expected <= following.base_offset < header.next_offset:
             return f"offset {offset} is followed by offset {following.base_offset}"
