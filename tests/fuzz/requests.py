@@ -1,8 +1,8 @@
 """Requests of every API that is served, in every version, made from the schema table.
 
 A request is a list of pieces: fixed values, lengths, data. Joined, they are the bytes that the codec writes (a test
-compares the two), and a mutation can change a length alone. Values are meaningful to a broker: names of existing topics,
-offsets at the limits, existing configs.
+compares the two), and a mutation can change a length alone. Values are meaningful to a broker: existing topics and
+configs, offsets at the limits.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport INT32_MAX, INT64_MIN
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from ottla.records import _builder_pure as pure
 from ottla.records import _problems
 
 include "_bytes.pxi"
@@ -205,20 +206,11 @@ cdef class BatchBuilder:
                     break
         return builder, index
 
-    def metadata(self, int32_t index, RecordFuture future):
-        raise NotImplementedError
-
-    def wait(self, RecordFuture future, timeout):
-        raise NotImplementedError
-
-    def wait_async(self, RecordFuture future):
-        raise NotImplementedError
-
-    def finishing(self):
-        raise NotImplementedError
-
-    def waiters(self, RecordFuture future):
-        raise NotImplementedError
+    metadata = pure.BatchBuilder.metadata
+    wait = pure.BatchBuilder.wait
+    wait_async = pure.BatchBuilder.wait_async
+    finishing = pure.BatchBuilder.finishing
+    waiters = pure.BatchBuilder.waiters
 
     def release(self):
         """Give up the buffer and return it to the caller."""
@@ -248,12 +240,6 @@ cdef class RecordFuture:
             return self.batch._done
         return self.batch.locate(self.index)[0].done
 
-    def cancelled(self):
-        return False
-
-    def cancel(self):
-        return False
-
     def result(self, timeout=None):
         cdef BatchBuilder batch
         if not self.done():
@@ -271,45 +257,25 @@ cdef class RecordFuture:
             self.batch.wait(self, timeout)
         return self.batch.locate(self.index)[0].error
 
-    @property
-    def is_done(self):
-        return self.done()
-
-    def succeeded(self):
-        return self.done() and self.batch.locate(self.index)[0].error is None
-
-    def failed(self):
-        return self.done() and self.batch.locate(self.index)[0].error is not None
-
     def add_done_callback(self, watcher):
         if not self.batch.watch(self, watcher):
             watcher(self)
 
-    def remove_done_callback(self, watcher):
-        return self.batch.unwatch(self, watcher)
-
-    def add_callback(self, callback, *args):
-        self.add_done_callback(lambda future: future.succeeded() and callback(*args, future.result()))
-        return self
-
-    def add_errback(self, errback, *args):
-        self.add_done_callback(lambda future: future.failed() and errback(*args, future.exception()))
-        return self
-
-    @property
-    def _condition(self):
-        return self.batch.finishing()
-
-    @property
-    def _state(self):
-        return "FINISHED" if self.done() else "PENDING"
-
-    @property
-    def _waiters(self):
-        return self.batch.waiters(self)
-
     def __await__(self):
         return self.batch.wait_async(self).__await__()
+
+    # The rest is not called for every record: it is the pure version's.
+    cancelled = pure.RecordFuture.cancelled
+    cancel = pure.RecordFuture.cancel
+    is_done = pure.RecordFuture.is_done
+    succeeded = pure.RecordFuture.succeeded
+    failed = pure.RecordFuture.failed
+    remove_done_callback = pure.RecordFuture.remove_done_callback
+    add_callback = pure.RecordFuture.add_callback
+    add_errback = pure.RecordFuture.add_errback
+    _condition = pure.RecordFuture._condition
+    _state = pure.RecordFuture._state
+    _waiters = pure.RecordFuture._waiters
 
 
 cdef class Lanes:
