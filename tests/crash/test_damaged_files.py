@@ -394,6 +394,7 @@ def test_damage_at_the_very_start_of_an_older_segment(disk: Disk) -> None:
     disk.start()
     offsets, _ = disk.readable()
     assert offsets == [offset for offset in range(3 * A_SEGMENT) if offset != A_SEGMENT]
+    assert disk.manager.damaged_bytes == BATCH_SIZE
 
 
 @pytest.mark.parametrize("position", [0, 4, 6, 7])
