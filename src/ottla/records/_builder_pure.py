@@ -323,17 +323,8 @@ class FastSend:
         """Whether the fast path is allowed: no interceptor, serializer or custom partitioner, and not closed."""
         self._hash_keys = True
 
-    def _attempt_send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Any = None,
-        callback: Callback | None = None,
-    ) -> RecordFuture | None:
-        """The future of a record that fits into an open batch; None if it must take the slow path."""
+    def _attempt_send(self, *arguments: Any, **named: Any) -> RecordFuture | None:
+        """Like `send`, for a record that fits into an open batch; None if it must take the slow path."""
         return None
 
     def send(
