@@ -1,5 +1,7 @@
-"""Which of two twins of a hot loop is in use: the compiled one where it was built, the one in Python otherwise, or if
-``OTTLA_PURE=1`` asks for it."""
+"""Choose between the compiled and the pure Python version of a hot loop.
+
+The compiled one is used if it was built, unless ``OTTLA_PURE=1`` is set.
+"""
 
 import os
 from importlib import import_module
@@ -9,7 +11,7 @@ PURE = os.environ.get("OTTLA_PURE", "") not in ("", "0")
 
 
 def choose(compiled: str, pure: str) -> tuple[Any, str]:
-    """The module that is in use of these two, and what it is called.
+    """The module to use, and its kind: ``cython`` or ``pure``.
 
     >>> choose("ottla.net._no_such_module", "ottla.net.server._sockets_pure")[1]
     'pure'

@@ -1,5 +1,4 @@
-"""The small values that every layer shares: frozen, slotted, without behaviour. And what names of topics and whole
-numbers are."""
+"""Small values that every layer shares, and checks of integers and topic names."""
 
 from __future__ import annotations
 
@@ -9,16 +8,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Millis: TypeAlias = int
-"""Integer milliseconds: a point in time since the epoch, or a length of time."""
+"""Integer milliseconds: a time since the epoch, or a duration."""
 
-ProducerId: TypeAlias = int
 BrokerId: TypeAlias = int
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
 MAX_TOPIC_NAME = 249
 LONGEST_SHOWN = 80
-"""Of what somebody gave, in a message about it."""
+"""Characters of a wrong value that an error message shows."""
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -38,8 +35,7 @@ class TopicPartition:
 
 
 def whole(given: object, what: str, *, least: int | None = None, bits: int = 64) -> int:
-    """An int, of whatever counts as one, as those of numpy do. A float or a bool only looks like it, and would be found
-    out far from whoever gave it.
+    """Check an int and return it. Other integer types such as numpy's are accepted; floats and bools are not.
 
     >>> whole(7, "the offset")
     7
@@ -52,27 +48,27 @@ def whole(given: object, what: str, *, least: int | None = None, bits: int = 64)
         advice = f": write int({given!r})" if isinstance(given, float) else ""
         shown = repr(given)
         shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
-        raise TypeError(f"{what} is an int, not {shown}{advice}") from None
+        raise TypeError(f"{what} must be an int, not {shown}{advice}") from None
     if least is not None and number < least:
-        raise ValueError(f"{what} is at least {least}, not {number}")
+        raise ValueError(f"{what} must be at least {least}, not {number}")
     if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
-        raise ValueError(f"{what} has to fit into {bits} bits, and {number} does not")
+        raise ValueError(f"{what} must fit into {bits} bits, but {number} does not")
     return number
 
 
 def wrong_with_topic_name(name: str) -> str | None:
-    """What Kafka does not allow about a name, in words that go on after it; None if it may be one.
+    """Why Kafka does not allow this name, as the end of a sentence; None if it is valid.
 
     >>> wrong_with_topic_name("orders.v1")
     >>> wrong_with_topic_name("my orders")
-    "may only have ASCII letters and digits, '.', '_' and '-'"
+    "may only contain ASCII letters and digits, '.', '_' and '-'"
     """
     if not name:
         return "is empty"
     if name in (".", ".."):
         return "may not be '.' or '..'"
     if len(name) > MAX_TOPIC_NAME:
-        return f"has {len(name)} characters, and {MAX_TOPIC_NAME} are allowed"
+        return f"has {len(name)} characters; the limit is {MAX_TOPIC_NAME}"
     if not _LEGAL_TOPIC_NAME.fullmatch(name):
-        return "may only have ASCII letters and digits, '.', '_' and '-'"
+        return "may only contain ASCII letters and digits, '.', '_' and '-'"
     return None

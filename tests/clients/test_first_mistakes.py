@@ -15,7 +15,7 @@ from ottla.errors import ConfigError
 
 WRONG = [
     ("127.0.0.1:1", r"nothing listens at 127\.0\.0\.1:1: check the address and that the broker is running"),
-    ("no-such-host.invalid:9092", r"'no-such-host\.invalid' cannot be resolved: check how it is spelt"),
+    ("no-such-host.invalid:9092", r"cannot resolve the host name 'no-such-host\.invalid': check its spelling"),
 ]
 
 

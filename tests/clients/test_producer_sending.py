@@ -656,7 +656,7 @@ def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -
         shared.send(topic, b"v", headers=[(b"name", b"v")])
     with pytest.raises(ValueError, match="negative"):
         shared.send(topic, b"v", timestamp=-7)
-    with pytest.raises(TypeError, match=r"the timestamp, in milliseconds since 1970, is an int, not 1\.5"):
+    with pytest.raises(TypeError, match=r"the timestamp, in milliseconds since 1970, must be an int, not 1\.5"):
         shared.send(topic, b"v", timestamp=1.5)  # type: ignore[arg-type]
     with pytest.raises(
         TypeError, match=r"headers must be pairs of a name and a value, or a dict, not \[\('a', b'b', 1\)\]"
@@ -703,7 +703,7 @@ def test_what_only_looks_like_a_partition_is_rejected_and_harms_nothing(
         Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Choosing()]) as intercepted,
         Producer(bootstrap_servers=bootstrap_servers, partitioner_class=lambda *_: partition) as partitioned,
     ):
-        message = "is an int, not "
+        message = "must be an int, not "
         with pytest.raises(TypeError, match=f"the partition {message}"):
             intercepted.send(topic, b"v", partition=partition)
         with pytest.raises(TypeError, match=f"the partition {message}"):

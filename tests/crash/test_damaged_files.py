@@ -1,8 +1,7 @@
-"""Files as a power loss, a bad disk or a careless hand leaves them, and what the next start makes of them.
+"""Files after a power loss, a bad disk or a mistake, and what the next start does with them.
 
-The tail above the recovery point is cut at the first batch that is not whole. Everything below was once
-safely on disk: damage there is told (in the log, in an error that names file and offsets) and never served,
-and all the rest stays readable.
+The tail above the recovery point is cut at the first incomplete batch. Everything below was flushed: damage there is
+reported (in the log, and in an error with file and offsets) and never served; the rest stays readable.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ A_SEGMENT = SEGMENT_BYTES // BATCH_SIZE
 
 
 class Disk:
-    """One partition, one record a batch, in segments of 20,000 bytes."""
+    """One partition with one record per batch, in segments of 20,000 bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +87,7 @@ class Disk:
             return [record for position, _ in batches.batches for record in decode_batch(data, position)]
 
     def readable(self) -> tuple[list[int], list[CorruptMessage]]:
-        """All offsets that a consumer can read that goes on behind every error, and the errors that it meets."""
+        """All offsets that a consumer can read if it skips every error, and the errors."""
         offset, offsets, problems = self.log.log_start_offset, [], []
         while offset < self.log.log_end_offset:
             try:
@@ -194,7 +193,7 @@ def test_what_comes_after_a_cut_goes_too(disk: Disk) -> None:
     disk.start()
     assert disk.log.log_end_offset == A_SEGMENT + 10
     assert disk.readable() == (list(range(A_SEGMENT + 10)), [])
-    assert "comes after the cut" in disk.notes
+    assert "follows the cut" in disk.notes
     disk.stop()
     disk.start()
     assert disk.report.clean
@@ -303,7 +302,7 @@ def test_an_index_that_points_into_the_middle_of_batches_is_noticed_by_the_first
     path.write_bytes(b"".join(struct.pack(">ii", *entry) for entry in entries))
     disk.start()
     assert disk.read(A_SEGMENT - 10)[0].offset == A_SEGMENT - 10
-    assert "have been built again" in caplog.text
+    assert "have been rebuilt" in caplog.text
     assert disk.readable() == (list(range(2 * A_SEGMENT)), [])
     disk.stop()
     disk.start()
@@ -395,6 +394,7 @@ def test_damage_at_the_very_start_of_an_older_segment(disk: Disk) -> None:
     disk.start()
     offsets, _ = disk.readable()
     assert offsets == [offset for offset in range(3 * A_SEGMENT) if offset != A_SEGMENT]
+    assert disk.manager.damaged_bytes == BATCH_SIZE
 
 
 @pytest.mark.parametrize("position", [0, 4, 6, 7])
@@ -423,7 +423,7 @@ def test_an_older_segment_that_becomes_shorter_while_the_broker_runs(disk: Disk)
     cut(disk.file(A_SEGMENT), 60 * BATCH_SIZE)
     offsets, problems = disk.readable()
     assert offsets == [*range(A_SEGMENT + 60), *range(2 * A_SEGMENT, 3 * A_SEGMENT)]
-    assert "before it should" in str(problems[0])
+    assert "the file ends too early" in str(problems[0])
 
 
 def test_damage_is_found_by_timestamp_look_ups_too(disk: Disk) -> None:

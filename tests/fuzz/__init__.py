@@ -1,12 +1,12 @@
-"""Hostile bytes, against a running broker over sockets and against the decoders in this process.
+"""Hostile bytes, sent to a running broker and given to the decoders in this process.
 
-requests.py   requests of every API and version, made from the schema table, in pieces that know what they are
-mutations.py  what is done to the pieces and to the bytes
-batches.py    record batches that lie, with the CRC made right again, and those that unpack to too much
-inputs.py     the mixture of all of these, and what can be wrong below a request, from a seed
-heavy.py      inputs of many megabytes, and those that would become that
-storm.py      many connections at once, about the same few topics
+requests.py   requests of every API and version, from the schema table, in typed pieces
+mutations.py  mutations of the pieces and of the bytes
+batches.py    invalid record batches with a correct CRC, and decompression bombs
+inputs.py     all inputs of a seed, including errors below the level of requests
+heavy.py      inputs of many megabytes, and those that would expand to that
+storm.py      many connections that use the same few topics
 decoders.py   the functions that read bytes, called directly
-live.py       the broker under fire: one input after the other, and everything that must stay true meanwhile
-run.py        the command: many inputs, a summary, and the input that failed, to run again
+live.py       a broker process, its inputs, and the checks
+run.py        the command: many inputs, a summary, and the failing input to run again
 """

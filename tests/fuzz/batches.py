@@ -1,6 +1,6 @@
-"""Record batches for Produce: valid ones, and ones that lie somewhere while their CRC is right.
+"""Record batches for Produce: valid ones, and invalid ones with a correct CRC.
 
-A CRC that is wrong is found at once and nothing behind it is reached, so it is made right again after most mutations.
+A wrong CRC is found first and hides other errors, so most mutations are followed by a correct CRC.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BOMB = 256 * 1024 * 1024
 
 
 def sealed(batch: bytes | bytearray, *, length: bool = True) -> bytes:
-    """The batch with its CRC made right, and its length too."""
+    """The batch with a correct CRC and length."""
     out = bytearray(batch)
     if len(out) >= HEAD:
         if length:
@@ -43,7 +43,7 @@ def sealed(batch: bytes | bytearray, *, length: bool = True) -> bytes:
 
 
 def valid_batch(rng: random.Random, codec: Compression | None = None) -> bytes:
-    """A batch with nothing wrong."""
+    """A valid batch."""
     now = time.time_ns() // 1_000_000
     records = [
         Record(offset, now - rng.randrange(10_000), _bytes(rng, 0.9), _bytes(rng, 0.9), _headers(rng))
@@ -90,7 +90,7 @@ def _lying_header(rng: random.Random) -> bytes:
 
 
 def _lying_count(rng: random.Random) -> bytes:
-    """Count and last offset delta agree with each other, and not with the records."""
+    """Count and last offset delta agree with each other, but not with the records."""
     out = bytearray(valid_batch(rng))
     count = rng.choice([1, 2, 100, 10**6, 2**31 - 1, 0, -1])
     struct.pack_into(">i", out, 57, count)
@@ -99,7 +99,7 @@ def _lying_count(rng: random.Random) -> bytes:
 
 
 def _lying_records(rng: random.Random) -> bytes:
-    """Something is wrong inside of the records, which are then compressed as they should be."""
+    """Records with an error, compressed correctly."""
     out = bytearray(valid_batch(rng, Compression.NONE))
     records = bytearray(out[HEAD:])
     for _ in range(rng.choice([1, 1, 2, 5])):
@@ -172,7 +172,7 @@ _LIES: list[Callable[[random.Random], bytes]] = [
 
 @cache
 def bomb(codec: Compression) -> bytes:
-    """A batch of one record whose compressed bytes unpack to 256 MiB, or claim to."""
+    """A batch of one record whose compressed bytes decompress to 256 MiB, or say so."""
     now = time.time_ns() // 1_000_000
     head = encode_batch([Record(0, now, b"k", b"v")], compression=codec)[:HEAD]
     return sealed(head + _packed_zeros(codec))
@@ -190,7 +190,7 @@ def _packed_zeros(codec: Compression) -> bytes:
 
 @cache
 def swarm(codec: Compression, count: int) -> bytes:
-    """A batch of very many records of no size at all: cheap to send, dear to anybody who makes objects of them."""
+    """A batch of very many empty records: small on the wire, expensive as objects."""
     parts = bytearray()
     for offset in range(count):
         delta = _zigzag(offset)

@@ -1,4 +1,4 @@
-"""The packages of the tests can be imported, however pytest was started."""
+"""Make the packages of the tests importable, however pytest was started."""
 
 from __future__ import annotations
 

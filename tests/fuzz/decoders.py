@@ -1,6 +1,6 @@
-"""The functions that read bytes from outside, called directly: hundreds of times as fast as through a socket.
+"""Call the functions that read untrusted bytes directly: hundreds of times faster than through a socket.
 
-Each takes bytes and may refuse them with the error that is meant for that, and with nothing else.
+Each takes bytes and may raise its documented error, and no other.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def a_request(rng: random.Random, world: World) -> None:
 
 
 def a_response(rng: random.Random, world: World) -> None:
-    """Decode bytes that claim to be a response, as a client of a hostile broker would."""
+    """Decode mutated bytes as a response, as the client of a hostile broker."""
     api_key, version = rng.choice(SERVED)
     payload = rng.randbytes(rng.choice([4, 20, 100]))
     if rng.random() < 0.8:
@@ -81,7 +81,7 @@ def a_response(rng: random.Random, world: World) -> None:
 
 
 class Topic(NamedTuple):
-    """What a commit needs to know of a topic."""
+    """The attributes of a topic that a commit needs."""
 
     name: str
     topic_id: UUID
@@ -89,7 +89,7 @@ class Topic(NamedTuple):
 
 
 def a_commit(rng: random.Random, world: World) -> None:
-    """Read a mutated commit in one go, and make records of what was read."""
+    """Read a mutated commit with the fast path, and make records from it."""
     _, version = rng.choice([served for served in SERVED if served[0] == ApiKey.OFFSET_COMMIT])
     request = Generator(rng, world).request(ApiKey.OFFSET_COMMIT, version)
     topics: dict[str | UUID, Topic] = {}
@@ -107,7 +107,7 @@ def a_commit(rng: random.Random, world: World) -> None:
 
 
 def a_batch(rng: random.Random, world: World) -> None:
-    """Validate a batch as a topic would, and then read it in every way that there is."""
+    """Validate a batch like a topic, and then read it in every way."""
     batch = bytearray(any_batch(rng))
     try:
         checked_batch(memoryview(bytearray(batch)), rng.choice(RULES), WHERE, now=NOW)
@@ -128,7 +128,7 @@ def a_batch(rng: random.Random, world: World) -> None:
 
 
 def a_compressed_payload(rng: random.Random, world: World) -> None:
-    """Unpack damaged bytes."""
+    """Decompress damaged bytes."""
     codec_ = rng.choice(list(Compression)[1:])
     data = mangled(rng, valid_batch(rng, codec_)[61:])
     try:
@@ -142,7 +142,7 @@ TARGETS: list[Target] = [a_request, a_response, a_commit, a_batch, a_compressed_
 
 
 def run(seed: int, count: int) -> None:
-    """Call the targets in turn. What escapes from one names the seed that makes it happen again."""
+    """Call the targets in turn. An unexpected error names the seed that reproduces it."""
     world = World()
     for number in range(count):
         target = TARGETS[number % len(TARGETS)]

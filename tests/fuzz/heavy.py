@@ -1,4 +1,4 @@
-"""Inputs that are large, or would become large in the hands of a careless broker. Few, and each of them on purpose."""
+"""A few inputs that are large, or that a careless broker would expand to something large."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Made = Iterator[tuple[str, Callable[[], bytes]]]
 
 
 def heavy_inputs(world: World, names: Sequence[str] = ("",)) -> Iterator[Input]:
-    """All of them, or those whose names begin with one of these; each is made when its turn comes."""
+    """All inputs, or those whose names start with one of these; each is created on demand."""
     for name, make in chain(_bombs(), _many_items(world), _tiny_items(), _large_frames()):
         if name.startswith(tuple(names)):
             yield Input(name, make())
@@ -55,7 +55,7 @@ def _request(request: Request) -> bytes:
 
 
 def _many_items(world: World) -> Made:
-    """Valid requests about very many things, none of which there is."""
+    """Valid requests with very many items, none of which exists."""
     for name, (api_key, version, message) in _MANY.items():
         yield f"{name} of {MANY:,}", partial(_valid, api_key, version, message, world)
 
@@ -198,7 +198,7 @@ _MANY: dict[str, tuple[int, int, Callable[[World], dict[str, Any]]]] = {
 
 
 def _tiny_items() -> Made:
-    """As many items as fit into a request, each of a few bytes: more in memory than on the wire."""
+    """As many items of a few bytes as fit into a request: larger in memory than on the wire."""
     for name, api_key, version, before, item, after in (
         ("Metadata", ApiKey.METADATA, 9, b"", b"\1\0", b"\0\0\0\0"),
         ("Produce", ApiKey.PRODUCE, 9, b"\0\xff\xff\0\0\0\0", b"\1\1\0", b"\0"),

@@ -1,4 +1,4 @@
-"""The mixture of inputs for a broker: input `n` of a seed is always the same one."""
+"""The inputs for a broker: input `n` of a seed is always the same."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Input(NamedTuple):
     kind: str
     data: bytes
     whole: bool = True
-    """The data is one or more whole frames: the connection is either closed or goes on with the next request."""
+    """The data is one or more whole frames: the broker closes the connection or reads the next request."""
     chunk: int = 0
-    """Sent in pieces of this size; 0 is at once."""
+    """Send in pieces of this size; 0: all at once."""
 
     def to_json(self) -> str:
         return json.dumps({**self._asdict(), "data": base64.b64encode(self.data).decode()})
@@ -77,7 +77,7 @@ def _produce(generator: Generator) -> Input:
 
 
 def _reading(generator: Generator) -> Input:
-    """What Produce has left behind is read: fetched, and searched by timestamp."""
+    """Read what Produce has written: fetch, and search by timestamp."""
     api_key = generator.rng.choice([ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.LIST_OFFSETS, ApiKey.DESCRIBE_PRODUCERS])
     return Input("reading", frame(_payload(generator, api_key)))
 
@@ -126,7 +126,7 @@ def _dribble(generator: Generator) -> Input:
 
 
 def _flood(generator: Generator) -> Input:
-    """Many requests at once; a broken one may be among them."""
+    """Many requests at once, some possibly invalid."""
     parts = [frame(_payload(generator)) for _ in range(generator.rng.choice([2, 10, 50]))]
     if generator.rng.random() < 0.3:
         parts.insert(generator.rng.randrange(len(parts)), frame(mangled(generator.rng, _payload(generator))))
@@ -134,7 +134,7 @@ def _flood(generator: Generator) -> Input:
 
 
 def _deaf(generator: Generator) -> Input:
-    """Ask for everything again and again, and never read an answer."""
+    """Request everything again and again, and never read a response."""
     topic = generator.rng.choice(generator.world.kept)
     partition = {
         "partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1, "log_start_offset": -1,

@@ -1,9 +1,9 @@
-"""A broker process under fire: one input after the other, and everything that must stay true meanwhile.
+"""Send inputs to a broker process one by one, and check what must stay true.
 
-- The process lives, and nothing in its log says that it was surprised.
-- Another connection gets its answers in time, all the while.
-- What a good producer wrote before is still there, byte by byte.
-- Memory, open files and connections come back to where they were.
+- The process runs, and its log has no unexpected errors.
+- Another connection gets its responses in time.
+- What a valid producer wrote before is unchanged.
+- Memory, open files and connections return to their earlier values.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ VICTIMS: dict[str, dict[str, str]] = {
 KEPT = "kept"
 KEPT_RECORDS = 300
 PATIENCE = 0.4
-"""How long an answer to an input is waited for: a fetch may rightly wait for longer, and is then left alone."""
+"""How long to wait for the response to an input; a fetch may take longer, and is then abandoned."""
 DEADLINE = 10.0
-"""Within this a healthy broker answers whatever it is doing, on a machine that is doing other things as well."""
-EXPECTED_ERRORS = ("is not compacted any more",)
+"""A healthy broker responds within this time, even on a busy machine."""
+EXPECTED_ERRORS = ("will not be compacted until a restart",)
 _PING_ID = 0x7E57
 _PING = bytes(codec.encode_request(ApiKey.API_VERSIONS, 0, _PING_ID, None, {}))
 
 
 class Broken(AssertionError):
-    """Something did not stay true; the last inputs are the suspects."""
+    """A check failed; the last inputs may be the cause."""
 
 
 class Live:
-    """A broker, and the inputs thrown at it."""
+    """A broker, and the inputs sent to it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -99,7 +99,7 @@ class Live:
     # ── inputs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def throw(self, input_: Input, *, patience: float = PATIENCE) -> str:
-        """Send an input; what became of its connection."""
+        """Send an input; return the fate of its connection."""
         self.suspects.append(input_)
         sock = self._connection or self._connect()
         self._connection = None
@@ -135,7 +135,7 @@ class Live:
             return "waits"
 
     def _leave(self, sock: socket.socket) -> None:
-        """Leave some connections in the middle of a request: the broker has to close them by itself."""
+        """Leave some connections inside a request: the broker must close them."""
         self._half_open.append(sock)
         if len(self._half_open) > 20:
             self._half_open.popleft().close()
@@ -162,7 +162,7 @@ class Live:
             raise Broken("the broker was surprised:\n" + "\n".join(lines[-40:]))
 
     def check(self) -> None:
-        """Everything that can be asked at any time."""
+        """Check everything that must always hold."""
         if not self.broker.is_alive:
             raise Broken(f"the broker has ended with {self.broker.process.returncode}: {self.broker.last_words()}")
         self._look_at_log()
@@ -173,7 +173,7 @@ class Live:
                 raise Broken(f"the topic {KEPT!r} is not what it was")
 
     def tidy_up(self) -> None:
-        """Delete all topics but the kept one, and create the victims as they should be."""
+        """Delete all topics but the kept one, and recreate the victims."""
         with Wire(self.broker.port) as wire:
             asked: dict[str, Any] = {"topics": None, "allow_auto_topic_creation": False}
             topics = wire.call(ApiKey.METADATA, 8, asked).topics
@@ -187,7 +187,7 @@ class Live:
             self.world.broker_id = wire.call(ApiKey.METADATA, 8, asked).brokers[0].node_id
 
     def _find_coordinator(self) -> None:
-        """Make the topics of groups and transactions: they are there for good once somebody asks for them."""
+        """Create the topics of groups and transactions, which then stay."""
         with Wire(self.broker.port) as wire:
             wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "group-0", "key_type": 0})
             wire.call(ApiKey.FIND_COORDINATOR, 1, {"key": "t", "key_type": 1})
@@ -201,7 +201,7 @@ class Live:
         assert len(self._kept) == KEPT_RECORDS
 
     def resources(self) -> tuple[int, int]:
-        """Resident bytes and open files, after everything of ours is closed and tidied up."""
+        """Resident bytes and open files, after our connections are closed."""
         self._drop_connections()
         self.tidy_up()
         pid = self.broker.process.pid
@@ -210,7 +210,7 @@ class Live:
         return resident, files
 
     def restart(self, *, kill: bool) -> None:
-        """Stop and start: what hostile producers have left in the logs must not be in the way."""
+        """Stop and start: what hostile producers have written must not prevent it."""
         self._drop_connections()
         self.health.finish()
         if kill:
@@ -225,7 +225,7 @@ class Live:
 
 
 class Health(threading.Thread):
-    """Asks on a connection of its own, all the time; the slowest answer is remembered."""
+    """Sends requests on its own connection all the time, and records the slowest response."""
 
     def __init__(self, port: int) -> None:
         super().__init__(name="health", daemon=True)
@@ -260,7 +260,7 @@ def _send(sock: socket.socket, input_: Input) -> None:
 
 
 def _skip_to_ping(sock: socket.socket) -> bool:
-    """Read answers until that of the ping; False when the broker closed the connection instead."""
+    """Read responses up to that of the ping; False if the broker closed the connection."""
     data = bytearray()
     while True:
         while len(data) >= 8 and len(data) >= 4 + (size := struct.unpack_from(">i", data)[0]):
@@ -274,7 +274,7 @@ def _skip_to_ping(sock: socket.socket) -> bool:
 
 
 def _settled(measure: Callable[[], int], seconds: float = 10.0) -> int:
-    """The value once it has not changed for half a second: what waits to be closed is closed by then."""
+    """The value after it has been stable for half a second."""
     end = time.monotonic() + seconds
     value, since = measure(), time.monotonic()
     while time.monotonic() < end and time.monotonic() - since < 0.5:
@@ -290,7 +290,7 @@ def good_batch(number: int) -> bytes:
 
 
 def produce(wire: Wire, topic: str, batch: bytes) -> codec.Struct:
-    """Produce one batch to partition 0; the answer for it."""
+    """Produce one batch to partition 0; return its response."""
     data = [{"name": topic, "partition_data": [{"index": 0, "records": batch}]}]
     request = {"transactional_id": None, "acks": -1, "timeout": 30_000, "topic_data": data}
     return wire.call(ApiKey.PRODUCE, 8, request).responses[0].partition_responses[0]

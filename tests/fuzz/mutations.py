@@ -1,4 +1,4 @@
-"""What is done to a request: lies in its lengths, extremes in its numbers, pieces lost and doubled, bytes flipped."""
+"""Mutations of a request: wrong lengths, extreme numbers, lost and repeated pieces, flipped bytes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _swap(rng: random.Random, pieces: list[Piece]) -> None:
 
 
 def _unknown_tags(rng: random.Random, pieces: list[Piece]) -> None:
-    """Turn an empty tag section, or what looks like one, into one with tags that nobody knows."""
+    """Replace an empty tag section, or what looks like one, by unknown tags."""
     at = [n for n, piece in enumerate(pieces) if piece.flexible and piece.data == b"\0"]
     if not at:
         return
@@ -103,7 +103,7 @@ def mutated(rng: random.Random, pieces: list[Piece]) -> bytes:
 
 
 def mangled(rng: random.Random, data: bytes) -> bytes:
-    """Bytes after something was done to them without regard for their meaning."""
+    """Bytes after random changes."""
     out = bytearray(data)
     for _ in range(rng.choice([1, 1, 2, 3, 8])):
         at = rng.randrange(len(out) + 1)

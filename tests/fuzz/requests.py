@@ -1,8 +1,8 @@
 """Requests of every API that is served, in every version, made from the schema table.
 
-A request comes as pieces: fixed values, lengths, data. They join to just the bytes that the codec would write (a test
-holds the two equal), and a mutation can lie in a length without touching anything else. Values are drawn from what
-means something to a broker: names of topics that exist, offsets at the edges, configs that there are.
+A request is a list of pieces: fixed values, lengths, data. Joined, they are the bytes that the codec writes (a test
+compares the two), and a mutation can change a length alone. Values are meaningful to a broker: existing topics and
+configs, offsets at the limits.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ class Piece(NamedTuple):
 
 @dataclass
 class World:
-    """What the generated requests can be about."""
+    """The names that generated requests use."""
 
     kept: list[str] = field(default_factory=lambda: ["kept"])
     """Topics that are read and never changed."""
     victims: list[str] = field(default_factory=lambda: [f"fuzz-{n}" for n in range(6)])
-    """Topics that anything may be done to, but deleting them, which would be the end of all else."""
+    """Topics that may be changed in any way, except deleted."""
     passing: list[str] = field(default_factory=lambda: [f"passing-{n}" for n in range(4)])
-    """Topics that come and go."""
+    """Topics that are created and deleted."""
     topic_ids: dict[str, UUID] = field(default_factory=dict)
     broker_id: int = 1
 
 
 class Request(NamedTuple):
-    """A request before it is bytes."""
+    """A request before it is encoded."""
 
     api_key: int
     version: int
@@ -108,7 +108,7 @@ class Generator:
         return Request(api_key, version, self._struct(_schemas.APIS[api_key][4], version))
 
     def produce(self) -> Request:
-        """A Produce request in which nothing is wrong but the records."""
+        """A valid Produce request, except for its records."""
         self._api_key = ApiKey.PRODUCE
         name = self.rng.choice(self.world.victims)
         data = [{"index": self.rng.randrange(2), "records": any_batch(self.rng)}]
@@ -146,7 +146,7 @@ class Generator:
         return self._any_value(type_)
 
     def _config(self, value: dict[str, Any]) -> dict[str, Any]:
-        """A config that goes with its value."""
+        """A config with a valid value."""
         if self.rng.random() < 0.8:
             value["name"], value["value"] = self.rng.choice(CONFIGS)
         return value

@@ -1,9 +1,9 @@
-"""Throw many hostile inputs at a running broker, and at the decoders.
+"""Send many hostile inputs to a running broker and to the decoders.
 
     python -m tests.fuzz.run --inputs 100000 --seed 1
     python -m tests.fuzz.run --replay /tmp/ottla-fuzz-failure.jsonl
 
-When something breaks, the inputs before it are written to a file, the last one last, and can be thrown again.
+After a failure, the previous inputs are written to a file, and can be replayed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STORM_SECONDS = 2.0
 
 
 def fuzz(live: Live, seed: int, count: int) -> None:
-    """The inputs of a seed; raises Broken."""
+    """Send the inputs of a seed; raises Broken."""
     inputs = Inputs(seed, live.world)
     baseline: tuple[int, int] | None = None
     begin = time.monotonic()
@@ -50,7 +50,7 @@ def fuzz(live: Live, seed: int, count: int) -> None:
 
 
 def fuzz_over_restarts(live: Live, seed: int, count: int) -> None:
-    """Leave hostile batches in the logs, restart with and without recovery, and read; many connections at once."""
+    """Write hostile batches, restart with and without recovery, and read; with many connections at once."""
     inputs = Inputs(seed, live.world)
     for number, kill in enumerate((True, False)):
         Storm(live.broker.port, seed + number).run(STORM_SECONDS)
@@ -73,7 +73,7 @@ def check_resources(live: Live, baseline: tuple[int, int]) -> None:
 
 
 def throw_heavy(live: Live) -> None:
-    """Inputs of many megabytes, and those that would become that."""
+    """Send inputs of many megabytes, and those that would expand to that."""
     for input_ in heavy_inputs(live.world):
         live.health.slowest = 0.0
         begin = time.monotonic()

@@ -1,7 +1,7 @@
-"""Many connections at once do valid things to the same few topics, so that all happens in the middle of all else.
+"""Many connections send valid requests for the same few topics, so that all operations overlap.
 
-Topics are deleted while others wait for their flush, fetch from them, search them by time or create them anew. Any
-answer will do, as long as it is one: the broker must not be surprised.
+Topics are deleted while other requests wait for a flush, fetch, search by time or create them again. Any response is
+fine, but the broker must not log an unexpected error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arbitrary bytes for everything that reads bytes: refused by the error that is meant for it, or read."""
+"""Arbitrary bytes for all decoders: they return a value or raise their documented error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_header_of_a_request(data: bytes) -> None:
 @EXAMPLES
 @given(st.binary(min_size=61, max_size=400), st.integers(0, 4))
 def test_a_record_batch_with_the_right_crc(data: bytes, compression: int) -> None:
-    """Magic and compression are made possible; all else is as it comes."""
+    """Arbitrary bytes with a valid magic and compression."""
     head = bytearray(data)
     head[16], head[21:23] = 2, bytes([0, compression])
     batch = sealed(head)

@@ -1,4 +1,4 @@
-"""A fixed, small part of what `make fuzz` does."""
+"""A small, fixed part of `make fuzz`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_pieces_join_to_what_the_codec_writes(seed: int) -> None:
-    """Otherwise the mutations would be of something that is no request to begin with."""
+    """Otherwise the mutations would not be of valid requests."""
     generator = Generator(random.Random(seed), World())
     for api_key, version in SERVED:
         request = generator.request(api_key, version)

@@ -1,4 +1,4 @@
-"""Receive buffers, reused: a fresh bytearray is zeroed by the allocator, which costs as much as the copy into it."""
+"""Reused receive buffers: a new bytearray is filled with zeros, which costs as much as the copy into it."""
 
 from __future__ import annotations
 

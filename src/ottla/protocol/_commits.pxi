@@ -1,10 +1,10 @@
-"""OffsetCommit read and answered in one go, included by `_walker`; `_commits_pure` says what is done."""
+"""Read an OffsetCommit request and make its response in one step, included by `_walker`; see `_commits_pure`."""
 
 cdef enum:
     FIRST_QUICK = 8
     FIRST_WITH_IDS = 10
     LONGEST = 1 << 16
-    LONGEST_GROUP = 512  # longer ones are not gathered
+    LONGEST_GROUP = 512  # longer ones take the slow path
     NO_RETENTION = -1
 
 
@@ -20,7 +20,7 @@ cdef struct Commit:
     int64_t longest_metadata
     Text group
     Text topic
-    int64_t partitions  # that the topic has
+    int64_t partitions  # of the topic
     uint8_t[16] topic_id
 
 
@@ -88,7 +88,7 @@ cdef bint read_topic(Commit *commit, int version, dict topics) except -1:
     topic = PyDict_GetItemWithError(topics, asked)
     if topic == NULL or commit.group.size > LONGEST_GROUP:
         return False
-    # They outlive this: the topic is in the dict.
+    # The topic is in the dict, so they stay valid.
     commit.topic.data = PyUnicode_AsUTF8AndSize((<object> topic).name, &commit.topic.size)
     put_uuid(commit.topic_id, (<object> topic).topic_id)
     commit.partitions = (<object> topic).partitions
@@ -115,7 +115,7 @@ cdef bint read_partition(Commit *commit) except -1:
 
 
 cdef const uint8_t *take_text(Reader *reader, Py_ssize_t size) except NULL:
-    """UTF-8, if that is what it is."""
+    """Check that the bytes are UTF-8."""
     cdef const uint8_t *data = take(reader, size)
     cdef Py_ssize_t index
     for index in range(size):
@@ -126,7 +126,7 @@ cdef const uint8_t *take_text(Reader *reader, Py_ssize_t size) except NULL:
 
 
 cdef int pack(Commit *commit, const uint8_t *numbers, const uint8_t *metadata, Py_ssize_t size) except -1:
-    """The record of an offset. The numbers of the request (partition, offset, leader epoch) lie in it as they are."""
+    """Write the record of an offset. Partition, offset and leader epoch are copied from the request."""
     cdef Py_ssize_t key_size = 10 + commit.group.size + commit.topic.size
     cdef Py_ssize_t value_size = 41 + uvarint_size(size + 1) + size
     cdef uint8_t *out = room(&commit.packed, 8 + key_size + value_size)
@@ -161,6 +161,6 @@ cdef int64_t read_count(Reader *reader, Writer *writer) except -1:
 
 
 cdef int read_no_fields(Reader *reader, Writer *writer) except -1:
-    """The tagged fields, of which nobody knows any yet."""
+    """Skip the tagged fields; none is defined."""
     read_tags(NO_FIELDS, reader, None)
     return write_integer(writer, 0, 1)

@@ -1,7 +1,6 @@
-"""OffsetCommit read and answered in one go: the twin of `_commits.pxi`, by way of the codec.
+"""Read an OffsetCommit request and make its response in one step: the pure version of `_commits.pxi`.
 
-Its offsets become the records that are written for them, packed as `records/_packed_pure.py` says, with room for the
-commit timestamp.
+The offsets become packed records (see `records/_packed_pure.py`), with room for the commit timestamp.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from ottla.protocol._compiler import _write_uvarint
 from ottla.protocol.apis import ApiKey
 
 FIRST_QUICK = 8
-"""Older clients are few: they take the long way."""
+"""Older clients are rare and take the slow path."""
 FIRST_WITH_IDS = 10
 LONGEST = 1 << 16
 API = ApiKey.OFFSET_COMMIT
-#: In bytes. Longer ones are not gathered, and would be copied for every partition.
+#: In bytes. Longer ones would be copied for every partition.
 LONGEST_GROUP = 512
 
 Commit: TypeAlias = tuple[str, str, int, str | None, int, int, bytes]
@@ -28,7 +27,7 @@ Commit: TypeAlias = tuple[str, str, int, str | None, int, int, bytes]
 
 
 class KnownTopic(Protocol):
-    """What has to be known of a topic."""
+    """The required attributes of a topic."""
 
     @property
     def name(self) -> str: ...
@@ -48,10 +47,10 @@ def read_commit(
     topics: Mapping[Any, KnownTopic],
     longest_metadata: int,
 ) -> tuple[Commit, codec.Buffer] | None:
-    """Read a request whose body begins at a position, and make the frame of its answer if all of it is taken.
+    """Read a request whose body starts at `position`, and make the frame of its successful response.
 
-    The topics are known by what the version calls them, a name or an id. None if the request is not like most: of an
-    old version, long, broken, with a topic or partition that does not exist, or with metadata of more bytes than that.
+    The keys of `topics` are names or ids, depending on the version. The result is None if the request must take the
+    slow path: an old version, a long or invalid request, an unknown topic or partition, or long metadata.
     """
     if version < FIRST_QUICK or len(buffer) > LONGEST:
         return None
@@ -85,7 +84,7 @@ def _packed(group: bytes, topic: KnownTopic, each: codec.Struct, metadata: bytes
 
 
 def answer_to(request: codec.Struct) -> codec.Message:
-    """The answer to a request of which all is taken."""
+    """The response to a request whose commits are all accepted."""
     return {
         "topics": [
             {

@@ -1,9 +1,8 @@
-"""Turn a list of schema fields into Python functions that read or write one version of a message. `_walker` is the twin
-of this in C: the same results, and the same errors up to the words.
+"""Compile schema fields into Python functions that read or write one version of a message.
 
-Compiled, because a walk over the schema for each message costs ten times as much. The code that is made is straight:
-neighbouring fields of fixed size are read by one ``struct`` call, nested structs are functions of their own.
-Change the templates here with ``tests/unit/protocol`` at hand: they hold every version of every API against kio.
+`_walker` does the same in C, with the same results and the same types of errors. Interpreting the schema for each
+message would cost ten times as much. In the generated code, one ``struct`` call reads neighbouring fields of fixed
+size, and nested structs are separate functions. ``tests/unit/protocol`` compares all versions of all APIs with kio.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ _INT32 = struct.Struct(">i")
 
 
 class _Source:
-    """The text of a module in the making, with the objects that it refers to."""
+    """The source of a generated module, with the objects that it refers to."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = dict(_RUNTIME)
         self.items: str | None = None
-        """The name of a list that holds how many items a message may still have; None if nobody counts."""
+        """The name of a list with the number of items that are left; None without a limit."""
 
     def bind(self, prefix: str, value: Any) -> str:
         name = f"{prefix}_{len(self.names)}"
@@ -63,7 +62,7 @@ def compile_decoder(
 ) -> Decoder:
     """Return a function (buffer, position, end) -> (struct, position).
 
-    With ``max_items`` a message is refused whose arrays and tagged fields are more than that all together.
+    With ``max_items``, messages with more array items and tagged fields in total are rejected.
     """
     source = _Source()
     if max_items is not None:
@@ -124,7 +123,7 @@ def _decode_variable(source: _Source, field: Field, flexible: bool, nested: str 
         _decode_array(source, field, flexible, nested, indent)
     elif field.type == "struct":
         _decode_nested(source, field, nested, indent)
-    elif field.type in FIXED:  # only a tagged field comes here
+    elif field.type in FIXED:  # only a tagged field
         unpack = source.bind("unpack", struct.Struct(">" + FIXED[field.type]).unpack_from)
         size = struct.calcsize(">" + FIXED[field.type])
         source.add(f"(f_{field.name},) = {unpack}(buf, pos); pos += {size}", indent)
@@ -180,7 +179,7 @@ def _decode_array(source: _Source, field: Field, flexible: bool, nested: str | N
     else:
         source.add("raise ValueError('null where an array is needed')", indent + 1)
     source.add("else:", indent)
-    # Every item takes a byte or more: a longer array is a lie, and is found before memory is taken for it.
+    # Every item takes at least one byte, so a longer array is invalid. Check before allocating memory.
     source.add("if n > end - pos: raise ValueError('an array of %d does not fit' % n)", indent + 1)
     _count_items(source, indent + 1)
     if field.type in FIXED and field.type != "uuid":
@@ -245,7 +244,7 @@ def compile_encoder(name: str, fields: list[Field], version: int, flexible: bool
 
 
 def compile_framer(name: str, fields: list[Field], version: int, flexible: bool) -> Framer:
-    """Return a function (head, message) -> buffer that makes a frame: its size, the head as it is, the message."""
+    """Return a function (head, message) -> buffer that makes a frame: its size, the head, the message."""
     encode = compile_encoder(name, fields, version, flexible)
 
     def frame(head: bytes, message: dict[str, Any]) -> Buffer:
@@ -357,7 +356,7 @@ def _encode_tags(source: _Source, tagged: list[Field], nested: dict[str, str]) -
     source.add("tags = []")
     for field in sorted(tagged, key=lambda field: field.tag or 0):
         default = source.bind("default", empty_value(field))
-        # A nullable struct is written even when it is null: to Kafka, one that is left out is an empty one.
+        # A nullable struct is written even if it is null: Kafka reads a missing one as an empty one.
         always = field.type == "struct" and field.nullable and not field.array
         is_told = "True" if always else ("v" if field.array else f"v != {default}")
         source.add(f"v = m.get({field.name!r}, {default})\nif {is_told}:")

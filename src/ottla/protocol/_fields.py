@@ -1,4 +1,4 @@
-"""What both twins of the codec are made of: the fields of a schema, messages that come in, bytes that go out."""
+"""Shared by both versions of the codec: schema fields, decoded messages, output buffers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-#: Tests set this: then a message with a field that no version of the API has is refused.
+#: Set by tests: reject a message with a field that no version of the API has.
 STRICT = False
 
 FIXED = {
@@ -14,7 +14,7 @@ FIXED = {
     "float64": "d", "bool": "?", "uuid": "16s",
 }  # fmt: skip
 ZERO_UUID = bytes(16)
-#: More tagged fields than a struct will ever have: unknown ones are skipped, one after the other.
+#: More tagged fields than any struct has: unknown ones are skipped one by one.
 MAX_TAGS = 1000
 
 
@@ -37,7 +37,7 @@ class Field(NamedTuple):
 
 
 class Struct:
-    """A decoded message: attributes by the names of the schema."""
+    """A decoded message, with the schema's names as attributes."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -54,7 +54,7 @@ class Struct:
 
 
 class Buffer(bytearray):
-    """Bytes to send, and what is to be sent between them from elsewhere: ``splices`` of (position, value)."""
+    """Bytes to send, and ``splices`` of (position, value): data to send between them without a copy."""
 
     __slots__ = ("splices",)
 
@@ -69,7 +69,7 @@ Framer: TypeAlias = Callable[[bytes, dict[str, Any]], Buffer]
 
 
 def present(fields: list[Field], version: int) -> list[Field]:
-    """Return the fields that a version has, in their order on the wire."""
+    """Return the fields of a version, in wire order."""
     return [field for field in fields if field.first <= version <= field.last]
 
 
@@ -79,7 +79,7 @@ def children_of(field: Field) -> list[Field]:
 
 
 def empty_value(field: Field) -> Any:
-    """Return what a decoded message holds for a field that its version does not have."""
+    """Return the value of a field that the version of a decoded message does not have."""
     if field.default is not ...:
         return field.default
     if field.array:
@@ -91,6 +91,6 @@ def empty_value(field: Field) -> Any:
 
 @cache
 def struct_class(name: str, names: tuple[str, ...]) -> type[Struct]:
-    """Return the class of a message: one for all of its versions."""
+    """Return the class of a message, the same for all versions."""
     title = "".join(part.capitalize() for part in name.split("_"))
     return type(title, (Struct,), {"__slots__": names})

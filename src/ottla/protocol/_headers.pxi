@@ -1,4 +1,4 @@
-"""The header of a request, included by `_walker`; `_headers_pure` says what is done."""
+"""The header of a request, included by `_walker`; see `_headers_pure`."""
 
 def read_header(buffer, dict flexible_from):
     cdef Reader reader

@@ -1,9 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The codec in C: the same results as `_compiler`, which makes Python of a schema; here one is walked.
+"""The codec in C: the same results as `_compiler`.
 
-A schema is made into a plan once, an array of steps for each struct. A decoder and an encoder are methods of a plan.
-Hostile bytes cannot lead out of the buffer: every read compares with the end first, and a length is compared with
-what is left before anything is allocated for it.
+A schema becomes a plan once: an array of steps for each struct. Decoder and encoder are methods of a plan. No read goes
+past the buffer: each is compared with the end first, and each length with the rest before anything is allocated.
 """
 
 import struct
@@ -54,23 +53,23 @@ cdef dict EMPTY = {}
 
 cdef struct Step:
     Kind kind
-    Py_ssize_t size  # of a value, if all have the same
+    Py_ssize_t size  # of a value, if it is fixed
     bint array
     bint nullable
     bint tagged
     int64_t tag
     int64_t lowest  # of an integer
     int64_t highest
-    Py_ssize_t slot  # where the field lies in an instance of the class
+    Py_ssize_t slot  # of the field in an instance of the class
     # Borrowed from `Plan._kept`.
     PyObject *name
-    PyObject *default  # NULL: a value must be given
+    PyObject *default  # NULL: a value is required
     PyObject *empty
     PyObject *nested
 
 
 cdef class Plan:
-    """How a struct of one version lies in a message: the fields in their order, those with a tag, and those it lacks."""
+    """The layout of a struct in one version: plain fields in order, tagged fields, and fields it does not have."""
 
     cdef Step *_plain
     cdef Step *_tagged
@@ -171,7 +170,7 @@ cdef class Plan:
         cdef Writer writer
         cdef Py_ssize_t before
         if not isinstance(out, Buffer):
-            raise TypeError(f"a message is appended to a Buffer, not to {type(out).__name__}")
+            raise TypeError(f"a message must be appended to a Buffer, not to {type(out).__name__}")
         before = PyByteArray_GET_SIZE(out)
         splices = out.splices
         begin(&writer, splices, before)
@@ -226,10 +225,10 @@ cdef object MEMBER = type(UUID.int)
 
 
 cdef Py_ssize_t slot_of(cls, name) except -1:
-    """Where an instance of a class with slots has one of them."""
+    """The position of a slot in instances of a class."""
     member = cls.__dict__[name]
     if type(member) is not MEMBER:
-        raise TypeError(f"{cls.__name__}.{name} is no slot")
+        raise TypeError(f"{cls.__name__}.{name} is not a slot")
     return (<PyMemberDescrObject *> member).d_member.offset
 
 

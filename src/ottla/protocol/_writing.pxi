@@ -1,4 +1,4 @@
-"""The encoder, included by `_walker`. It writes to memory of its own, on the stack while a message is small."""
+"""The encoder, included by `_walker`. It writes to its own memory, on the stack while a message is small."""
 
 cdef enum:
     SMALL = 512
@@ -7,7 +7,7 @@ cdef struct Writer:
     uint8_t *data
     Py_ssize_t used
     Py_ssize_t capacity
-    Py_ssize_t before  # bytes that lie before these in the buffer
+    Py_ssize_t before  # bytes already in the buffer
     PyObject *splices
     uint8_t[SMALL] small
 
@@ -26,14 +26,14 @@ cdef void release(Writer *writer) noexcept:
 
 
 cdef int append(out, Py_ssize_t before, Writer *writer) except -1:
-    """Put what was written behind what a bytearray already has."""
+    """Append the written bytes to a bytearray."""
     PyByteArray_Resize(out, before + writer.used)
     memcpy(PyByteArray_AS_STRING(out) + before, writer.data, writer.used)
     return 0
 
 
 cdef inline uint8_t *room(Writer *writer, Py_ssize_t size) except NULL:
-    """Where the next bytes go, as many as are asked for."""
+    """The place for the next `size` bytes."""
     if size > writer.capacity - writer.used:
         grow(writer, size)
     writer.used += size
@@ -96,14 +96,14 @@ cdef int write_tags(Plan plan, Writer *writer, message) except -1:
 cdef bint is_told(Step *step, value) except -1:
     if step.array:
         return bool(value)
-    # A nullable struct is written even when it is null: to Kafka, one that is left out is an empty one.
+    # A nullable struct is written even if it is null: Kafka reads a missing one as an empty one.
     if step.kind == STRUCT and step.nullable:
         return True
     return PyObject_RichCompareBool(value, <object> step.empty, Py_NE)
 
 
 cdef int write_tag(Step *step, Writer *writer, value) except -1:
-    """Write tag, size and value: the value first, since its size is not known before."""
+    """Write tag, size and value; the value first, since its size is unknown before."""
     cdef Py_ssize_t start = writer.used
     cdef Py_ssize_t size, head
     write_field(step, writer, value, True)
@@ -136,7 +136,7 @@ cdef int write_array(Step *step, Writer *writer, value, bint flexible) except -1
     count = PySequence_Fast_GET_SIZE(items)
     write_length(writer, count, flexible, False)
     for index in range(count):
-        # Properties of an item may be anybody's code, and change the list.
+        # Properties of an item may run any code and change the list.
         if index >= PySequence_Fast_GET_SIZE(items):
             raise IndexError("an array became shorter while it was written")
         item = <object> PySequence_Fast_GET_ITEM(items, index)
@@ -167,7 +167,7 @@ cdef int write_value(Step *step, Writer *writer, value, bint flexible) except -1
 
 
 cdef int64_t whole(value, int64_t lowest, int64_t highest) except? -1:
-    """An integer, refused with the error of the module `struct` as the twin does."""
+    """An integer; out of range it raises `struct.error`, as in the pure version."""
     cdef int overflow = 0
     cdef int64_t number
     if not PyLong_Check(value):
@@ -201,7 +201,7 @@ cdef int write_text(Writer *writer, value, bint flexible) except -1:
 
 
 cdef int write_records(Writer *writer, value, bint flexible) except -1:
-    """Bytes, or what has a length and lies elsewhere, which becomes a splice."""
+    """Write bytes; an object with a `length` becomes a splice."""
     is_bytes = value is None or PyBytes_Check(value) or PyByteArray_Check(value) or PyMemoryView_Check(value)
     if is_bytes or not hasattr(value, "length"):
         return write_blob(writer, value, flexible, False)

@@ -1,4 +1,4 @@
-"""The keys of Kafka's APIs, by Kafka's names, and what is known of each: versions and which are flexible."""
+"""The keys of Kafka's APIs, their versions, and the first flexible version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.protocol._schemas import APIS
 
 
 class Api(NamedTuple):
-    """What the schemas say of one API.
+    """One API of the schemas.
 
     >>> api(3).name, api(3).last
     ('metadata', 13)
@@ -90,6 +90,6 @@ class ApiKey(IntEnum):
 
 
 def api(key: int) -> Api:
-    """Return what is known of an API; KeyError for one that the schemas do not have."""
+    """Return the API with this key; KeyError if the schemas do not have it."""
     name, first, last, flexible_from = APIS[key][:4]
     return Api(key, name, first, last, flexible_from)

@@ -1,13 +1,12 @@
-"""Encode and decode Kafka's messages, with functions made of the schema table for each API and version.
+"""Encode and decode Kafka's messages, with functions made from the schema table for each API and version.
 
-What goes out is a plain dict ``{field: value}``; a field that is left out takes its default, and a field that the
-version does not have is left out by the codec, so that one dict serves every version. What comes in is a
-:class:`Struct` with the fields of *all* versions of the API: one that the version on the wire does not have holds its
-default. Times are integer milliseconds, a zero uuid is None, and the type ``records`` comes as a slice of the buffer,
-never copied.
+An outgoing message is a plain dict ``{field: value}``. Missing fields take their default, and the codec skips fields
+that the version does not have, so that one dict serves every version. An incoming message is a :class:`Struct` with the
+fields of *all* versions of the API; fields that the version does not have hold their default. Times are integer
+milliseconds, a zero UUID is None, and a field of type ``records`` is a slice of the buffer, not a copy.
 
-Everything that arrives is hostile until decoded: lengths are compared with what is left of the buffer before
-anything is allocated, and whatever is wrong with the bytes ends in :class:`DecodeError`.
+Incoming bytes are not trusted: lengths are compared with the rest of the buffer before anything is allocated, and
+invalid bytes raise :class:`DecodeError`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.protocol import _schemas
 from ottla.protocol._fields import Buffer, Decoder, Encoder, Field, Framer, Struct
@@ -23,10 +22,10 @@ from ottla.protocol._headers_pure import RequestHeader
 from ottla.protocol._kernels import KERNELS, kernels
 from ottla.protocol.apis import ApiKey, api
 
-if KERNELS == "cython":
-    from ottla.protocol._walker import read_header
-else:
+if TYPE_CHECKING or KERNELS == "pure":
     from ottla.protocol._headers_pure import read_header
+else:
+    from ottla.protocol._walker import read_header
 
 Message: TypeAlias = dict[str, Any]
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -46,7 +45,7 @@ __all__ = [
     "encode_response",
 ]
 
-#: As many things as a Kafka cluster has partitions at the most. More in one request would only keep the broker busy.
+#: As many items as a large Kafka cluster has partitions. Requests with more would only keep the broker busy.
 MAX_REQUEST_ITEMS = 200_000
 _REQUEST, _RESPONSE = 4, 5
 _BROKEN = (struct.error, IndexError, ValueError, OverflowError)
@@ -54,7 +53,7 @@ _FLEXIBLE_FROM = {api_key: entry[3] for api_key, entry in _schemas.APIS.items()}
 
 
 class DecodeError(ValueError):
-    """The bytes are not the message that they claim to be."""
+    """The bytes are not a valid message."""
 
 
 # ── headers ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -62,7 +61,7 @@ class DecodeError(ValueError):
 
 _PLAIN_HEAD, _FLEXIBLE_HEAD = struct.Struct(">i"), struct.Struct(">ix")
 _REQUEST_HEAD = struct.Struct(">hhih")
-#: What the header of a flexible version has more, and may be anything.
+#: The tagged fields in the header of a flexible version.
 _skip_tags = kernels.compile_decoder("tags", [], 0, True)
 
 
@@ -71,11 +70,11 @@ def decode_request_header(frame: Bytes) -> RequestHeader:
     try:
         return read_header(frame, _FLEXIBLE_FROM)
     except _BROKEN as error:
-        raise DecodeError(f"the request header is broken: {error}") from error
+        raise DecodeError(f"invalid request header: {error}") from error
 
 
 def _response_header_is_flexible(api_key: int, version: int) -> bool:
-    # A client that cannot know our versions yet must be able to read ApiVersions: its header stays as it was.
+    # A client that does not know our versions must be able to read ApiVersions, so its header never changes.
     return bool(version >= _FLEXIBLE_FROM[api_key]) and api_key != ApiKey.API_VERSIONS
 
 
@@ -84,7 +83,7 @@ def _response_header_is_flexible(api_key: int, version: int) -> bool:
 
 def decode_request_body(api_key: int, version: int, frame: Bytes, position: int) -> Struct:
     """Decode the body of a request whose header ended at ``position``."""
-    # An item takes a byte or more: only in a longer request can there be too many.
+    # An item takes at least one byte: only a longer request can have too many.
     limit = MAX_REQUEST_ITEMS if len(frame) > MAX_REQUEST_ITEMS else None
     return _decode(_decoder(api_key, version, _REQUEST, limit), frame, position)
 
@@ -96,7 +95,7 @@ def decode_response(api_key: int, version: int, payload: Bytes) -> Struct:
         try:
             _, position = _skip_tags(payload, position, len(payload))
         except _BROKEN as error:
-            raise DecodeError(f"the response header is broken: {error}") from error
+            raise DecodeError(f"invalid response header: {error}") from error
     return _decode(_decoder(api_key, version, _RESPONSE), payload, position)
 
 
@@ -107,10 +106,10 @@ def decode_data(name: str, version: int, data: Bytes, position: int = 0) -> Stru
 
 def _decode(decode: Decoder, buffer: Bytes, position: int) -> Struct:
     try:
-        # Bytes after the message are left alone, as Kafka does: librdkafka leaves some after Metadata.
+        # Bytes after the message are ignored, as in Kafka: librdkafka leaves some after Metadata.
         return decode(buffer, position, len(buffer))[0]
     except _BROKEN as error:
-        raise DecodeError(f"the message is broken: {error}") from error
+        raise DecodeError(f"invalid message: {error}") from error
 
 
 def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, message: Message) -> Buffer:
@@ -124,8 +123,8 @@ def encode_request(api_key: int, version: int, correlation_id: int, client_id: s
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> Buffer:
     """Return a whole response frame, size included.
 
-    Values of type ``records`` may be anything with a ``length``: they are left out of the buffer and listed in
-    ``splices`` as (position, value), for the connection to send from where they lie.
+    Values of type ``records`` may be any object with a ``length``. They are not copied into the buffer: ``splices``
+    lists them as (position, value), and the connection sends them directly.
     """
     head, frame = _response_framer(api_key, version)
     return frame(head(correlation_id), message)
@@ -138,7 +137,7 @@ def encode_data(name: str, version: int, message: Message) -> bytes:
     return bytes(out)
 
 
-# ── the functions for a version, made when it is first met ────────────────────────────────────────────────────────
+# ── the functions of a version, made on first use ────────────────────────────────────────────────────────────────
 
 
 @cache
@@ -170,7 +169,7 @@ def _data_encoder(name: str, version: int) -> Encoder:
 def _schema(api_key: int, version: int, part: int) -> tuple[str, list[Field], int, bool]:
     known = api(api_key)
     if not known.first <= version <= known.last:
-        raise DecodeError(f"{known.name} has the versions {known.first} to {known.last}, not {version}")
+        raise DecodeError(f"{known.name} has versions {known.first} to {known.last}, not {version}")
     name = f"{known.name}_{'request' if part == _REQUEST else 'response'}"
     fields = [Field(*field) for field in _schemas.APIS[api_key][part]]
     return name, fields, version, version >= known.flexible_from

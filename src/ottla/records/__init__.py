@@ -1,13 +1,14 @@
-"""Record batches, magic 2: the bytes that producers send, the log keeps and consumers fetch.
+"""Record batches, magic 2: the bytes that producers send, the log stores and consumers fetch.
 
-header.py       the header of a batch: layout, checks, stamps
-codec.py        whole batches: encode, decode, scan, and questions that need no objects
+header.py       the header of a batch: layout, attribute bits, checks, the fields that the broker sets
+codec.py        whole batches: encode, decode, scan, summarize
 compression.py  gzip, snappy, lz4, zstd with bounded output
-columns.py      records to and from buffers in Arrow's layout; arrow.py makes pyarrow's objects of those
-builder.py      what a producer does for every record: batches that grow, futures, the fast path of `send`
-packed.py       records of commits of offsets that stay bytes from the request to the batch
-values.py       Record and the other values
-_kernels.py     which twin of the hot loops is in use: `_speedups` (Cython) or `_pure`
+columns.py      records to and from buffers in Arrow's layout; arrow.py converts them to pyarrow
+consumed.py     records as a consumer gets them
+builder.py      the producer's work for each record: growing batches, futures, the fast path of `send`
+packed.py       offset commits as bytes, from the request to the batch
+values.py       Record and other values
+_kernels.py     chooses `_speedups` (Cython) or `_pure` for the hot loops; the C files share _bytes.pxi
 """
 
 from ottla.records._kernels import KERNELS, kernels
@@ -26,8 +27,13 @@ from ottla.records.compression import LEVELS, MAX_DECOMPRESSED, Compression, com
 from ottla.records.errors import CorruptBatch, DecompressionError
 from ottla.records.header import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
     BatchHeader,
     check_batch,
     read_header,
@@ -41,11 +47,16 @@ make_commits = kernels.make_commits
 
 __all__ = [
     "BATCH_OVERHEAD",
+    "COMPRESSION_MASK",
+    "CONTROL",
     "KERNELS",
     "LEVELS",
+    "LOG_APPEND_TIME",
     "LOG_OVERHEAD",
     "MAGIC",
+    "MAGIC_AT",
     "MAX_DECOMPRESSED",
+    "TRANSACTIONAL",
     "BatchHeader",
     "BatchSummary",
     "Buffer",

@@ -1,27 +1,28 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""What a producer does for every record, in C: the same as `_builder_pure`, where it is explained.
+"""The producer's work for each record, in C: the same as `_builder_pure`, which explains it.
 
-No lock protects a batch: an append runs from its start to its end under the interpreter lock. So nothing in it may let
-another thread run, and whatever could (a new object may start the garbage collector, which may call anything) comes
-before the batch is touched. A future is no object that the collector knows: there are millions of them.
+No lock protects a batch: an append holds the interpreter lock from start to end. So nothing in it may let another
+thread run. What could (a new object may start the garbage collector, which may call anything) happens before the batch
+is changed. The garbage collector does not track futures: there are millions of them.
 """
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_CheckExact
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_CheckExact
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, INT64_MIN
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from ottla.records import _builder_pure as pure
 from ottla.records import _problems
 
+include "_bytes.pxi"
+
 cdef enum:
-    BATCH_OVERHEAD = 61
     NO_ROOM = -1
 
 
@@ -101,11 +102,11 @@ cdef class BatchBuilder:
         cdef uint8_t *out
         if self._closed:
             return NO_ROOM
-        size = 1 + varint_size(delta) + varint_size(self._count) + part_size(key) + part_size(value)
+        size = 1 + varint_size(delta) + varint_size(self._count) + bytes_size(key) + bytes_size(value)
         if parts is not None:
             header_count = PyList_GET_SIZE(parts) // 2
             for index in range(2 * header_count):
-                size += part_size(<object> PyList_GET_ITEM(parts, index))
+                size += bytes_size(<object> PyList_GET_ITEM(parts, index))
         size += varint_size(header_count)
         if self._used + varint_size(size) + size > self._capacity:
             return NO_ROOM
@@ -114,11 +115,11 @@ cdef class BatchBuilder:
         out[0] = 0  # attributes
         out = write_varint(out + 1, delta)
         out = write_varint(out, self._count)
-        out = write_part(out, key)
-        out = write_part(out, value)
+        out = write_bytes(out, key)
+        out = write_bytes(out, value)
         out = write_varint(out, header_count)
         for index in range(2 * header_count):
-            out = write_part(out, <object> PyList_GET_ITEM(parts, index))
+            out = write_bytes(out, <object> PyList_GET_ITEM(parts, index))
         self._used = out - <uint8_t *> PyByteArray_AS_STRING(self._buffer)
         if self._count == 0:
             self._base_timestamp = self._max_timestamp = timestamp
@@ -205,23 +206,14 @@ cdef class BatchBuilder:
                     break
         return builder, index
 
-    def metadata(self, int32_t index, RecordFuture future):
-        raise NotImplementedError
-
-    def wait(self, RecordFuture future, timeout):
-        raise NotImplementedError
-
-    def wait_async(self, RecordFuture future):
-        raise NotImplementedError
-
-    def finishing(self):
-        raise NotImplementedError
-
-    def waiters(self, RecordFuture future):
-        raise NotImplementedError
+    metadata = pure.BatchBuilder.metadata
+    wait = pure.BatchBuilder.wait
+    wait_async = pure.BatchBuilder.wait_async
+    finishing = pure.BatchBuilder.finishing
+    waiters = pure.BatchBuilder.waiters
 
     def release(self):
-        """Forget the buffer, which belongs to somebody else from now on."""
+        """Give up the buffer and return it to the caller."""
         self._closed = True
         buffer, self._buffer = self._buffer, None
         self._capacity = 0
@@ -248,12 +240,6 @@ cdef class RecordFuture:
             return self.batch._done
         return self.batch.locate(self.index)[0].done
 
-    def cancelled(self):
-        return False
-
-    def cancel(self):
-        return False
-
     def result(self, timeout=None):
         cdef BatchBuilder batch
         if not self.done():
@@ -271,45 +257,25 @@ cdef class RecordFuture:
             self.batch.wait(self, timeout)
         return self.batch.locate(self.index)[0].error
 
-    @property
-    def is_done(self):
-        return self.done()
-
-    def succeeded(self):
-        return self.done() and self.batch.locate(self.index)[0].error is None
-
-    def failed(self):
-        return self.done() and self.batch.locate(self.index)[0].error is not None
-
     def add_done_callback(self, watcher):
         if not self.batch.watch(self, watcher):
             watcher(self)
 
-    def remove_done_callback(self, watcher):
-        return self.batch.unwatch(self, watcher)
-
-    def add_callback(self, callback, *args):
-        self.add_done_callback(lambda future: future.succeeded() and callback(*args, future.result()))
-        return self
-
-    def add_errback(self, errback, *args):
-        self.add_done_callback(lambda future: future.failed() and errback(*args, future.exception()))
-        return self
-
-    @property
-    def _condition(self):
-        return self.batch.finishing()
-
-    @property
-    def _state(self):
-        return "FINISHED" if self.done() else "PENDING"
-
-    @property
-    def _waiters(self):
-        return self.batch.waiters(self)
-
     def __await__(self):
         return self.batch.wait_async(self).__await__()
+
+    # The rest is not called for every record: it is the pure version's.
+    cancelled = pure.RecordFuture.cancelled
+    cancel = pure.RecordFuture.cancel
+    is_done = pure.RecordFuture.is_done
+    succeeded = pure.RecordFuture.succeeded
+    failed = pure.RecordFuture.failed
+    remove_done_callback = pure.RecordFuture.remove_done_callback
+    add_callback = pure.RecordFuture.add_callback
+    add_errback = pure.RecordFuture.add_errback
+    _condition = pure.RecordFuture._condition
+    _state = pure.RecordFuture._state
+    _waiters = pure.RecordFuture._waiters
 
 
 cdef class Lanes:
@@ -322,7 +288,7 @@ cdef class Lanes:
 
     def __init__(self, str topic not None, Py_ssize_t partitions):
         if partitions < 1:
-            raise ValueError("a topic has a partition at least")
+            raise ValueError("a topic has at least one partition")
         self.topic = topic
         self.partitions = partitions
         self._open = [None] * partitions
@@ -393,7 +359,7 @@ cdef class FastSend:
         future = RecordFuture.__new__(RecordFuture)
         if callback is not None:
             entry = (future, callback)
-        # From here on nothing lets another thread run.
+        # From here on, no other thread can run.
         opened = PyList_GET_ITEM(lanes._open, chosen)
         if opened is <PyObject *> None:
             return None
@@ -422,7 +388,7 @@ cdef class FastSend:
     def send(self, topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None):
         """send(topic, value=None, key=None, partition=None, timestamp=None, headers=None, callback=None)
 
-        Queue a record and return its future at once.
+        Queue a record and return its future immediately.
         """
         cdef RecordFuture future = self.attempt(topic, value, key, partition, timestamp, headers, callback)
         if future is None:
@@ -434,11 +400,11 @@ cdef class FastSend:
 
 
 cdef inline uint32_t hash_of(key) noexcept:
-    return hashed(<const uint8_t *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+    return murmur2_of(<const uint8_t *> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
 
 
 cdef list exact_parts(headers):
-    """The parts of headers that are plain lists, tuples, texts and bytes; None if they are anything else."""
+    """The parts of headers that are plain list, tuple, str and bytes; None for other types."""
     cdef list parts = []
     if type(headers) is not list and type(headers) is not tuple:
         return None
@@ -463,29 +429,8 @@ cdef inline int64_t milliseconds() noexcept nogil:
     return <int64_t> now.tv_sec * 1000 + now.tv_nsec // 1000000
 
 
-cdef inline uint32_t hashed(const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    cdef uint32_t value = <uint32_t> 0x9747B28C ^ <uint32_t> size
-    cdef uint32_t word
-    cdef uint32_t multiplier = 0x5BD1E995
-    cdef Py_ssize_t at = 0
-    while size - at >= 4:
-        word = data[at] | <uint32_t> data[at + 1] << 8 | <uint32_t> data[at + 2] << 16 | <uint32_t> data[at + 3] << 24
-        word *= multiplier
-        word = (word ^ word >> 24) * multiplier
-        value = value * multiplier ^ word
-        at += 4
-    if size - at == 3:
-        value ^= <uint32_t> data[at + 2] << 16
-    if size - at >= 2:
-        value ^= <uint32_t> data[at + 1] << 8
-    if size - at >= 1:
-        value = (value ^ data[at]) * multiplier
-    value = (value ^ value >> 13) * multiplier
-    return value ^ value >> 15
-
-
 cdef inline bint fits(int64_t timestamp, int64_t base) noexcept nogil:
-    """Whether the difference is a number of 64 bits."""
+    """Whether the difference fits into 64 bits."""
     return not ((base < 0 and timestamp > INT64_MAX + base) or (base > 0 and timestamp < INT64_MIN + base))
 
 
@@ -509,42 +454,3 @@ cdef int check_part(part, Py_ssize_t index, str name) except -1:
     if PyBytes_GET_SIZE(part) > INT32_MAX:
         raise ValueError(_problems.refusal(index, _problems.SIZE_REFUSAL))
     return 0
-
-
-cdef inline int64_t part_size(part) noexcept:
-    if part is None:
-        return 1
-    return varint_size(PyBytes_GET_SIZE(part)) + PyBytes_GET_SIZE(part)
-
-
-cdef inline uint8_t *write_part(uint8_t *out, part) noexcept:
-    cdef Py_ssize_t size
-    if part is None:
-        return write_varint(out, -1)
-    size = PyBytes_GET_SIZE(part)
-    out = write_varint(out, size)
-    memcpy(out, PyBytes_AS_STRING(part), size)
-    return out + size
-
-
-cdef inline int varint_size(int64_t value) noexcept nogil:
-    cdef uint64_t raw = zigzag(value)
-    cdef int size = 1
-    while raw > 0x7F:
-        raw >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *write_varint(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint64_t raw = zigzag(value)
-    while raw > 0x7F:
-        out[0] = <uint8_t> (raw & 0x7F) | 0x80
-        out += 1
-        raw >>= 7
-    out[0] = <uint8_t> raw
-    return out + 1
-
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t> value << 1) ^ (<uint64_t> 0 - <uint64_t> (value < 0))

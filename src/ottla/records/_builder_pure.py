@@ -1,13 +1,13 @@
-"""What a producer does for every record, in Python: the twin that says what `_builder` must do, and serves without it.
+"""The producer's work for each record, in Python: the reference for `_builder`, and its replacement.
 
-    BatchBuilder   a batch that grows: records are written straight into its buffer, behind room for the header
-    RecordFuture   what becomes of one record: its batch and its index in it, nothing more until somebody waits
+    BatchBuilder   a batch that grows: records are written into its buffer, after room for the header
+    RecordFuture   the result of one record: its batch and its index, and nothing else until it is waited for
     Lanes          the open batches of one topic, by partition
     FastSend       `send` for the common case: find the open batch, append, return the future
 
-The twin in C appends without a lock, because nothing interrupts it; here every send takes the slow path, which has
-one. How to wait, and what metadata is, are methods that a subclass of the builder gives. Change both twins
-together: a property test holds them equal.
+The C version appends without a lock, because nothing can interrupt it. Here every send takes the slow path, which has a
+lock. A subclass of BatchBuilder defines how to wait, and the metadata. Change both versions together: property tests
+compare them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Callback = Callable[[Any, Any], object]
 
 
 class BatchBuilder:
-    """A batch that grows in a buffer of fixed size until it is closed, and then has an outcome."""
+    """A batch that grows in a buffer of fixed size until it is closed, and then gets a result."""
 
     def __init__(self, buffer: bytearray) -> None:
         if len(buffer) < BATCH_OVERHEAD:
@@ -51,11 +51,11 @@ class BatchBuilder:
         self._watchers: list[tuple[RecordFuture, Watcher]] = []
 
     def close(self) -> None:
-        """No record comes in any more."""
+        """Accept no more records."""
         self.closed = True
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-        """The index of the record, or -1 if the batch is closed or has no room for it."""
+        """Append a record and return its index, or -1 if the batch is closed or full."""
         delta = timestamp - self.base_timestamp if self.count else 0
         if not (_fits(timestamp) and _fits(delta)):
             _refuse(self.count, _problems.timestamp_refusal(timestamp))
@@ -86,7 +86,7 @@ class BatchBuilder:
         return self.count - 1
 
     def fill(self, payload: Buffer | None, count: int, base_timestamp: int, max_timestamp: int) -> None:
-        """Take records that are encoded already, and close; with None they fill the buffer behind the header."""
+        """Take encoded records and close; with None they are already in the buffer, after the header."""
         if self.count or self.closed or self.buffer is None:
             raise ValueError("only a new batch can be filled")
         size = len(self.buffer) - BATCH_OVERHEAD if payload is None else len(memoryview(payload))
@@ -100,17 +100,17 @@ class BatchBuilder:
         self.closed = True
 
     def watch(self, future: RecordFuture, watcher: Watcher) -> bool:
-        """Call `watcher` once the batch has an outcome; False if it has one already."""
+        """Call `watcher` when the batch gets its result; False if it already has one."""
         if self.parts is not None:
             return future.batch.locate(future.index)[0].watch(future, watcher)
         return self._added(self._watchers, (future, watcher))
 
     def unwatch(self, future: RecordFuture, watcher: Watcher) -> int:
-        """Forget a watcher; how often it was there."""
+        """Remove a watcher; return how often it was registered."""
         if self.parts is not None:
             return future.batch.locate(future.index)[0].unwatch(future, watcher)
         forgotten = 0
-        # Who finished the batch takes them out as well, in another thread perhaps.
+        # The thread that finished the batch may remove watchers at the same time.
         while True:
             try:
                 self._watchers.remove((future, watcher))
@@ -119,7 +119,7 @@ class BatchBuilder:
             forgotten += 1
 
     def call_back(self, future: RecordFuture, callback: Callback) -> bool:
-        """The same for what the user gave to `send`: callbacks come before everybody else."""
+        """Like `watch`, for the callback given to `send`: callbacks run before watchers."""
         if self.parts is not None:
             return future.batch.locate(future.index)[0].call_back(future, callback)
         return self._added(self._callbacks, (future, callback))
@@ -127,7 +127,7 @@ class BatchBuilder:
     def _added(self, entries: list[Any], entry: Any) -> bool:
         entries.append(entry)
         if self.done and entry in entries:
-            # Who finished the batch takes entries out one by one: what is still there may have been missed.
+            # The thread that finished the batch removes entries one by one: it may have missed this one.
             try:
                 entries.remove(entry)
             except ValueError:
@@ -138,7 +138,7 @@ class BatchBuilder:
     def finish(
         self, base_offset: int, log_append_time: int, error: Exception | None
     ) -> tuple[list[tuple[RecordFuture, Callback]], list[tuple[RecordFuture, Watcher]]]:
-        """Give the batch its outcome, once; returns who is to be called, to be taken out one by one."""
+        """Set the result of the batch, once. The caller removes the returned entries one by one and calls them."""
         if self.done or self.parts is not None:
             return [], []
         self.closed = True
@@ -147,7 +147,7 @@ class BatchBuilder:
         return self._callbacks, self._watchers
 
     def split(self, parts: Sequence[BatchBuilder]) -> None:
-        """From now on the records are in these builders, in their order."""
+        """Move the records to these builders, in order."""
         first, mapped = 0, []
         for part in parts:
             mapped.append((first, part))
@@ -162,7 +162,7 @@ class BatchBuilder:
             future.batch.locate(future.index)[0].watch(future, watcher)
 
     def locate(self, index: int) -> tuple[BatchBuilder, int]:
-        """Where a record is now, after all splits."""
+        """The builder and index of a record after all splits."""
         builder = self
         while builder.parts is not None:
             first, part = next(entry for entry in reversed(builder.parts) if entry[0] <= index)
@@ -170,34 +170,34 @@ class BatchBuilder:
         return builder, index
 
     def metadata(self, index: int, future: RecordFuture) -> Any:
-        """What the user gets for an acknowledged record."""
+        """The metadata of an acknowledged record."""
         raise NotImplementedError
 
     def wait(self, future: RecordFuture, timeout: float | None) -> None:
-        """Come back when the future is done; TimeoutError after so many seconds."""
+        """Wait until the future is done; TimeoutError after `timeout` seconds."""
         raise NotImplementedError
 
     async def wait_async(self, future: RecordFuture) -> Any:
-        """The result of the future, once it is there."""
+        """Wait for the result of the future."""
         raise NotImplementedError
 
     def finishing(self) -> Any:
-        """The lock that is held while a batch gets its outcome, for `concurrent.futures`."""
+        """The lock that is held while a batch gets its result, for `concurrent.futures`."""
         raise NotImplementedError
 
     def waiters(self, future: RecordFuture) -> Any:
-        """Where `concurrent.futures` puts those who wait for the future."""
+        """The list of waiters of `concurrent.futures`."""
         raise NotImplementedError
 
     def release(self) -> bytearray | None:
-        """Forget the buffer, which belongs to somebody else from now on."""
+        """Give up the buffer and return it to the caller."""
         self.closed = True
         buffer, self.buffer = self.buffer, None
         return buffer
 
 
 class RecordFuture:
-    """What becomes of a record that was sent."""
+    """The result of a sent record."""
 
     __slots__ = ("batch", "index", "key_size", "timestamp", "value_size")
 
@@ -209,20 +209,20 @@ class RecordFuture:
         self.value_size = value_size
 
     def done(self) -> bool:
-        """Whether the record was acknowledged or given up."""
+        """Whether the record was acknowledged or has failed."""
         return self.batch.locate(self.index)[0].done
 
     def cancelled(self) -> bool:
         return False
 
     def cancel(self) -> bool:
-        """A record that was sent cannot be taken back: always False."""
+        """Always False: a sent record cannot be cancelled."""
         return False
 
     def result(self, timeout: float | None = None) -> Any:
-        """The metadata of the record, once it is acknowledged; raises why it could not be written.
+        """Wait for the metadata of the record; raise the error if it could not be written.
 
-        TimeoutError after `timeout` seconds, and the record may still be written later.
+        After `timeout` seconds this raises TimeoutError; the record may still be written later.
         """
         if not self.done():
             self.batch.wait(self, timeout)
@@ -232,18 +232,18 @@ class RecordFuture:
         return batch.metadata(index, self)
 
     def get(self, timeout: float | None = None) -> Any:
-        """The same as `result`, as in Java and kafka-python."""
+        """Like `result`, for users of Java and kafka-python."""
         return self.result(timeout)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why the record could not be written, or None if it was."""
+        """Wait for the error of the record; None if it was written."""
         if not self.done():
             self.batch.wait(self, timeout)
         return self.batch.locate(self.index)[0].error
 
     @property
     def is_done(self) -> bool:
-        """The same as `done`, as in kafka-python."""
+        """Like `done`, as in kafka-python."""
         return self.done()
 
     def succeeded(self) -> bool:
@@ -253,16 +253,16 @@ class RecordFuture:
         return self.done() and self.batch.locate(self.index)[0].error is not None
 
     def add_done_callback(self, watcher: Watcher) -> None:
-        """Call `watcher(future)` once it is done, at once if it is already."""
+        """Call `watcher(future)` when it is done; immediately if it already is."""
         if not self.batch.watch(self, watcher):
             watcher(self)
 
     def remove_done_callback(self, watcher: Watcher) -> int:
-        """Do not call it any more; how often it would have been called."""
+        """Remove a watcher; return how often it was registered."""
         return self.batch.unwatch(self, watcher)
 
     def add_callback(self, callback: Callable[..., object], *args: object) -> RecordFuture:
-        """Call `callback(*args, metadata)` once the record is acknowledged, as in kafka-python."""
+        """Call `callback(*args, metadata)` when the record is acknowledged, as in kafka-python."""
         self.add_done_callback(lambda future: future.succeeded() and callback(*args, future.result()))
         return self
 
@@ -271,7 +271,7 @@ class RecordFuture:
         self.add_done_callback(lambda future: future.failed() and errback(*args, future.exception()))
         return self
 
-    # What `wait` and `as_completed` of concurrent.futures look at.
+    # Used by `wait` and `as_completed` of concurrent.futures.
 
     @property
     def _condition(self) -> Any:
@@ -290,23 +290,23 @@ class RecordFuture:
 
 
 class Lanes:
-    """The open batches of a topic by partition, and the partition that records without a key stick to."""
+    """The open batches of a topic by partition, and the sticky partition of records without a key."""
 
     def __init__(self, topic: str, partitions: int) -> None:
         if partitions < 1:
-            raise ValueError("a topic has a partition at least")
+            raise ValueError("a topic has at least one partition")
         self.topic = topic
         self.partitions = partitions
         self.sticky = -1
-        """-1: the slow path has to choose one."""
+        """-1: the slow path must choose one."""
         self.sticky_bytes = 0
-        """What was written to it since it was chosen."""
+        """Bytes written to it since it was chosen."""
         self.sticky_limit = 0
-        """Twice of this is never written to it."""
+        """Choose another one after at most twice as many bytes."""
         self._open: list[BatchBuilder | None] = [None] * partitions
 
     def open(self, partition: int, builder: BatchBuilder | None) -> None:
-        """This is the batch that records of the partition go to from now on."""
+        """Set the open batch of a partition."""
         if 0 <= partition < self.partitions:
             self._open[partition] = builder
 
@@ -315,25 +315,16 @@ class Lanes:
 
 
 class FastSend:
-    """`send` in two ways; a subclass has the slow one."""
+    """`send` with a fast path; a subclass has the slow path."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, Lanes] = {}
         self._is_fast = False
-        """Whether records may go in as they are: no interceptor, no serializer, no other partitioner, not closed."""
+        """Whether the fast path is allowed: no interceptor, serializer or custom partitioner, and not closed."""
         self._hash_keys = True
 
-    def _attempt_send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
-        headers: Any = None,
-        callback: Callback | None = None,
-    ) -> RecordFuture | None:
-        """The future of a record that fits into an open batch; None if somebody has to take a closer look."""
+    def _attempt_send(self, *arguments: Any, **named: Any) -> RecordFuture | None:
+        """Like `send`, for a record that fits into an open batch; None if it must take the slow path."""
         return None
 
     def send(
@@ -346,7 +337,7 @@ class FastSend:
         headers: Any = None,
         callback: Callback | None = None,
     ) -> RecordFuture:
-        """Queue a record and return its future at once."""
+        """Queue a record and return its future immediately."""
         return self._send_slowly(topic, value, key, partition, timestamp, headers, callback)
 
     def _send_slowly(

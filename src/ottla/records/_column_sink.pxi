@@ -1,7 +1,7 @@
-"""Record batches into Arrow buffers, included by `_columns`.
+"""Record batches to Arrow buffers, included by `_columns`.
 
-A batch of n bytes cannot hold more than n bytes of keys nor of values, so room for that much is made before it is
-walked, and the loop over its records only copies. Memory that is asked for and not written to costs nothing.
+A batch of n bytes has at most n bytes of keys and n bytes of values. That much room is made first, so that the loop over
+its records only copies. Memory that is allocated but not written costs nothing.
 """
 
 cdef enum:
@@ -13,15 +13,15 @@ cdef struct Memory:
     uint8_t *data
     Py_ssize_t capacity
 
-# Memory of columns that nobody has any more, for the next ones. The system clears what is fresh page by page, which
-# takes several times as long as to fill it, and the allocator would give back most of a table's memory.
+# Memory of freed columns, for the next ones. The system clears new memory page by page, which takes several times as
+# long as to fill it, and the allocator would return most of a table's memory.
 cdef Memory kept[KEPT_BLOCKS]
 cdef Py_ssize_t kept_blocks = 0
 cdef Py_ssize_t kept_bytes = 0
 
 
 cdef Memory take_kept(Py_ssize_t size):
-    """Kept memory of about this size, what was used last first; without data if there is none."""
+    """Kept memory of about this size, the last used first; without data if there is none."""
     cdef Memory found = Memory(NULL, 0)
     cdef Py_ssize_t index
     if size >= KEPT_SMALLEST:
@@ -34,7 +34,7 @@ cdef Memory take_kept(Py_ssize_t size):
 
 
 cdef void keep(Memory memory):
-    """Keep memory that is not used any more, instead of what was kept longest; or free it."""
+    """Keep unused memory in place of the oldest, or free it."""
     global kept_blocks, kept_bytes
     if not KEPT_SMALLEST <= memory.capacity <= KEPT_BYTES:
         free(memory.data)
@@ -55,7 +55,7 @@ cdef void drop_kept(Py_ssize_t index):
 
 
 cdef class Block:
-    """Memory that grows. As a buffer it shows what has been used, and is not written to from then on."""
+    """Growing memory. As a buffer it shows the used part, and is not written any more."""
 
     cdef uint8_t *data
     cdef Py_ssize_t used
@@ -81,7 +81,7 @@ cdef class Block:
         return 0
 
     cdef Block done(self, Py_ssize_t used):
-        """Give back what was not used, if that is much."""
+        """Free the unused part if it is large."""
         cdef Memory memory
         self.used = used
         if used < KEPT_SMALLEST < self.capacity:
@@ -103,7 +103,7 @@ cdef class Parts:
     cdef Block valid
     cdef Block ends
     cdef Block data
-    cdef Py_ssize_t rows  # that there is room for
+    cdef Py_ssize_t rows  # allocated
     cdef int64_t nulls
 
     def __cinit__(self):
@@ -128,7 +128,7 @@ cdef class Parts:
         return BytesColumn(valid, self.ends.done(4 * (rows + 1)), self.data.done(used), 0, rows, False, self.nulls)
 
 
-# Where the next record goes: the pointers of the blocks, for a loop that does not own the interpreter.
+# Where the next record goes: pointers into the blocks, for a loop without the interpreter lock.
 cdef struct Output:
     uint8_t *key_valid
     uint8_t *value_valid
@@ -149,7 +149,7 @@ cdef struct Output:
 
 
 cdef class ColumnSink:
-    """Columns that grow by batches. `finish` gives the buffers, and ends the sink."""
+    """Columns that grow by batches. `finish` returns the buffers and ends the sink."""
 
     cdef Parts key
     cdef Parts value
@@ -162,7 +162,7 @@ cdef class ColumnSink:
     cdef Block list_ends
     cdef readonly Py_ssize_t rows
     cdef Py_ssize_t headers
-    cdef Py_ssize_t lists  # rows that are in list_ends; 0 until a record has headers
+    cdef Py_ssize_t lists  # rows in list_ends; 0 until a record has headers
     cdef int64_t list_nulls
 
     def __cinit__(self, size_hint=0):
@@ -178,28 +178,20 @@ cdef class ColumnSink:
         self.value.room(0, size_hint)
 
     def take(self, buffer, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows):
-        """Take plain batches, and stop at the first that needs a closer look, or when `max_rows` are there."""
-        cdef Py_buffer view
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-        try:
-            if not 0 <= position <= end <= view.len:
-                raise ValueError(_problems.range_refusal(position, end, view.len))
-            return self.take_plain(<const uint8_t *> view.buf, position, end, next_offset, max_rows)
-        finally:
-            PyBuffer_Release(&view)
+        """Take plain batches; stop at the first other one, or at `max_rows`."""
+        cdef Held held = hold(buffer)
+        if not 0 <= position <= end <= held.view.len:
+            raise ValueError(_problems.range_refusal(position, end, held.view.len))
+        return self.take_plain(<const uint8_t *> held.view.buf, position, end, next_offset, max_rows)
 
     def add(self, payload, header, position, int64_t next_offset, Py_ssize_t max_rows):
-        """Take the records of one batch from `next_offset` on; return the next offset, or -1 when there is no room."""
-        cdef Py_buffer view
+        """Take the records of one batch from `next_offset` on; return the next offset, or -1 if there is no room."""
+        cdef Held held = hold(payload)
         cdef Walk walk
-        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-        try:
-            if self.is_full(view.len):
-                return -1
-            start(&walk, &view, header, position)
-            return self.add_records(&walk, view.len, next_offset, max_rows, position)
-        finally:
-            PyBuffer_Release(&view)
+        if self.is_full(held.view.len):
+            return -1
+        start(&walk, &held.view, header, position)
+        return self.add_records(&walk, held.view.len, next_offset, max_rows, position)
 
     cdef tuple take_plain(
         self, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int64_t next_offset, Py_ssize_t max_rows
@@ -227,13 +219,13 @@ cdef class ColumnSink:
         return position, next_offset
 
     cdef bint is_full(self, Py_ssize_t size):
-        """Whether so many more bytes could be too many for the 32-bit offsets of a column."""
+        """Whether `size` more bytes might overflow the 32-bit offsets of a column."""
         cdef int64_t room = INT32_MAX - size
         return self.rows > 0 and (
             self.used(self.key) > room
             or self.used(self.value) > room
             or self.header_value.data.used > room
-            or self.header_key.data.used > room - 2 * size  # what is no text takes three times the room
+            or self.header_key.data.used > room - 2 * size  # invalid UTF-8 takes three times the room
         )
 
     cdef int64_t used(self, Parts parts):
@@ -242,7 +234,7 @@ cdef class ColumnSink:
     cdef int64_t add_records(
         self, Walk *walk, Py_ssize_t size, int64_t next_offset, Py_ssize_t max_rows, position
     ) except -1:
-        """Return the next offset: that of the next batch, or inside of this one if `max_rows` were reached first."""
+        """Return the next offset: of the next batch, or inside this one if `max_rows` was reached."""
         cdef Output out
         cdef Span span
         cdef Problem problem = FINE
@@ -288,7 +280,7 @@ cdef class ColumnSink:
         return 0
 
     cdef int add_headers(self, const Span *span, const uint8_t *end) except -1:
-        """Copy the headers of the last record, which has been walked already."""
+        """Copy the headers of the last record, which was checked."""
         cdef const uint8_t *at = span.headers
         cdef const uint8_t *part = at
         cdef int32_t length = 0, index
@@ -341,7 +333,7 @@ cdef class ColumnSink:
         return 0
 
     cdef int back_to(self, Py_ssize_t rows, Py_ssize_t headers, int64_t key_nulls, int64_t value_nulls) except -1:
-        """Forget the rows of a batch that turned out to be damaged."""
+        """Remove the rows of a damaged batch."""
         set_bits(self.key.valid.data, rows, self.rows)
         set_bits(self.value.valid.data, rows, self.rows)
         self.rows, self.key.nulls, self.value.nulls = rows, key_nulls, value_nulls
@@ -388,7 +380,7 @@ cdef class ColumnSink:
 
 
 cdef Problem copy_records(Walk *walk, Span *span, Output *out) noexcept nogil:
-    """Copy records until there are no more, or one has headers: has_headers says that the last one did."""
+    """Copy records up to the first one with headers; has_headers says whether there was one."""
     cdef Problem problem
     cdef Py_ssize_t row = out.rows
     cdef int32_t key_end = out.key_ends[row], value_end = out.value_ends[row]
@@ -426,18 +418,9 @@ cdef Problem copy_records(Walk *walk, Span *span, Output *out) noexcept nogil:
 
 
 cdef inline bint plain(const uint8_t *at) noexcept nogil:
-    """Whether the header has a possible shape, and the records are not compressed, and are records."""
-    cdef int64_t base_offset = int64(at), last_delta = int32(at + 23), count = int32(at + 57)
-    cdef int64_t length = int32(at + 8)
-    return (
-        length >= MIN_LENGTH
-        and at[16] == MAGIC
-        and not at[22] & NOT_PLAIN
-        and last_delta >= 0
-        and 0 <= base_offset <= INT64_MAX - last_delta - 1
-        and 0 <= count <= last_delta + 1
-        and count <= (length - MIN_LENGTH) // MIN_RECORD
-    )
+    """Whether the header is valid, and the batch is neither compressed nor a control batch."""
+    cdef int64_t most = (<int64_t> int32(at + 8) - MIN_LENGTH) // MIN_RECORD
+    return possible(at) and not at[22] & (COMPRESSION_MASK | CONTROL) and int32(at + 57) <= most
 
 
 cdef inline void start_at(Walk *walk, const uint8_t *at, Py_ssize_t size) noexcept nogil:

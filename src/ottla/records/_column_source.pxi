@@ -1,21 +1,6 @@
-"""Arrow buffers into the payloads of record batches, and rows to partitions, included by `_columns`."""
+"""Arrow buffers to the payloads of record batches, and rows to partitions, included by `_columns`."""
 
-cdef class Held:
-    """A buffer that is held for as long as somebody points into it."""
-
-    cdef Py_buffer view
-    cdef bint is_held
-
-    def __cinit__(self, given):
-        PyObject_GetBuffer(given, &self.view, PyBUF_SIMPLE)
-        self.is_held = True
-
-    def __dealloc__(self):
-        if self.is_held:
-            PyBuffer_Release(&self.view)
-
-
-# A column of bytes, of lists or of numbers: what is not there is NULL.
+# A column of bytes, lists or numbers; missing parts are NULL.
 cdef struct Column:
     const uint8_t *valid
     const int32_t *narrow
@@ -29,7 +14,7 @@ cdef enum:
 
 
 cdef class ColumnSource:
-    """The columns of one Arrow batch. `encode` makes payloads of its rows, `partition_rows` shares them out."""
+    """The columns of one Arrow batch. `encode` makes payloads of its rows, `partition_rows` distributes them."""
 
     cdef readonly Py_ssize_t rows
     cdef list held
@@ -60,12 +45,12 @@ cdef class ColumnSource:
             self.hold_bytes(&self.header_key, headers.key, headers.key.rows)
             self.hold_bytes(&self.header_value, headers.value, headers.key.rows)
 
-    cdef const uint8_t *hold(self, given, int64_t least) except? NULL:
-        """Where the buffer begins, which must have so many bytes."""
+    cdef const uint8_t *take(self, given, int64_t least) except? NULL:
+        """Hold a buffer of at least `least` bytes; return its start."""
         cdef Held held
         if given is None and least == 0:
             return NULL
-        held = Held(given)
+        held = hold(given)
         if held.view.len < least:
             raise ValueError(_problems.column_refusal(held.view.len, least))
         self.held.append(held)
@@ -75,7 +60,7 @@ cdef class ColumnSource:
         self.hold_ends(column, given, rows)
         column.size = 0
         if given.data is not None:
-            column.data = self.hold(given.data, 0)
+            column.data = self.take(given.data, 0)
             column.size = (<Held> self.held[len(self.held) - 1]).view.len
         return 0
 
@@ -83,14 +68,14 @@ cdef class ColumnSource:
         cdef int64_t ends = given.first + rows + 1
         self.hold_valid(column, given, rows)
         if given.wide:
-            column.wide = <const int64_t *> self.hold(given.ends, 8 * ends if rows else 0)
+            column.wide = <const int64_t *> self.take(given.ends, 8 * ends if rows else 0)
         else:
-            column.narrow = <const int32_t *> self.hold(given.ends, 4 * ends if rows else 0)
+            column.narrow = <const int32_t *> self.take(given.ends, 4 * ends if rows else 0)
         return 0
 
     cdef int hold_numbers(self, Column *column, given, Py_ssize_t rows, int width) except -1:
         self.hold_valid(column, given, rows)
-        column.data = self.hold(given.data, width * (given.first + rows) if rows else 0)
+        column.data = self.take(given.data, width * (given.first + rows) if rows else 0)
         return 0
 
     cdef int hold_valid(self, Column *column, given, Py_ssize_t rows) except -1:
@@ -99,18 +84,18 @@ cdef class ColumnSource:
         memset(column, 0, sizeof(Column))
         column.first = given.first
         if given.valid is not None and given.nulls:
-            column.valid = self.hold(given.valid, (given.first + rows + 7) // 8)
+            column.valid = self.take(given.valid, (given.first + rows + 7) // 8)
         return 0
 
     # ── Payloads ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def encode(self, order, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t limit, int64_t default_timestamp):
-        """A payload of the rows from `start` on, of at most `limit` bytes, but with one row at least."""
+        """A payload of the rows from `start` on, of at most `limit` bytes, but with at least one row."""
         cdef Held rows = None
         cdef const int32_t *order_of = NULL
         cdef Py_ssize_t there = self.rows
         if order is not None:
-            rows = Held(order)
+            rows = hold(order)
             order_of = <const int32_t *> rows.view.buf
             there = rows.view.len // 4
         if not 0 <= start < stop <= there:
@@ -154,7 +139,7 @@ cdef class ColumnSource:
     cdef int64_t write_rows(
         self, Writer *writer, const int32_t *order, Py_ssize_t start, Py_ssize_t stop
     ) noexcept nogil:
-        """Write rows until the room is used up; return the next row, or -1 when one is refused."""
+        """Write rows until the output is full; return the next row, or -1 if a row is invalid."""
         cdef Py_ssize_t at
         cdef int64_t row, timestamp, delta, size, key_length = -1, value_length = -1
         cdef const uint8_t *key = NULL
@@ -206,7 +191,7 @@ cdef class ColumnSource:
         return stop
 
     cdef bint read_headers(self, Writer *writer, int64_t row, Headers *headers) noexcept nogil:
-        """Find the headers of a row and their size; False when they are refused."""
+        """Find the headers of a row and their size; False if they are invalid."""
         cdef int64_t index, start, end, length
         cdef const uint8_t *part
         headers.count, headers.size = 0, 0
@@ -249,15 +234,15 @@ cdef class ColumnSource:
     def partition_rows(
         self, assigned, int32_t count, spread, Py_ssize_t turn, int64_t run_bytes, bint hash_keys=True
     ):
-        """The rows of each partition, in their order, and the turn of `spread` that comes next.
+        """The rows of each partition, in order, and the next turn of `spread`.
 
-        A row goes to its `assigned` partition, else with `hash_keys` to that of its key's hash, else to the one of `spread` whose
-        turn it is, which passes on when it has got `run_bytes`.
+        A row goes to its `assigned` partition, else with `hash_keys` to the one of its key's hash, else to the current
+        one of `spread`, which changes after `run_bytes`.
         """
         cdef bytearray chosen = PyByteArray_FromStringAndSize(NULL, 4 * self.rows)
         cdef bytearray order = PyByteArray_FromStringAndSize(NULL, 4 * self.rows)
         cdef bytearray starts = bytearray(8 * (count + 1))
-        cdef Held spread_held = Held(spread)
+        cdef Held spread_held = hold(spread)
         cdef Column numbers
         cdef Choice choice
         cdef int64_t row
@@ -286,7 +271,7 @@ cdef class ColumnSource:
         return PartitionRows(order, list(memoryview(starts).cast("q")), choice.turn)
 
     cdef int64_t choose(self, Choice *choice, const Column *assigned, bint has_assigned) noexcept nogil:
-        """Note a partition for every row and count them; return a row that is refused, or -1."""
+        """Choose a partition for every row and count them; return an invalid row, or -1."""
         cdef int64_t row, length, value_length
         cdef const uint8_t *key
         cdef int32_t partition
@@ -301,7 +286,7 @@ cdef class ColumnSource:
                 if length == BROKEN:
                     return row
                 if length >= 0:
-                    partition = <int32_t> ((murmur2(key, length) & 0x7FFFFFFF) % <uint32_t> choice.count)
+                    partition = <int32_t> ((murmur2_of(key, length) & 0x7FFFFFFF) % <uint32_t> choice.count)
                 else:
                     partition = choice.spread[choice.turn]
                     value_length = bytes_at(&self.value, row, &key) if self.has_value else -1
@@ -359,7 +344,7 @@ cdef inline int writer_fails(Writer *writer, Refusal problem) noexcept nogil:
 
 
 cdef void sort_rows(Choice *choice, Py_ssize_t rows, int32_t *order) noexcept nogil:
-    """Turn counts into starts, and put the rows in order of their partitions."""
+    """Turn counts into starts, and sort the rows by partition."""
     cdef int64_t total = 0, here
     cdef Py_ssize_t at
     for at in range(choice.count + 1):
@@ -384,7 +369,7 @@ cdef inline int64_t end_at(const Column *column, int64_t row) noexcept nogil:
 
 
 cdef inline int64_t bytes_at(const Column *column, int64_t row, const uint8_t **part) noexcept nogil:
-    """Where the bytes of a row are, and their length: -1 for a null, BROKEN when they would lie outside."""
+    """Find the bytes of a row; return their length, -1 for a null, or BROKEN if they would be outside the data."""
     cdef int64_t start, end
     if not is_valid(column, row):
         return -1
@@ -396,63 +381,8 @@ cdef inline int64_t bytes_at(const Column *column, int64_t row, const uint8_t **
 
 
 cdef inline bint subtract(int64_t left, int64_t right, int64_t *difference) noexcept nogil:
-    """False when the difference does not fit."""
+    """False if the difference overflows."""
     if (right < 0 and left > INT64_MAX + right) or (right > 0 and left < INT64_MIN + right):
         return False
     difference[0] = left - right
     return True
-
-
-cdef inline int64_t part_size(int64_t length) noexcept nogil:
-    return varint_size(length) + (length if length > 0 else 0)
-
-
-cdef inline uint8_t *write_part(uint8_t *out, const uint8_t *part, int64_t length) noexcept nogil:
-    out = write_varint(out, length)
-    if length > 0:
-        memcpy(out, part, length)
-        out += length
-    return out
-
-
-cdef inline int varint_size(int64_t value) noexcept nogil:
-    cdef uint64_t raw = (<uint64_t> value << 1) ^ (<uint64_t> 0 - <uint64_t> (value < 0))
-    cdef int size = 1
-    while raw > 0x7F:
-        raw >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *write_varint(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint64_t raw = (<uint64_t> value << 1) ^ (<uint64_t> 0 - <uint64_t> (value < 0))
-    while raw > 0x7F:
-        out[0] = <uint8_t> (raw & 0x7F) | 0x80
-        out += 1
-        raw >>= 7
-    out[0] = <uint8_t> raw
-    return out + 1
-
-
-cdef inline uint32_t murmur2(const uint8_t *data, int64_t length) noexcept nogil:
-    """Kafka's 32-bit hash of a key."""
-    cdef uint32_t multiplier = 0x5BD1E995, value = <uint32_t> 0x9747B28C ^ <uint32_t> length, word
-    cdef int64_t whole = length & ~3, at = 0
-    while at < whole:
-        memcpy(&word, data + at, 4)  # little endian, as all that Arrow runs on here
-        word *= multiplier
-        word ^= word >> 24
-        word *= multiplier
-        value = value * multiplier ^ word
-        at += 4
-    if length & 3:
-        word = 0
-        if length & 3 == 3:
-            word = <uint32_t> data[whole + 2] << 16
-        if length & 3 >= 2:
-            word |= <uint32_t> data[whole + 1] << 8
-        value = (value ^ word ^ data[whole]) * multiplier
-    value ^= value >> 13
-    value *= multiplier
-    return value ^ value >> 15
-

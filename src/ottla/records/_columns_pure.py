@@ -1,7 +1,7 @@
-"""Records to and from columns in Python: the twin that says what `_columns` must do, and serves where it is not built.
+"""Records to and from columns in Python: the reference for `_columns`, and its replacement where that is not built.
 
-The layout of a record is written out in `_pure.py`. Change both twins together: the property tests hold them equal,
-to the last word of every error.
+`_pure.py` describes the layout of a record. Change both versions together: property tests compare their results and
+error messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.records import _problems
 from ottla.records._builder_pure import murmur2
-from ottla.records._pure import decode_records
+from ottla.records._pure import _fits, _write_varint, decode_records
 from ottla.records.buffers import Buffer
 from ottla.records.column_values import (
     BytesColumn,
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 _MIN_RECORD = 7
 _INT32_MAX = 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class ColumnSink:
-    """Columns that grow by batches. `finish` gives the buffers, and ends the sink."""
+    """Columns that grow by batches. `finish` returns the buffers and ends the sink."""
 
     def __init__(self, size_hint: int = 0) -> None:
         self._records: list[Record] = []
@@ -47,13 +46,13 @@ class ColumnSink:
         return len(self._records)
 
     def take(self, buffer: Buffer, position: int, end: int, next_offset: int, max_rows: int) -> tuple[int, int]:
-        """Every batch needs a closer look here."""
+        """Take several plain batches at once: the pure version takes none, so that the caller uses `add`."""
         if not 0 <= position <= end <= len(buffer):
             raise ValueError(_problems.range_refusal(position, end, len(buffer)))
         return position, next_offset
 
     def add(self, payload: Buffer, header: BatchHeader, position: int, next_offset: int, max_rows: int) -> int:
-        """Take the records of one batch from `next_offset` on; return the next offset, or -1 when there is no room."""
+        """Take the records of one batch from `next_offset` on; return the next offset, or -1 if there is no room."""
         if self._records and self._bytes + 3 * len(payload) > _INT32_MAX:
             return -1
         records = [each for each in decode_records(payload, header, position) if each.offset >= next_offset]
@@ -101,7 +100,7 @@ def _headers_column(records: Sequence[Record]) -> HeadersColumn:
 
 
 def _text(key: str) -> bytes:
-    """A header key as the UTF-8 that Arrow's strings must be."""
+    """A header key as valid UTF-8, which Arrow requires."""
     return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
 
 
@@ -124,7 +123,7 @@ def _ends(lengths: Iterable[int]) -> array[int]:
 
 
 class ColumnSource:
-    """The columns of one Arrow batch. `encode` makes payloads of its rows, `partition_rows` shares them out."""
+    """The columns of one Arrow batch. `encode` makes payloads of its rows, `partition_rows` distributes them."""
 
     def __init__(
         self,
@@ -145,7 +144,7 @@ class ColumnSource:
             self._header_rows = headers.key.rows
 
     def encode(self, order: Buffer | None, start: int, stop: int, limit: int, default_timestamp: int) -> EncodedColumns:
-        """A payload of the rows from `start` on, of at most `limit` bytes, but with one row at least."""
+        """A payload of the rows from `start` on, of at most `limit` bytes, but with at least one row."""
         rows = range(self.rows) if order is None else memoryview(order).cast("B").cast("i")
         if not 0 <= start < stop <= len(rows):
             raise ValueError(_problems.range_refusal(start, stop, len(rows)))
@@ -161,7 +160,7 @@ class ColumnSource:
             timestamp = default_timestamp if given is None else given
             if not count:
                 base = latest = timestamp
-            if not _INT64_MIN <= timestamp - base <= _INT64_MAX:
+            if not _fits(timestamp - base):
                 raise ValueError(_problems.refusal(row, _problems.timestamp_refusal(timestamp)))
             record = _record(parts, timestamp - base, count)
             if len(record) > _INT32_MAX:
@@ -183,7 +182,7 @@ class ColumnSource:
         run_bytes: int,
         hash_keys: bool = True,
     ) -> PartitionRows:
-        """The rows of each partition, in their order, and the turn of `spread` that comes next."""
+        """The rows of each partition, in order, and the next turn of `spread`."""
         numbers = None if assigned is None else _Numbers(assigned, self.rows, "i")
         choices = memoryview(spread).cast("B").cast("i")
         if count < 1 or not choices:
@@ -209,7 +208,7 @@ class ColumnSource:
         return PartitionRows(bytearray(order.tobytes()), starts, turn)
 
     def _run_value(self, row: int) -> bytes:
-        """The value, for its size only: what is wrong with it is said when it is encoded."""
+        """The value, for its size only: errors are reported when it is encoded."""
         try:
             return self._part(self._value, row) or b""
         except ValueError:
@@ -312,11 +311,7 @@ def _record(parts: Sequence[bytes | None], timestamp_delta: int, offset_delta: i
     return record if len(parts) > 2 else record + b"\x00"
 
 
-def _varint(value: int) -> bytes:
-    raw = (value << 1) ^ (value >> 63)
+def _varint(value: int) -> bytearray:
     output = bytearray()
-    while raw > 0x7F:
-        output.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    output.append(raw)
-    return bytes(output)
+    _write_varint(output, value)
+    return output

@@ -1,4 +1,4 @@
-"""The records of a commit of offsets, included by `_speedups`; `_pure.encode_commits` has their layout."""
+"""The records of offset commits, included by `_speedups`; `_pure.encode_commits` has their layout."""
 
 def make_commits(group_id, offsets, commit_timestamp, expire_timestamp, Py_ssize_t longest, types):
     cdef list records = []
@@ -16,7 +16,7 @@ def make_commits(group_id, offsets, commit_timestamp, expire_timestamp, Py_ssize
 
 
 cdef inline object untracked(type kind, tuple items):
-    """An instance of a class of tuples without fields of its own, made of what is in no cycle: see `new_record`."""
+    """An instance of a tuple subclass that the garbage collector does not track; see `new_record`."""
     cdef Py_ssize_t index
     made = PyType_GenericAlloc(<PyTypeObject *> kind, len(items))
     for index in range(len(items)):
@@ -69,7 +69,7 @@ cdef int encode_commit(
         raise OverflowError(f"names of {group.size} and {topic.size} bytes")
     size += key_size + value_size
     out = write_varint(room(encoder, output, size), size)
-    out[0] = out[1] = 0  # attributes, distance from the base timestamp
+    out[0] = out[1] = 0  # attributes, timestamp delta
     out = write_varint(out + 2, encoder.index)
     out = write_int(write_varint(out, key_size), 1, 2)
     out = write_int(write_name(write_name(out, group), topic), partition, 4)
@@ -109,10 +109,3 @@ cdef inline uint8_t *write_name(uint8_t *out, Text name) noexcept nogil:
 cdef inline uint8_t *write_text(uint8_t *out, Text text) noexcept nogil:
     memcpy(out, text.data, text.size)
     return out + text.size
-
-
-cdef inline uint8_t *write_int(uint8_t *out, int64_t value, int size) noexcept nogil:
-    cdef int at
-    for at in range(size):
-        out[at] = <uint8_t> (<uint64_t> value >> 8 * (size - 1 - at))
-    return out + size

@@ -1,9 +1,11 @@
-"""What a consumer makes of batches, in Python: the twin that says what `_consuming` must do.
+"""Batches as `ConsumerRecord` objects: the pure version of `_consuming.pxi`.
 
-Change both twins together; a property test holds them equal.
+Change both versions together: property tests compare them.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ottla.records import _pure
 from ottla.records.buffers import Buffer
@@ -26,7 +28,7 @@ _FIELDS = (
 
 
 class ConsumerRecord:
-    """One record that was consumed; see `ottla.consuming.values`."""
+    """A consumed record; see `ottla.consuming.values`."""
 
     __slots__ = _FIELDS
 
@@ -37,8 +39,8 @@ class ConsumerRecord:
         offset: int,
         timestamp: int = -1,
         timestamp_type: int = 0,
-        key: object = None,
-        value: object = None,
+        key: Any = None,
+        value: Any = None,
         headers: Headers = (),
         leader_epoch: int | None = None,
         serialized_key_size: int = -1,

@@ -1,7 +1,7 @@
-"""CRC32C: the function of the package ``crc32c``, without the rest of that package.
+"""CRC32C: the function of the package ``crc32c``, without importing the rest of that package.
 
-Its ``__init__`` reads its own version from the metadata of installed packages and makes a command line, which takes as
-long as all kernels of ours together, at every start of a broker. The function is in an extension beside it.
+The package's ``__init__`` reads package metadata and creates a command line, which is slow at every start. The function
+is in an extension module in the package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The encoder of records, included by `_speedups`: it sizes a record, makes room, and writes it."""
+"""Encode records, included by `_speedups`: compute the size of a record, make room, write it."""
 
 cdef struct Encoder:
     Py_ssize_t used
@@ -43,13 +43,13 @@ def encode_pairs(pairs, timestamp):
 cdef int encode_pair(Encoder *encoder, bytearray output, key, value) except -1:
     cdef Py_ssize_t size = 3 + varint_size(encoder.index)
     cdef uint8_t *out
-    size += part_size(key, encoder.index, "key") + part_size(value, encoder.index, "value")
+    size += checked_size(key, encoder.index, "key") + checked_size(value, encoder.index, "value")
     out = room(encoder, output, size)
     out = write_varint(out, size)
-    out[0] = out[1] = 0  # attributes, distance from the base timestamp
+    out[0] = out[1] = 0  # attributes, timestamp delta
     out = write_varint(out + 2, encoder.index)
-    out = write_part(out, key)
-    out = write_part(out, value)
+    out = write_bytes(out, key)
+    out = write_bytes(out, value)
     out[0] = 0  # headers
     encoder.used = out + 1 - <uint8_t *> PyByteArray_AS_STRING(output)
     encoder.index += 1
@@ -66,19 +66,19 @@ cdef int encode_record(Encoder *encoder, bytearray output, record) except -1:
     key = record.key
     value = record.value
     size = 1 + varint_size(timestamp_delta) + varint_size(delta) + varint_size(header_count)
-    size += part_size(key, encoder.index, "key") + part_size(value, encoder.index, "value")
+    size += checked_size(key, encoder.index, "key") + checked_size(value, encoder.index, "value")
     for part in parts:
-        size += part_size(part, encoder.index, "header value")
+        size += checked_size(part, encoder.index, "header value")
     out = room(encoder, output, size)
     out = write_varint(out, size)
     out[0] = 0  # attributes
     out = write_varint(out + 1, timestamp_delta)
     out = write_varint(out, delta)
-    out = write_part(out, key)
-    out = write_part(out, value)
+    out = write_bytes(out, key)
+    out = write_bytes(out, value)
     out = write_varint(out, header_count)
     for part in parts:
-        out = write_part(out, part)
+        out = write_bytes(out, part)
     encoder.used = out - <uint8_t *> PyByteArray_AS_STRING(output)
     encoder.index += 1
     encoder.next_delta = delta + 1
@@ -96,7 +96,7 @@ cdef int64_t offset_delta(Encoder *encoder, offset) except -1:
 
 
 cdef int64_t note_timestamp(Encoder *encoder, timestamp) except? -1:
-    """The timestamp's distance from the base timestamp."""
+    """The difference from the base timestamp."""
     cdef int overflow = 0
     cdef int64_t value = PyLong_AsLongLongAndOverflow(timestamp, &overflow)
     cdef int64_t base = encoder.base_timestamp
@@ -118,58 +118,19 @@ cdef list header_parts(headers, Py_ssize_t index):
     return parts
 
 
-cdef inline Py_ssize_t part_size(part, Py_ssize_t index, str name) except -1:
+cdef inline Py_ssize_t checked_size(part, Py_ssize_t index, str name) except -1:
     if part is None:
         return 1
     if not PyBytes_Check(part):
         raise TypeError(_problems.refusal(index, _problems.type_refusal(name, part)))
-    return varint_size(PyBytes_GET_SIZE(part)) + PyBytes_GET_SIZE(part)
-
-
-cdef inline int varint_size(int64_t value) noexcept nogil:
-    return unsigned_size(zigzag(value))
-
-
-cdef inline int unsigned_size(uint64_t value) noexcept nogil:
-    cdef int size = 1
-    while value > 0x7F:
-        value >>= 7
-        size += 1
-    return size
+    return bytes_size(part)
 
 
 cdef inline uint8_t *room(Encoder *encoder, bytearray output, Py_ssize_t size) except NULL:
-    """Where a record of `size` bytes and its length go, in an output that has grown if it was too small."""
+    """The place for a record of `size` bytes and its length; the output grows if necessary."""
     if size > INT32_MAX:
         raise ValueError(_problems.refusal(encoder.index, _problems.SIZE_REFUSAL))
     if encoder.used + size + 5 > encoder.capacity:
         encoder.capacity = 2 * (encoder.used + size + 5)
         PyByteArray_Resize(output, encoder.capacity)
     return <uint8_t *> PyByteArray_AS_STRING(output) + encoder.used
-
-
-cdef inline uint8_t *write_part(uint8_t *out, part) noexcept:
-    cdef Py_ssize_t size
-    if part is None:
-        return write_varint(out, -1)
-    size = PyBytes_GET_SIZE(part)
-    out = write_varint(out, size)
-    memcpy(out, PyBytes_AS_STRING(part), size)
-    return out + size
-
-
-cdef inline uint8_t *write_varint(uint8_t *out, int64_t value) noexcept nogil:
-    return write_unsigned(out, zigzag(value))
-
-
-cdef inline uint8_t *write_unsigned(uint8_t *out, uint64_t value) noexcept nogil:
-    while value > 0x7F:
-        out[0] = <uint8_t> (value & 0x7F) | 0x80
-        out += 1
-        value >>= 7
-    out[0] = <uint8_t> value
-    return out + 1
-
-
-cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
-    return (<uint64_t> value << 1) ^ (<uint64_t> 0 - <uint64_t> (value < 0))

@@ -1,8 +1,7 @@
-"""How much a compressed frame can unpack to at most, told from its headers alone.
+"""The upper bound of a frame's decompressed size, from its headers alone.
 
-Both formats are a header and a list of blocks with their sizes, so a walk over the blocks costs next to
-nothing, and a frame that lies of its content is found out before memory is given to it. Only the bounds are
-found here: the content is checked by who unpacks it.
+Both formats are a header and a list of blocks with their sizes. Reading the block headers is cheap, and finds frames
+with a false content size before memory is allocated. Decompression checks the content.
 
 An LZ4 frame, little endian:
 
@@ -32,17 +31,17 @@ from ottla.records.errors import DecompressionError
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_STORED = 0x8000_0000
-_LZ4_MAX_RATIO = 255  # the densest element, one more length byte of a match
+_LZ4_MAX_RATIO = 255  # the densest element: one more length byte of a match
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # behind a first byte 50 to 5f
+_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"  # after a first byte of 50 to 5f
 _ZSTD_MAX_BLOCK = 128 * 1024
 _RAW, _RUN, _COMPRESSED, _RESERVED = range(4)
 
 
 def lz4_bound(data: memoryview) -> int:
-    """The most that the LZ4 frame in `data` can hold; DecompressionError when it is no whole frame."""
+    """The largest possible content of the LZ4 frame in `data`; DecompressionError if the frame is incomplete."""
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
-        raise DecompressionError("lz4 data is damaged: it does not begin with a frame header")
+        raise DecompressionError("lz4 data is damaged: it does not start with a frame header")
     flags, largest = data[4], 256 << (2 * (data[5] >> 4 & 7))
     at = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
     trailer = 4 if flags & 0x10 else 0
@@ -55,7 +54,7 @@ def lz4_bound(data: memoryview) -> int:
 
 
 def zstd_bound(data: memoryview) -> int:
-    """The most that the Zstandard frames in `data` can hold; DecompressionError when they are not whole."""
+    """The largest possible content of the Zstandard frames in `data`; DecompressionError if they are incomplete."""
     at = bound = 0
     while at < len(data):
         if data[at + 1 : at + 4] == _ZSTD_SKIPPABLE and data[at] >> 4 == 5:
@@ -68,7 +67,7 @@ def zstd_bound(data: memoryview) -> int:
 
 def _zstd_frame(data: memoryview, at: int) -> tuple[int, int]:
     if data[at : at + 4] != _ZSTD_MAGIC:
-        raise DecompressionError("zstd data is damaged: a frame does not begin with the magic number")
+        raise DecompressionError("zstd data is damaged: a frame does not start with the magic number")
     descriptor = _little(data, at + 4, 1, "zstd")
     at = _zstd_blocks_start(at, descriptor)
     bound = last = 0

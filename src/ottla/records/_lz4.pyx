@@ -1,20 +1,20 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""LZ4 frames of many pieces at once, in C: the same bytes as those of `_lz4_pure`, whose library lets go of the
-interpreter lock for each block and has to get it back for each, while another thread may hold it for milliseconds.
-Here it is let go once for all pieces, so that the other thread works meanwhile.
+"""LZ4 frames of many pieces at once, in C: the same bytes as `_lz4_pure`.
 
-A frame is a header, blocks of at most 64 KiB (a size of 4 bytes, little endian, bit 31: stored as it is) and a size of 0.
+The library used there releases the interpreter lock for each block, and must get it back while another thread may hold
+it for milliseconds. Here it is released once for all pieces.
+
+A frame is a header, blocks of at most 64 KiB (a size of 4 bytes, little endian; bit 31: uncompressed) and a size of 0.
 A block is a list of sequences:
 
-    token     1  the number of literals (4 bits) and the length of the match less 4 (4 bits)
-    more         if the number of literals is 15: bytes to be added, the last of which is not 255
+    token     1  the number of literals (4 bits) and the length of the match minus 4 (4 bits)
+    more         if the number of literals is 15: bytes to add, until one is not 255
     literals
-    offset    2  how far back the match is, little endian
+    offset    2  the distance back to the match, little endian
     more         if the length is 15: the same
 
-The last sequence ends with its literals, of which there are 5 at least, and no match begins in the last 12 bytes. How
-matches are found is liblz4's fast way: by a table of the places where four bytes were last seen, looking at ever fewer
-places the longer nothing is found.
+The last sequence ends with at least 5 literals, and no match starts in the last 12 bytes. Matches are found as in
+liblz4's fast mode: with a table of the last positions of four bytes, and growing steps while nothing is found.
 """
 
 cimport cython
@@ -43,7 +43,7 @@ cdef enum:
     HASH_BITS = 13
     SKIP_BITS = 6
     IN_TOKEN = 15
-    SPARE = 8  # literals are copied by eights
+    SPARE = 8  # literals are copied in steps of eight
 
 cdef uint32_t STORED = 0x80000000U
 
@@ -148,7 +148,7 @@ cdef uint8_t *write_block(const uint8_t *source, Py_ssize_t size, uint8_t *out, 
 cdef inline bint find(
     const uint8_t *source, const uint8_t **start, const uint8_t *last, const uint8_t **match, uint16_t *table
 ) noexcept nogil:
-    """Move on to the next place whose four bytes were seen before; False if there is none up to the last place."""
+    """Advance to the next position whose four bytes occurred before; False if there is none up to `last`."""
     cdef const uint8_t *at = start[0]
     cdef const uint8_t *following
     cdef uint32_t tries = 1 << SKIP_BITS, step = 1
@@ -166,7 +166,7 @@ cdef inline bint find(
 
 
 cdef inline const uint8_t *seen(const uint8_t *source, const uint8_t *at, uint16_t *table) noexcept nogil:
-    """Where bytes with the hash of these were last, which is here from now on."""
+    """The last position of bytes with the same hash; this position replaces it."""
     cdef uint32_t hashed = hash_of(at)
     cdef const uint8_t *before = source + table[hashed]
     table[hashed] = <uint16_t> (at - source)
@@ -174,7 +174,7 @@ cdef inline const uint8_t *seen(const uint8_t *source, const uint8_t *at, uint16
 
 
 cdef inline uint8_t *write_literals(uint8_t *out, const uint8_t *source, Py_ssize_t count) noexcept nogil:
-    """A token and literals behind which there are more than eight bytes."""
+    """Write a token and literals; more than eight bytes must follow the literals."""
     cdef Py_ssize_t done = 0
     out = write_count(out, count)
     while True:
@@ -224,7 +224,7 @@ cdef inline uint8_t *write_more(uint8_t *out, Py_ssize_t length) noexcept nogil:
 
 
 cdef inline Py_ssize_t equal(const uint8_t *at, const uint8_t *match, const uint8_t *end) noexcept nogil:
-    """How many bytes are the same from the two places on, up to the end."""
+    """The number of equal bytes from the two positions, up to the end."""
     cdef const uint8_t *start = at
     cdef uint64_t difference
     while end - at >= 8:

@@ -1,4 +1,4 @@
-"""LZ4 frames of many pieces at once, by cramjam: the twin that `_lz4` is held equal to, and that serves without it."""
+"""LZ4 frames of many pieces at once, by cramjam: the reference for `_lz4`, and its replacement."""
 
 from __future__ import annotations
 
@@ -16,37 +16,39 @@ _END = bytes(4)
 
 
 class Packer:
-    """Makes frames ahead, in a thread that calls `run` and does without the interpreter lock until `stop`. That is the
-    compiled twin's work: here nothing is ever begun, and whoever wants a frame makes it itself."""
+    """Compresses ahead in a thread that calls `run` and needs no interpreter lock until `stop`.
+
+    Only the compiled version does this. Here nothing is ever started, and the caller compresses the frame itself.
+    """
 
     def begin(self, buffer: bytearray, start: int, end: int) -> Packing:
-        """Put a frame of these bytes in their place when it is their turn. Nobody else may touch them, nor resize the
-        buffer, until the `Packing` was asked or let go."""
+        """Queue these bytes to be replaced by a frame. Until the `Packing` is withdrawn, asked for its size or deleted,
+        do not access them and do not resize the buffer."""
         if not 0 <= start <= end <= len(buffer):
-            raise ValueError(f"a buffer of {len(buffer)} bytes has no place from {start} to {end}")
+            raise ValueError(f"the range {start} to {end} is not in a buffer of {len(buffer)} bytes")
         return Packing()
 
     def run(self) -> None:
-        """Work until `stop`."""
+        """Compress until `stop`."""
 
     def stop(self) -> None:
-        """Begin with nothing more."""
+        """Start no more frames."""
 
 
 class Packing:
-    """What a packer was given. To let go of it is to take it back."""
+    """A queued frame. Deleting it withdraws it."""
 
     def withdraw(self) -> bool:
-        """Take it back: whether the packer had not begun, so that the bytes are still there."""
+        """Withdraw it; True if the packer had not started, so that the bytes are unchanged."""
         return True
 
     def size(self) -> int:
-        """How long the frame is, once it is made; 0 if the bytes are still there, because it would be longer."""
+        """Wait for the frame and return its size; 0 if the bytes are unchanged, because the frame would be longer."""
         return 0
 
 
 def frames(pieces: list[Buffer], room: int) -> list[bytearray]:
-    """A frame of each piece, behind so many bytes of room, made by the fast compressor."""
+    """A frame of each piece, after `room` bytes, by the fast compressor."""
     return [bytearray(room) + _frame(memoryview(piece)) for piece in pieces]
 
 

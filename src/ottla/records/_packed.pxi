@@ -1,4 +1,4 @@
-"""Records of commits of offsets as bytes, included by `_speedups`; `_packed_pure` says what is done, and the layout."""
+"""Offset commits as bytes, included by `_speedups`; see `_packed_pure` for the layout."""
 
 cdef enum:
     SMALLEST_KEY = 10
@@ -15,7 +15,7 @@ cdef struct Packed:
 
 
 @cython.final
-@cython.no_gc  # Bytes and classes: there is no cycle.
+@cython.no_gc  # It holds bytes and classes only.
 @cython.freelist(256)
 cdef class PackedCommits:
     cdef readonly bytes data
@@ -87,7 +87,7 @@ def encode_packed(PackedCommits commits not None, timestamp):
     cdef Packed found
     cdef uint8_t *out
     cdef Py_ssize_t size
-    # A record has 23 bytes at most beside its key and value; here it has 8.
+    # A record has at most 23 bytes in addition to its key and value; here it has 8.
     cdef bytearray output = PyByteArray_FromStringAndSize(NULL, BATCH_OVERHEAD + (end - at) + 15 * commits.count)
     encoder.index = 0
     encoder.base_timestamp = 0
@@ -100,9 +100,9 @@ def encode_packed(PackedCommits commits not None, timestamp):
         size = 3 + varint_size(encoder.index) + varint_size(found.key_size) + found.key_size
         size += varint_size(found.value_size) + found.value_size
         out = write_varint(out, size)
-        out[0] = out[1] = 0  # attributes, distance from the base timestamp
-        out = write_bytes(write_varint(out + 2, encoder.index), found.key, found.key_size)
-        out = write_bytes(out, found.value, found.value_size)
+        out[0] = out[1] = 0  # attributes, timestamp delta
+        out = write_part(write_varint(out + 2, encoder.index), found.key, found.key_size)
+        out = write_part(out, found.value, found.value_size)
         out[0] = 0  # headers
         out += 1
         encoder.index += 1
@@ -114,9 +114,9 @@ def encode_packed(PackedCommits commits not None, timestamp):
 
 
 cdef int seal(uint8_t *batch, Py_ssize_t size, Py_ssize_t count, int64_t timestamp) except -1:
-    """Write the header of a batch of no producer, whose records all have the same time."""
+    """Write the header of a batch without a producer, whose records have the same timestamp."""
     if not count:
-        raise ValueError("a batch of no records has no offsets")
+        raise ValueError("a batch needs at least one record")
     write_int(batch, 0, 8)  # base offset
     write_int(batch + 8, size - LOG_OVERHEAD, 4)
     write_int(batch + 12, -1, 4)  # leader epoch
@@ -142,7 +142,7 @@ cdef list expand(PackedCommits commits):
     key_type, value_type, record_type = commits.types
     while at < end:
         at = next_packed(at, end, &found)
-        # The names are mostly those of the record before: then they are the same objects.
+        # The names are usually those of the previous record: then use the same objects.
         if not same_names(&found, &last):
             group, topic = name_of(found.key + 2), name_of(found.key + 4 + int16(found.key + 2))
         if topic_id is None or memcmp(at - ID_AT, last.value + last.value_size - ID_AT, ID_AT):
@@ -157,7 +157,7 @@ cdef list expand(PackedCommits commits):
 
 
 cdef const uint8_t *next_packed(const uint8_t *at, const uint8_t *end, Packed *found) except NULL:
-    """Where a record is, checked; the end of it."""
+    """Find and check the next record; return its end."""
     if end - at >= 8:
         found.key_size, found.value_size = int32(at), int32(at + 4)
         found.key = at + 8
@@ -174,7 +174,7 @@ cdef const uint8_t *next_packed(const uint8_t *at, const uint8_t *end, Packed *f
 
 
 cdef inline bint has_names(const uint8_t *key, Py_ssize_t size) noexcept:
-    """Whether the names of group and topic are as long as the key says."""
+    """Whether the lengths of group and topic fit the key."""
     cdef Py_ssize_t group_size = int16(key + 2), topic_size
     if not 0 <= group_size <= size:
         return False
@@ -205,14 +205,3 @@ cdef inline const uint8_t *begin_of(bytes data) noexcept:
 
 cdef inline const uint8_t *end_of(bytes data) noexcept:
     return begin_of(data) + PyBytes_GET_SIZE(data)
-
-
-cdef inline uint8_t *write_bytes(uint8_t *out, const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    """The length, and the bytes."""
-    out = write_varint(out, size)
-    memcpy(out, data, size)
-    return out + size
-
-
-cdef inline int16_t int16(const uint8_t *at) noexcept nogil:
-    return <int16_t> (at[0] << 8 | at[1])

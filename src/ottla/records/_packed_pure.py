@@ -1,4 +1,6 @@
-"""Records of commits of offsets as bytes, from the request to the batch: the twin of `_packed.pxi`.
+"""Offset commits as bytes, from the request to the batch: the pure version of `_packed.pxi`.
+
+Each commit is:
 
     size of the key     int32
     size of the value   int32
@@ -6,7 +8,7 @@
     value               version 4 (int16); offset (int64); leader epoch (int32); metadata (length + 1 as a varint,
                         UTF-8); commit timestamp (int64); one tagged field, number 0 of 16 bytes, the id of the topic
 
-one behind the other, as they lie in a batch but for the number that each has there.
+This is their form in a batch, without the record's number there.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ottla.records._pure import _Bad, _unsigned
 from ottla.records.values import topic_id_of
 
 Types: TypeAlias = tuple[type[Any], type[Any], type[Any]]
-"""The classes of keys, values and records, all of them tuples."""
+"""The tuple classes of keys, values and records."""
 _SIZES, _NAME_SIZE, _PARTITION, _TIME = (
     struct.Struct(">ii"),
     struct.Struct(">h"),
@@ -34,14 +36,14 @@ _TIME_AT, _TAGS_AT = -27, -19
 
 
 class PackedCommits(Sequence[Any]):
-    """A sequence of records that are made when somebody looks at them."""
+    """A sequence of records that are created on access."""
 
     __slots__ = ("_count", "_types", "data", "group_id")
 
     def __init__(self, data: bytes, count: int, group_id: str, types: Types) -> None:
         self.data = data
         self.group_id = group_id
-        """The group of the first of them."""
+        """The group of the first commit."""
         self._count = count
         self._types = types
 
@@ -60,14 +62,14 @@ class PackedCommits(Sequence[Any]):
             yield record_type(key_type(group, topic, partition), value_type(*_parts(value)))
 
     def replaces(self, former: PackedCommits | Mapping[Any, Any] | None) -> bool:
-        """Whether there is nothing else in what was committed before, packed or as values by their keys, in order."""
+        """Whether these commits have the same keys, in order, as the former ones (packed, or a dict by key)."""
         if isinstance(former, PackedCommits):
             return [key for key, _ in _pairs(self.data)] == [key for key, _ in _pairs(former.data)]
         return former is None or (len(former) == len(self) and list(former) == [key for key, _ in self])
 
 
 def pack_commits(data: bytes, timestamp: int, group_id: str, types: Types) -> PackedCommits:
-    """The records of a group out of a request, which has no time for them yet."""
+    """The records of a request, with their commit timestamp filled in."""
     time = _TIME.pack(timestamp)
     parts: list[bytes] = []
     for key, value in _pairs(data):
@@ -76,13 +78,13 @@ def pack_commits(data: bytes, timestamp: int, group_id: str, types: Types) -> Pa
 
 
 def join_commits(commits: Sequence[PackedCommits]) -> PackedCommits:
-    """All of them in one; there is one at least."""
+    """Join one or more commits into one."""
     first, data = commits[0], b"".join([each.data for each in commits])
     return PackedCommits(data, sum(map(len, commits)), first.group_id, first._types)
 
 
 def encode_packed(commits: PackedCommits, timestamp: int) -> bytearray:
-    """A batch of them, all of the same time."""
+    """A batch of the commits, all with the same timestamp."""
     pairs = list(_pairs(commits.data))
     if len(pairs) != len(commits):
         raise ValueError(NOT_PACKED)

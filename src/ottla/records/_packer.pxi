@@ -1,11 +1,11 @@
-"""Frames made ahead by a thread that needs no interpreter lock, included by `_lz4`: see `_lz4_pure` for what it promises.
+"""Frames compressed ahead by a thread without the interpreter lock, included by `_lz4`; see `_lz4_pure` for the contract.
 
-Packings wait in a list that runs through themselves. The lock guards the list and the states; it is held for moments, and
-never by somebody who wants the interpreter's. What is packed is written elsewhere first and then over the records, so
-that it takes no memory of its own, and nothing at all happened if it did not become smaller.
+Packings wait in an intrusive linked list. The lock guards the list and the states. It is held briefly, and never by a
+thread that waits for the interpreter lock. A frame is written to scratch memory and then copied over the records, so
+it needs no lasting memory; if it did not become smaller, the records stay unchanged.
 
-A child of a fork has the lock and the conditions as they were at that moment, which may be for ever: it leaves them
-alone. Nor are they ever destroyed, because that would wait for the thread which the child does not have.
+A forked child may inherit a locked mutex, so it does not use the lock and the conditions. They are never destroyed,
+because that would wait for a thread that the child does not have.
 """
 
 from libc.stdlib cimport free, malloc
@@ -27,7 +27,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef enum State:
     WAITING
-    BEGUN
+    STARTED
     DONE
     WITHDRAWN
 
@@ -65,7 +65,7 @@ cdef class Packer:
     def begin(self, bytearray buffer not None, Py_ssize_t start, Py_ssize_t end):
         cdef Packing packing = Packing.__new__(Packing)
         if not 0 <= start <= end <= len(buffer):
-            raise ValueError(f"a buffer of {len(buffer)} bytes has no place from {start} to {end}")
+            raise ValueError(f"the range {start} to {end} is not in a buffer of {len(buffer)} bytes")
         PyObject_GetBuffer(buffer, &packing.held, PyBUF_WRITABLE)
         packing.packer = self
         packing.work.place = <uint8_t *> packing.held.buf + start
@@ -89,7 +89,7 @@ cdef class Packer:
                     pthread_cond_wait(&self.more, &self.lock)
                     continue
                 self.unlink(work)
-                work.state = BEGUN
+                work.state = STARTED
                 pthread_mutex_unlock(&self.lock)
                 pack(work, &scratch)
                 pthread_mutex_lock(&self.lock)
@@ -125,7 +125,7 @@ cdef class Packer:
             work.behind.before = work.before
 
     cdef State take_back(self, Work *work) noexcept nogil:
-        """What became of it; if it was not begun, it will not be."""
+        """Withdraw the work if it has not started; return its state."""
         cdef State state
         pthread_mutex_lock(&self.lock)
         if work.state == WAITING:
@@ -137,12 +137,12 @@ cdef class Packer:
 
     cdef void wait_for(self, Work *work) noexcept nogil:
         pthread_mutex_lock(&self.lock)
-        while work.state == BEGUN:
+        while work.state == STARTED:
             pthread_cond_wait(&self.done, &self.lock)
         pthread_mutex_unlock(&self.lock)
 
 
-@cython.no_gc  # it holds nothing that could hold it, and must have its packer to the end
+@cython.no_gc  # it is in no cycle, and needs its packer until it is deleted
 cdef class Packing:
     cdef Packer packer
     cdef Py_buffer held
@@ -152,14 +152,14 @@ cdef class Packing:
         return self.packer.take_back(&self.work) == WITHDRAWN
 
     def size(self):
-        if self.packer.take_back(&self.work) == BEGUN:
+        if self.packer.take_back(&self.work) == STARTED:
             with nogil:
                 self.packer.wait_for(&self.work)
         return self.work.packed
 
     def __dealloc__(self):
         if self.packer is not None and self.packer.process == getpid():
-            if self.packer.take_back(&self.work) == BEGUN:
+            if self.packer.take_back(&self.work) == STARTED:
                 self.packer.wait_for(&self.work)
         PyBuffer_Release(&self.held)
 

@@ -1,21 +1,21 @@
-"""What can be wrong with the bytes of a record, in words; both twins of the hot loops say it with these."""
+"""The error messages of the kernels, shared by the compiled and the pure version."""
 
 LENGTH = "its length is out of bounds"
-NUMBER_CUT = "it ends inside of a number"
+NUMBER_CUT = "it ends inside a number"
 NUMBER_32 = "a number has more than 32 bits"
 NUMBER_64 = "a number has more than 64 bits"
-OFFSET_DELTA = "its offset delta is out of order or beyond the last of the batch"
+OFFSET_DELTA = "its offset delta is out of order or greater than the last of the batch"
 TIMESTAMP = "its timestamp is out of range"
 KEY_LENGTH = "its key length is out of bounds"
 VALUE_LENGTH = "its value length is out of bounds"
 HEADER_COUNT = "its header count is out of bounds"
 HEADER_KEY_LENGTH = "a header key length is out of bounds"
 HEADER_VALUE_LENGTH = "a header value length is out of bounds"
-SIZE = "its length is not that of its parts"
-SIZE_REFUSAL = "it has more than 2 GiB"
-COLUMN_OFFSETS = "its offsets lie outside of the column's data"
+SIZE = "its length is not the length of its parts"
+SIZE_REFUSAL = "it is larger than 2 GiB"
+COLUMN_OFFSETS = "its offsets are outside the column's data"
 HEADER_KEY_NULL = "a header has no key"
-NOT_PACKED = "these bytes are no packed commits"
+NOT_PACKED = "these bytes are not packed commits"
 
 
 def too_many(there: int, count: int) -> str:
@@ -27,7 +27,7 @@ def of_record(index: int, count: int, problem: str) -> str:
 
 
 def left_over(there: int, count: int) -> str:
-    return f"{there} bytes are left behind the last of {count} records"
+    return f"{there} bytes follow the last of {count} records"
 
 
 def refusal(index: int, problem: str) -> str:
@@ -36,7 +36,7 @@ def refusal(index: int, problem: str) -> str:
 
 
 def offset_refusal(offset: int, base_offset: int) -> str:
-    return f"offset {offset} does not follow in a batch with base offset {base_offset}"
+    return f"offset {offset} is out of order in a batch with base offset {base_offset}"
 
 
 def timestamp_refusal(timestamp: int) -> str:
@@ -48,7 +48,7 @@ def header_key_refusal(given: object) -> str:
 
 
 def range_refusal(start: int, end: int, there: int) -> str:
-    return f"no range {start} to {end} in a buffer of {there} bytes"
+    return f"the range {start} to {end} is not in a buffer of {there} bytes"
 
 
 def type_refusal(part: str, given: object) -> str:
@@ -56,16 +56,16 @@ def type_refusal(part: str, given: object) -> str:
 
 
 def column_refusal(there: int, needed: int) -> str:
-    return f"a column is too short: {needed} are needed, {there} are there"
+    return f"a column is too short: it has {there} of {needed}"
 
 
 def row_refusal(row: int, rows: int) -> str:
-    return f"no row {row} among {rows}"
+    return f"row {row} does not exist: there are {rows} rows"
 
 
 def partitions_refusal(count: int) -> str:
-    return f"rows cannot be shared out to {count} partitions"
+    return f"cannot distribute rows to {count} partitions"
 
 
 def partition_refusal(partition: int, count: int) -> str:
-    return f"there is no partition {partition}, the topic has {count}"
+    return f"partition {partition} does not exist: the topic has {count} partitions"

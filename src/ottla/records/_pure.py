@@ -1,9 +1,9 @@
-"""The hot loops in Python: the twin that says what `_speedups` must do, and serves where that is not built.
+"""The hot loops in Python: the reference for `_speedups`, and its replacement where that is not built.
 
-A record, as it lies in the uncompressed payload of a batch (varints are zigzag, at most 5 bytes, varlong 10):
+The layout of a record in the uncompressed payload of a batch (varints are zigzag, at most 5 bytes, varlongs 10):
 
     length            varint    bytes that follow this field
-    attributes        int8      no meaning yet
+    attributes        int8      unused
     timestamp delta   varlong   from the base timestamp of the batch
     offset delta      varint    from the base offset of the batch
     key length        varint    -1: no key
@@ -13,7 +13,7 @@ A record, as it lies in the uncompressed payload of a batch (varints are zigzag,
     header count      varint
     for every header: key length varint, key (UTF-8), value length varint (-1: no value), value
 
-Change both twins together: the property tests hold them equal, to the last word of every error.
+Change both versions together: property tests compare their results and error messages.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class _Bad(Exception):
-    """What is wrong with the record at hand."""
+    """What is wrong with the current record."""
 
 
 class _Span(NamedTuple):
-    """Where the parts of one record are in the payload; a length of -1 is a null."""
+    """The positions of the parts of one record in the payload; a length of -1 is a null."""
 
     offset: int
     timestamp: int
@@ -62,6 +62,10 @@ class _Span(NamedTuple):
     value_length: int
     headers: int
     header_count: int
+
+
+# In all of these, `payload` is the uncompressed records of the batch at `position`, and the shape of `header` has been
+# checked. The payload is not trusted: for any bytes, the only error is CorruptBatch.
 
 
 def decode_records(payload: Buffer, header: BatchHeader, position: int) -> list[Record]:
@@ -95,13 +99,14 @@ def summarize(payload: Buffer, header: BatchHeader, position: int) -> BatchSumma
         earliest = span.timestamp if not seen else min(earliest, span.timestamp)
         keyless += span.key_length < 0
         seen += 1
-    # Deltas only grow and end at the last one, so as many records as deltas leave no room for a gap.
+    # Deltas are ascending up to the last one, so as many records as deltas means no gaps.
     return BatchSummary(latest, latest_offset, earliest, keyless, seen == header.last_offset_delta + 1)
 
 
 def find_timestamp(
     payload: Buffer, header: BatchHeader, position: int, timestamp: int, min_offset: int
 ) -> tuple[int, int] | None:
+    """The offset and timestamp of the first record at or above `min_offset` with at least this timestamp."""
     for span in _walk(bytes(payload), header, position):
         if span.timestamp >= timestamp and span.offset >= min_offset:
             return span.offset, span.timestamp
@@ -109,7 +114,7 @@ def find_timestamp(
 
 
 def _walk(data: bytes, header: BatchHeader, position: int) -> Iterator[_Span]:
-    """Every record of the payload, checked in full; CorruptBatch at the first that is wrong."""
+    """Every record of the payload, fully checked; CorruptBatch at the first invalid one."""
     count = header.record_count
     if count * _MIN_RECORD > len(data):
         raise CorruptBatch(position, _problems.too_many(len(data), count))
@@ -167,7 +172,7 @@ def _skip_headers(data: bytes, at: int, count: int, end: int) -> int:
 
 
 def _headers(data: bytes, at: int, count: int) -> Headers:
-    """The headers of a record that has been walked already."""
+    """The headers of a record that was checked."""
     end = len(data)
     headers = []
     for _ in range(count):
@@ -214,6 +219,7 @@ def _unsigned(data: bytes, at: int, end: int, bits: int) -> tuple[int, int]:
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> tuple[bytearray, int]:
+    """61 bytes of room for a header, followed by the records; and the largest timestamp (or -1)."""
     output = bytearray(BATCH_OVERHEAD)
     latest, next_delta = -1, 0
     for index, record in enumerate(records):
@@ -234,6 +240,7 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
 
 
 def encode_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: int) -> bytearray:
+    """61 bytes of room for a header, followed by a record for each key and value, all with the same timestamp."""
     output = bytearray(BATCH_OVERHEAD)
     if not _fits(timestamp):
         _refuse(0, _problems.timestamp_refusal(timestamp))
@@ -253,7 +260,12 @@ def encode_pairs(pairs: Iterable[tuple[bytes | None, bytes | None]], timestamp: 
 def encode_commits(
     records: Iterable[tuple[Any, Any]], timestamp: int, key_type: type[Any], value_type: type[Any]
 ) -> bytearray | None:
-    """A key is type 1, group, topic, partition; a value is version 4 with the id of the topic as tagged field 0."""
+    """Like `encode_pairs` for offset commits, as tuples of the two types; None if other records are among them.
+
+    A key is (group, topic, partition). A value is (offset, leader epoch, metadata, commit timestamp, expire timestamp,
+    topic id or None); this layout has no expire timestamp, so it must be -1. A key is written as type 1, group, topic
+    and partition; a value as version 4 with the topic id as tagged field 0.
+    """
     pairs: list[tuple[bytes, bytes]] = []
     for key, value in records:
         if type(key) is not key_type or type(value) is not value_type or value[4] != -1:
@@ -281,7 +293,11 @@ def make_commits(
     longest: int,
     types: tuple[type[Any], type[Any], type[Any]],
 ) -> list[Any] | None:
-    """A character has two units of UTF-16 at most, by which metadata is measured."""
+    """The records of a commit, as tuples of the types of keys, values and records; see `encode_commits`.
+
+    An offset is (topic, partition, offset, leader epoch, metadata or None, topic id). The result is None if metadata
+    may be longer than `longest` UTF-16 units: a character has at most two.
+    """
     key_type, value_type, record_type = types
     records: list[Any] = []
     for topic, partition, offset, leader_epoch, metadata, topic_id in offsets:
@@ -359,7 +375,7 @@ def scan(buffer: Buffer, position: int, end: int, check_crc: bool) -> Scan:
 
 
 def _scan_one(buffer: Buffer, position: int, end: int, check_crc: bool) -> tuple[BatchHeader | None, str | None]:
-    """The valid batch at `position`, or what is wrong with it; neither when the bytes just end inside."""
+    """The valid batch at `position`, or what is wrong with it; neither if it is only incomplete."""
     there = end - position
     if there < BATCH_OVERHEAD:
         return None, early_problem(buffer, position, there)
@@ -374,7 +390,7 @@ def _scan_one(buffer: Buffer, position: int, end: int, check_crc: bool) -> tuple
 
 
 def early_problem(buffer: Buffer, position: int, there: int) -> str | None:
-    """What can be said of a header that is not whole: the length and the magic, as far as they are there."""
+    """What is wrong with an incomplete header: its length and magic, if they are present."""
     partial = bytes(memoryview(buffer)[position : position + there])
     length = int.from_bytes(partial[8:12], "big", signed=True)
     if there >= LOG_OVERHEAD and length < MIN_LENGTH:

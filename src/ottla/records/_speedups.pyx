@@ -1,17 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The hot loops in C: the same results and errors as `_pure`, where the layout of a record is written out.
+"""The hot loops in C: the same results and errors as `_pure`, which describes the layout of a record.
 
-Hostile bytes cannot lead out of the buffer: every read compares with the end first, and a length is compared with
-what is left before it moves a pointer. Nothing is allocated for a count that the payload is too small for.
+No read goes past the buffer: each is compared with the end first, and each length with the rest of the buffer. Nothing
+is allocated for a count that the payload is too small for.
 """
 
 from collections.abc import Sequence
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
 from cpython.bytearray cimport PyByteArray_Resize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -19,9 +18,8 @@ from cpython.object cimport PyObject, PyTypeObject, descrsetfunc, newfunc
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdint cimport INT16_MAX, INT32_MAX, INT64_MIN, int8_t
+from libc.string cimport memcmp, memset
 
 from ottla.records._crc import crc32c
 
@@ -38,7 +36,7 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    /* Since 3.14 a tuple keeps its hash, and the zero of fresh memory would be one. */
+    /* Since 3.14 a tuple caches its hash; -1 means not computed. */
     #if PY_VERSION_HEX >= 0x030E0000
     #define FORGET_HASH(made) (((PyTupleObject *) (made))->ob_hash = -1)
     #else
@@ -47,20 +45,12 @@ cdef extern from *:
     """
     void FORGET_HASH(object made)
 
-cdef enum:
-    MIN_RECORD = 7
-    MIN_HEADER = 2
-    BATCH_OVERHEAD = 61
-    LOG_OVERHEAD = 12
-    MIN_LENGTH = 49
-    MAGIC = 2
-    CRC_START = 21
-    LOG_APPEND_TIME = 0x08
-
+include "_bytes.pxi"
 include "_walk.pxi"
 include "_encode.pxi"
 include "_commits.pxi"
 include "_packed.pxi"
+include "_consuming.pxi"
 
 
 # ── Decoding ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,32 +66,24 @@ cdef descrsetfunc fill = (<PyTypeObject *> SLOT).tp_descr_set
 
 
 cdef inline object new_record(object offset, object timestamp, object key, object value, tuple headers):
-    """A Record without the price of its __init__, which a frozen dataclass pays for every field."""
+    """A Record without a call of its slow __init__, which sets each field of a frozen dataclass."""
     record = PyType_GenericAlloc(RECORD, 0)
     fill(OFFSET_SLOT, record, offset)
     fill(TIMESTAMP_SLOT, record, timestamp)
     fill(KEY_SLOT, record, key)
     fill(VALUE_SLOT, record, value)
     fill(HEADERS_SLOT, record, headers)
-    # Numbers, bytes and text are in no cycle: the collector need not look at millions of records.
+    # Numbers, bytes and text form no cycles: the garbage collector need not track millions of records.
     PyObject_GC_UnTrack(<void *> record)
     return record
 
 
 def decode_records(payload, header, position):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return list_records(&view, header, position)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef list list_records(const Py_buffer *view, header, position):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
     cdef int64_t known
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     cdef list records = PyList_New(walk.count)
     known = walk.append_time
     timestamp = known
@@ -126,7 +108,7 @@ cdef inline object cut(const uint8_t *start, int32_t length):
 
 
 cdef tuple headers_of(const Span *span, const uint8_t *end):
-    """The headers of a record that has been walked already."""
+    """The headers of a record that was checked."""
     cdef const uint8_t *at = span.headers
     cdef const uint8_t *part = at
     cdef int32_t length = 0, index
@@ -142,18 +124,10 @@ cdef tuple headers_of(const Span *span, const uint8_t *end):
 
 
 def decode_keys(payload, header, position):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return list_keys(&view, header, position)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef list list_keys(const Py_buffer *view, header, position):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     cdef list entries = []
     while step(&walk, &span, position):
         entries.append((span.offset, span.timestamp, cut(span.key, span.key_length), span.value_length >= 0))
@@ -161,20 +135,12 @@ cdef list list_keys(const Py_buffer *view, header, position):
 
 
 def summarize(payload, header, position):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return sum_up(&view, header, position)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef object sum_up(const Py_buffer *view, header, position):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
     cdef int64_t latest = -1, latest_offset = -1, earliest = -1
     cdef Py_ssize_t keyless = 0
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     while step(&walk, &span, position):
         if walk.index == 1 or span.timestamp > latest:
             latest, latest_offset = span.timestamp, span.offset
@@ -184,19 +150,11 @@ cdef object sum_up(const Py_buffer *view, header, position):
     return BatchSummary(latest, latest_offset, earliest, keyless, walk.count == walk.last_delta + 1)
 
 
-def find_timestamp(payload, header, position, timestamp, min_offset):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return find(&view, header, position, timestamp, min_offset)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef object find(const Py_buffer *view, header, position, int64_t timestamp, int64_t min_offset):
+def find_timestamp(payload, header, position, int64_t timestamp, int64_t min_offset):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     while step(&walk, &span, position):
         if span.timestamp >= timestamp and span.offset >= min_offset:
             return span.offset, span.timestamp
@@ -211,13 +169,12 @@ def scan(buffer, position, end, check_crc):
     try:
         if not 0 <= position <= end <= view.len:
             raise ValueError(_problems.range_refusal(position, end, view.len))
-        return scan_range(&view, buffer, position, end, check_crc)
+        return scan_range(<const uint8_t *> view.buf, buffer, position, end, check_crc)
     finally:
         PyBuffer_Release(&view)
 
 
-cdef object scan_range(const Py_buffer *view, buffer, Py_ssize_t position, Py_ssize_t end, bint check_crc):
-    cdef const uint8_t *data = <const uint8_t *> view.buf
+cdef object scan_range(const uint8_t *data, buffer, Py_ssize_t position, Py_ssize_t end, bint check_crc):
     cdef Py_ssize_t size
     cdef list batches = []
     while position < end:
@@ -263,25 +220,5 @@ cdef object read_header(const uint8_t *at):
     return header
 
 
-cdef inline bint possible(const uint8_t *at) noexcept nogil:
-    """Whether shape_problem, which finds the words, has nothing to say against the header."""
-    cdef int64_t base_offset = int64(at), last_delta = int32(at + 23), count = int32(at + 57)
-    return (
-        int32(at + 8) >= MIN_LENGTH
-        and at[16] == MAGIC
-        and last_delta >= 0
-        and 0 <= base_offset <= INT64_MAX - last_delta - 1
-        and 0 <= count <= last_delta + 1
-    )
-
-
 cdef object crc_of(const uint8_t *at, Py_ssize_t size):
     return crc32c(PyMemoryView_FromMemory(<char *> (at + CRC_START), size - CRC_START, PyBUF_READ))
-
-
-cdef inline int32_t int32(const uint8_t *at) noexcept nogil:
-    return <int32_t> (<uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3])
-
-
-cdef inline int64_t int64(const uint8_t *at) noexcept nogil:
-    return <int64_t> (<uint64_t> <uint32_t> int32(at) << 32 | <uint32_t> int32(at + 4))

@@ -1,6 +1,6 @@
-"""The walk over the records of a payload, included by `_speedups`: one checked step at a time."""
+"""Read the records of a payload one by one, fully checked. Included by `_speedups` and `_columns`."""
 
-# What is wrong with a record: the words are in _problems.
+# What is wrong with a record; _problems has the messages.
 cdef enum Problem:
     FINE
     LENGTH
@@ -44,7 +44,7 @@ cdef struct Walk:
     int64_t append_time
     bint has_append_time
 
-# Where the parts of one record are; a length of -1 is a null.
+# The parts of one record; a length of -1 is a null.
 cdef struct Span:
     int64_t offset
     int64_t timestamp
@@ -74,7 +74,7 @@ cdef int start(Walk *walk, const Py_buffer *view, header, position) except -1:
 
 
 cdef inline bint step(Walk *walk, Span *span, position) except -1:
-    """The next record, checked in full; False behind the last one."""
+    """Read the next record, fully checked; False after the last one."""
     cdef Problem problem
     if walk.index == walk.count:
         if walk.at != walk.end:
@@ -171,7 +171,7 @@ cdef Problem skip_headers(const uint8_t **at, const uint8_t *end, int32_t count)
 
 
 cdef inline bint add(int64_t left, int64_t right, int64_t *total) noexcept nogil:
-    """False when the sum does not fit."""
+    """False if the sum overflows."""
     if (right > 0 and left > INT64_MAX - right) or (right < 0 and left < INT64_MIN - right):
         return False
     total[0] = left + right

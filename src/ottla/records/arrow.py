@@ -1,6 +1,6 @@
-"""Columns as Arrow's own objects: the one file that knows pyarrow, which is imported when it is first needed.
+"""Columns as pyarrow objects. pyarrow is imported on first use, only here.
 
-What a consumer reads has the schema of Spark's Kafka source:
+Tables that a consumer reads have the schema of Spark's Kafka source:
 
     key            binary
     value          binary
@@ -11,7 +11,7 @@ What a consumer reads has the schema of Spark's Kafka source:
     timestampType  int32                                  0: set by the producer, 1: by the broker
     headers        list<struct<key: string, value: binary>>    null when there are none
 
-What a producer writes has `value`, and may have `key`, `timestamp`, `headers` and `partition`.
+Tables that a producer writes need `value`, and may have `key`, `timestamp`, `headers` and `partition`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 WRITTEN = ("key", "value", "timestamp", "headers", "partition")
-#: What a table that was read has besides; `send_arrow` passes over it, so that it can be written again as it is.
+#: Columns that `send_arrow` ignores, so that a table that was read can be written again.
 READ_ONLY = ("topic", "offset", "timestampType")
-#: Chunks of a table that are smaller than this are put together first: a payload does not reach over a chunk's end.
+#: Smaller chunks of a table are combined first, because a payload cannot span chunks.
 SMALL_CHUNK = 4 * 1024 * 1024
-#: A batch has no more rows: the longest topic name, once a row, fits into the 32 bits of a column's offsets.
+#: The most rows of a batch: the longest topic name in each row fits into a column's 32-bit offsets.
 MOST_ROWS = 4_000_000
 
-#: A batch's header, and all varints of a record; the two of a header.
+#: The header of a batch and all varints of a record; the two varints of a header.
 _ROW_OVERHEAD = 61 + 40
 _HEADER_OVERHEAD = 10
 
@@ -44,15 +44,15 @@ class ArrowMissing(ImportError):
 
 
 class UnusableColumns(ValueError):
-    """A table cannot be written to a topic as it is."""
+    """A table cannot be written to a topic."""
 
 
 def pyarrow() -> Any:
-    """Return the module, or say what to install."""
+    """Import pyarrow; ArrowMissing says what to install."""
     try:
         import pyarrow
     except ImportError:
-        raise ArrowMissing("columns need pyarrow: install it with  pip install 'ottla[arrow]'") from None
+        raise ArrowMissing("columns require pyarrow: install it with  pip install 'ottla[arrow]'") from None
     return pyarrow
 
 
@@ -60,7 +60,7 @@ def pyarrow() -> Any:
 
 
 class BatchMaker:
-    """Makes Arrow batches of columns. What is the same in all rows is made once and cut to length."""
+    """Makes Arrow batches from columns. Columns with one value are made once and sliced."""
 
     def __init__(self) -> None:
         self._pa = pa = pyarrow()
@@ -100,7 +100,7 @@ class BatchMaker:
         return self._pa.Table.from_batches(batches, schema=self.schema)
 
     def _repeat(self, value: str | int, rows: int) -> Any:
-        """So many times the same; from buffers, since pyarrow imports pandas to make a scalar of a Python object."""
+        """A column of one value, from buffers: to make a scalar from a Python object, pyarrow imports pandas."""
         known = self._repeated.get(value)
         if known is None or len(known) < rows:
             known = self._repeated[value] = self._repetition(value, max(rows + rows // 4, 1024))
@@ -138,7 +138,7 @@ class BatchMaker:
 
 
 class Writable(NamedTuple):
-    """The rows of one Arrow batch, ready to be encoded."""
+    """The rows of one Arrow batch, ready to encode."""
 
     source: ColumnSource
     partition: NumbersColumn | None
@@ -148,7 +148,7 @@ class Writable(NamedTuple):
     headers: HeadersColumn | None
 
     def may_be_refused(self, max_size: int) -> bool:
-        """Whether a row may take more bytes than this, or have a header without a name, as far as is seen at once."""
+        """Whether a row might be larger than `max_size` or have a header without a key, by a quick check."""
         key, value, headers = (_longest(column) for column in (self.key, self.value, self.headers))
         if self.headers is not None:
             if self.headers.key.nulls:
@@ -158,8 +158,7 @@ class Writable(NamedTuple):
 
 
 def batches_of(data: Any) -> list[pa.RecordBatch] | Iterator[pa.RecordBatch]:
-    """Return the batches of a table, a batch, or of anything that speaks Arrow (pandas, polars, …); a reader's one by
-    one as they come."""
+    """Return the batches of a table, a batch or an Arrow-compatible object (pandas, polars, …); a reader is lazy."""
     pa = pyarrow()
     if isinstance(data, pa.RecordBatch):
         return [data]
@@ -180,24 +179,24 @@ def _table(pa: Any, data: Any) -> Any:
         if isinstance(data, dict) or hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
             return pa.table(data)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise UnusableColumns(f"no table can be made of this {type(data).__name__}: {error}") from error
+        raise UnusableColumns(f"cannot convert this {type(data).__name__} to a table: {error}") from error
     raise UnusableColumns(
-        f"{type(data).__name__} is no table: give a pyarrow table or batch, a pandas or polars frame, "
+        f"{type(data).__name__} is not a table: give a pyarrow table or batch, a pandas or polars frame, "
         "or an object with __arrow_c_stream__"
     )
 
 
 def writable(batch: pa.RecordBatch) -> Writable:
-    """Return the columns of a batch by the names of WRITTEN; UnusableColumns says what does not fit."""
+    """Return the columns of a batch by the names in WRITTEN; UnusableColumns says what is wrong."""
     pa = pyarrow()
     names = batch.schema.names
     for name in names:
         if name not in WRITTEN and name not in READ_ONLY:
-            raise UnusableColumns(f"no column is called {name!r}: rename or drop it; there are {', '.join(WRITTEN)}")
+            raise UnusableColumns(f"unknown column {name!r}: rename or drop it; allowed are {', '.join(WRITTEN)}")
     if len(set(names)) < len(names):
-        raise UnusableColumns(f"a column name is there twice: {', '.join(names)}")
+        raise UnusableColumns(f"a column name occurs twice: {', '.join(names)}")
     if "value" not in names:
-        raise UnusableColumns(f"a column called 'value' is needed, there are {', '.join(names) or 'none'}")
+        raise UnusableColumns(f"the column 'value' is missing: there are {', '.join(names) or 'none'}")
     key, value = (_bytes_of(pa, name, batch.column(name)) if name in names else None for name in ("key", "value"))
     timestamp = _timestamps_of(pa, batch.column("timestamp")) if "timestamp" in names else None
     headers = _headers_of(pa, batch.column("headers")) if "headers" in names else None
@@ -207,7 +206,7 @@ def writable(batch: pa.RecordBatch) -> Writable:
 
 
 def _longest(column: BytesColumn | HeadersColumn | None) -> int:
-    """The longest entry of a column whose buffers are known to be as long as they must."""
+    """The longest entry of a column whose buffers are known to be long enough."""
     if column is None or not column.rows:
         return 0
     pa, compute = pyarrow(), importlib.import_module("pyarrow.compute")
@@ -221,20 +220,20 @@ def _bytes_of(pa: Any, name: str, array: Any) -> BytesColumn | None:
     if pa.types.is_null(kind):
         return None
     if pa.types.is_dictionary(kind):
-        # pyarrow takes nothing out of views, which the categories of polars are.
+        # pyarrow cannot take from views, which polars uses for categories.
         return _bytes_of(pa, name, _without_views(pa, array.dictionary).take(array.indices))
     array = _without_views(pa, array)
     wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
     if not wide and not pa.types.is_binary(kind) and not pa.types.is_string(kind):
         raise UnusableColumns(
-            f"column {name!r} is of type {kind}: make bytes or text of it first, with a cast or a serializer"
+            f"column {name!r} has type {kind}: convert it to bytes or text first, with a cast or a serializer"
         )
     valid, ends, data = array.buffers()
     return BytesColumn(valid, ends, data, array.offset, len(array), wide, array.null_count)
 
 
 def _without_views(pa: Any, array: Any) -> Any:
-    """The array with offsets of its own, if it has bytes or text in another form."""
+    """Convert views and fixed-size binary to arrays with offsets."""
     if str(array.type) == "string_view":
         return array.cast(pa.large_string())
     views = pa.types.is_fixed_size_binary(array.type) or str(array.type) == "binary_view"
@@ -247,10 +246,10 @@ def _timestamps_of(pa: Any, array: Any) -> NumbersColumn | None:
     if pa.types.is_timestamp(array.type):
         array = _cast(pa, "timestamp", array, pa.timestamp("ms", array.type.tz))
     elif not pa.types.is_integer(array.type):
-        raise UnusableColumns(f"column 'timestamp' is of type {array.type}: give a timestamp, or milliseconds as int64")
+        raise UnusableColumns(f"column 'timestamp' has type {array.type}: give a timestamp, or milliseconds as int64")
     numbers = _cast(pa, "timestamp", array, pa.int64())
     if (importlib.import_module("pyarrow.compute").min(numbers).as_py() or 0) < 0:
-        raise UnusableColumns("a timestamp is negative: they count from 1970, in milliseconds")
+        raise UnusableColumns("a timestamp is negative: timestamps are milliseconds since 1970")
     return _numbers(numbers)
 
 
@@ -258,12 +257,12 @@ def _partitions_of(pa: Any, array: Any) -> NumbersColumn | None:
     if pa.types.is_null(array.type):
         return None
     if not pa.types.is_integer(array.type):
-        raise UnusableColumns(f"column 'partition' is of type {array.type}: give int32")
+        raise UnusableColumns(f"column 'partition' has type {array.type}: give int32")
     return _numbers(_cast(pa, "partition", array, pa.int32()))
 
 
 def _cast(pa: Any, name: str, array: Any, kind: Any) -> Any:
-    """The column as another type. Times lose what is finer than a millisecond; what does not fit is refused."""
+    """Cast a column. Times are truncated to milliseconds; values that do not fit raise UnusableColumns."""
     options = importlib.import_module("pyarrow.compute").CastOptions(kind, allow_time_truncate=True)
     try:
         return array.cast(options=options)
@@ -283,15 +282,13 @@ def _headers_of(pa: Any, array: Any) -> HeadersColumn | None:
     if pa.types.is_map(kind):
         keys, values = array.keys, array.items
     elif (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_pair(pa, kind.value_type):
-        keys, values = array.values.flatten()  # a pair that is null has no name
+        keys, values = array.values.flatten()  # a null pair has no key
     else:
-        raise UnusableColumns(f"column 'headers' is of type {kind}: give list<struct<key: string, value: binary>>")
-    key = _bytes_of(pa, "headers", keys)
-    value = _bytes_of(pa, "headers", values)
-    if key is None:  # of type null: only empty lists can be
-        key = BytesColumn(b"\0" * (len(keys) // 8 + 1), bytes(4 * len(keys) + 4), b"", 0, len(keys), False, len(keys))
-    if value is None:
-        value = BytesColumn(b"\0" * (len(keys) // 8 + 1), bytes(4 * len(keys) + 4), b"", 0, len(keys), False, len(keys))
+        raise UnusableColumns(f"column 'headers' has type {kind}: give list<struct<key: string, value: binary>>")
+    count = len(keys)  # of type null: only empty lists are possible
+    nothing = BytesColumn(b"\0" * (count // 8 + 1), bytes(4 * count + 4), b"", 0, count, False, count)
+    key = _bytes_of(pa, "headers", keys) or nothing
+    value = _bytes_of(pa, "headers", values) or nothing
     valid, ends = array.buffers()[:2]
     return HeadersColumn(
         valid, ends, array.offset, len(array), pa.types.is_large_list(kind), array.null_count, key, value

@@ -1,8 +1,8 @@
-"""What bytes are read from."""
+"""The type of byte buffers."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Anything with bytes in it. A ``memoryview`` must be of plain, contiguous bytes."""
+"""A ``memoryview`` must be of contiguous bytes."""

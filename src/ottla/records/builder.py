@@ -1,7 +1,4 @@
-"""The choice between the twins of what a producer does for every record: `_builder` in C, or `_builder_pure`.
-
-It follows the choice of the other kernels (`_kernels.py`), so that ``OTTLA_PURE=1`` turns off all of them.
-"""
+"""The producer's work for each record, from the kernels in use: `_builder` (Cython) or `_builder_pure`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whole batches: encode and decode, and what can be asked of a batch without unpacking it into objects.
+"""Encode, decode, scan and summarize whole batches.
 
-The loops over records are in the kernels; the header and the compression are handled here.
+The kernels loop over records; this module handles headers and compression.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ottla.records.header import (
 from ottla.records.values import BatchSummary, KeyEntry, Record, Scan
 from ottla.types import NO_TIMESTAMP
 
-_MAX_DELTA = 2**31 - 2  # the record count is an int32 as well
+_MAX_DELTA = 2**31 - 2  # the record count is an int32 too
 
 
 def encode_batch(
@@ -55,11 +55,11 @@ def encode_batch(
     delete_horizon: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytes:
-    """One batch of `records`, whose offsets must grow but may have gaps.
+    """One batch of `records`, whose offsets must be ascending and may have gaps.
 
-    `base_offset` and `last_offset` are those of the first and last record unless given: a compacted batch
-    keeps its own. Without records both are needed, and `max_timestamp` may be given, which otherwise is that
-    of the records. `log_append_time` and `delete_horizon` set the attribute that they are named after.
+    `base_offset` and `last_offset` default to those of the first and last record; a compacted batch keeps its original
+    ones. Without records both are required. `max_timestamp` defaults to the largest timestamp of the records.
+    `log_append_time` and `delete_horizon` also set their attribute bits.
     """
     base, last = _offset_range(records, base_offset, last_offset)
     base_timestamp = _base_timestamp(records, delete_horizon, max_timestamp)
@@ -98,12 +98,12 @@ def encode_pairs(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> bytearray:
-    """One batch of keys and values, all of the same time, with offsets from 0 on: `encode_batch` without objects.
+    """One batch of keys and values with the same timestamp, and offsets from 0: `encode_batch` without objects.
 
-    It is part of the producer's transaction if there is a producer.
+    With a producer id, the batch is transactional.
     """
     if not pairs:
-        raise ValueError("a batch of no records has no offsets")
+        raise ValueError("a batch needs at least one record")
     return _sealed(kernels.encode_pairs(pairs, timestamp), len(pairs), timestamp, producer_id, producer_epoch)
 
 
@@ -115,7 +115,7 @@ def encode_commits(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> bytearray | None:
-    """The same of commits of offsets that are not encoded yet; None if there are others among them, see `Kernels`."""
+    """Like `encode_pairs` for offset commits; None if there are other records; see `_pure.encode_commits`."""
     output = kernels.encode_commits(records, timestamp, key_type, value_type)
     return None if output is None else _sealed(output, len(records), timestamp, producer_id, producer_epoch)
 
@@ -128,28 +128,28 @@ def _sealed(output: bytearray, count: int, timestamp: int, producer_id: int, pro
             timestamp, timestamp, producer_id, producer_epoch, -1, count,
         )  # fmt: skip
     except struct.error as error:
-        raise ValueError(f"a value does not fit into the header of a batch: {error}") from error
+        raise ValueError(f"a value does not fit into the batch header: {error}") from error
     CRC.pack_into(output, CRC_AT, crc_of(output, 0, len(output)))
     return output
 
 
 def decode_batch(buffer: Buffer, position: int = 0, *, max_size: int | None = None) -> list[Record]:
-    """The records of the batch at `position`; CorruptBatch when it is damaged (the CRC is not looked at).
+    """The records of the batch at `position`; CorruptBatch if it is damaged. The CRC is not checked.
 
-    A compressed batch may unpack to `max_size` bytes, by default 128 MiB.
+    A compressed batch may decompress to `max_size` bytes, by default 128 MiB.
     """
     header, payload = _payload(buffer, position, max_size)
     return kernels.decode_records(payload, header, position)
 
 
 def decode_keys(buffer: Buffer, position: int = 0, *, max_size: int | None = None) -> list[KeyEntry]:
-    """Offset, timestamp, key and "has a value" of every record: what compaction maps."""
+    """Offset, timestamp, key and "has a value" of every record, for compaction."""
     header, payload = _payload(buffer, position, max_size)
     return kernels.decode_keys(payload, header, position)
 
 
 def summarize(buffer: Buffer, position: int = 0, *, max_size: int | None = None) -> BatchSummary:
-    """Walk and check all records of the batch without making an object of any: what a broker validates."""
+    """Check all records of the batch without creating an object for each."""
     header, payload = _payload(buffer, position, max_size)
     return kernels.summarize(payload, header, position)
 
@@ -163,7 +163,7 @@ def find_timestamp(
 
 
 def scan(buffer: Buffer, position: int, end: int, *, check_crc: bool = True) -> Scan:
-    """The valid batches from `position` on, up to the first that is damaged or not whole before `end`."""
+    """The valid batches from `position` on, up to the first one that is damaged or incomplete before `end`."""
     return kernels.scan(buffer, position, end, check_crc)
 
 
@@ -188,18 +188,18 @@ def _payload(buffer: Buffer, position: int, max_size: int | None) -> tuple[Batch
 
 def _offset_range(records: Sequence[Record], base_offset: int | None, last_offset: int | None) -> tuple[int, int]:
     if not records and (base_offset is None or last_offset is None):
-        raise ValueError("a batch without records needs base_offset and last_offset")
+        raise ValueError("a batch without records requires base_offset and last_offset")
     base = records[0].offset if base_offset is None else base_offset
     last = records[-1].offset if last_offset is None else last_offset
     if not 0 <= base <= last < MAX_OFFSET or last - base > _MAX_DELTA:
-        raise ValueError(f"a batch cannot reach from offset {base} to {last}")
+        raise ValueError(f"a batch cannot span the offsets {base} to {last}")
     if records and records[-1].offset > last:
-        raise ValueError(f"offset {records[-1].offset} is beyond the last offset {last} of the batch")
+        raise ValueError(f"offset {records[-1].offset} is greater than the last offset {last} of the batch")
     return base, last
 
 
 def _base_timestamp(records: Sequence[Record], delete_horizon: int | None, max_timestamp: int | None) -> int:
-    """Records count from the delete horizon when there is one: the field has room for only one of the two."""
+    """The header has one field for base timestamp and delete horizon: with a horizon, timestamps count from it."""
     if delete_horizon is not None:
         timestamp = delete_horizon
     elif records:
@@ -222,10 +222,10 @@ def _compressed(output: bytearray, codec: Compression, level: int | None) -> byt
 
 
 def _seal(output: bytearray, header: BatchHeader) -> bytes:
-    """Write the header in front of the records, with the CRC of it all."""
+    """Write the header before the records, and the CRC."""
     try:
         HEADER.pack_into(output, 0, *header)
     except struct.error as error:
-        raise ValueError(f"a value does not fit into the header of a batch: {error}") from error
+        raise ValueError(f"a value does not fit into the batch header: {error}") from error
     CRC.pack_into(output, CRC_AT, crc_of(output, 0, len(output)))
     return bytes(output)

@@ -1,8 +1,8 @@
-"""The values that records and columns are exchanged in: buffers in Arrow's layout, without Arrow.
+"""Columns as buffers in Arrow's layout, without pyarrow.
 
-A buffer is anything with the buffer protocol, ``pyarrow.Buffer`` too. A validity buffer has one bit a row, the
-lowest first, 1 for a value and 0 for a null; without nulls there is none. ``ends`` has one number more than there are
-rows, the first of them where the first row begins. ``first`` is the row of the buffers that the column begins with.
+A buffer is any object with the buffer protocol, such as ``pyarrow.Buffer``. A validity buffer has one bit per row,
+lowest bit first: 1 for a value, 0 for a null; without nulls there is none. ``ends`` has one number more than rows: the
+start of the first row, and the end of each row. ``first`` is the column's first row in the buffers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NumbersColumn(NamedTuple):
 
 
 class HeadersColumn(NamedTuple):
-    """A list of key and value for each row; a null is a row without headers."""
+    """A list of keys and values for each row; null for a row without headers."""
 
     valid: Buffer | None
     ends: Buffer | None
@@ -57,12 +57,12 @@ class Columns(NamedTuple):
     offset: Buffer
     timestamp: Buffer
     timestamp_type: Buffer
-    """int32: 0 for the time that the producer gave, 1 for that of the append."""
+    """int32: 0 for CreateTime, 1 for LogAppendTime."""
     headers: HeadersColumn | None
 
 
 class EncodedColumns(NamedTuple):
-    """The payload of a batch, behind room for its header, and what the header says of it."""
+    """The payload of a batch after room for its header, and values for that header."""
 
     payload: bytearray
     rows: int
@@ -72,7 +72,7 @@ class EncodedColumns(NamedTuple):
 
 
 class PartitionRows(NamedTuple):
-    """Which rows go to which partition: those of partition n are ``order[starts[n]:starts[n + 1]]``, as int32."""
+    """The rows of each partition: those of partition n are ``order[starts[n]:starts[n + 1]]``, as int32."""
 
     order: bytearray
     starts: list[int]

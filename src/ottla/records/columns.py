@@ -1,7 +1,6 @@
-"""Records as columns: from Arrow memory to the payloads of record batches and back, without an object a record.
+"""Records as columns: convert Arrow buffers to the payloads of record batches and back, without an object per record.
 
-The loops are in the kernels `_columns` (Cython) and `_columns_pure`; here is what goes into them in which order.
-Nothing here knows pyarrow: that is `arrow.py`.
+The kernels `_columns` (Cython) and `_columns_pure` have the loops. Only arrow.py uses pyarrow.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ __all__ = [
     "PartitionRows",
 ]
 
-#: More rows than a sink can have.
+#: More rows than a sink can hold.
 NO_LIMIT = 2**31 - 1
 
 
 class BatchReader:
-    """Reads batches of one partition into sinks, from an offset on that may lie inside of the first one.
+    """Reads batches of one partition into sinks, from an offset that may be inside the first batch.
 
-    `batches` are the places in `data` of the batches to read, with their headers, as a scan found them: whole, of a
-    possible shape, and without control batches. `next_offset` is the next one to read.
+    `batches` are the positions in `data` and the headers of the scanned batches to read, without control batches.
+    `next_offset` is the next offset to read.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class BatchReader:
         next_offset: int,
         payloads: Mapping[int, Buffer] | None = None,
     ) -> None:
-        """`payloads` has the uncompressed records of some batches, by their places."""
+        """`payloads` has the uncompressed records of some batches, by position."""
         self.next_offset = next_offset
         self._payloads = payloads or {}
         self._data = data
@@ -69,18 +68,18 @@ class BatchReader:
 
     @property
     def done(self) -> bool:
-        """Whether all batches have been read to their ends."""
+        """Whether all batches have been read completely."""
         return self._index == len(self._batches)
 
     @property
     def rest(self) -> Sequence[tuple[int, BatchHeader]]:
-        """The batches that have not been read to their ends."""
+        """The batches that have not been read completely."""
         return self._batches[self._index :]
 
     def read(self, sink: ColumnSink, max_rows: int = NO_LIMIT) -> None:
-        """Fill the sink until it has `max_rows`, or is full, or there is no more.
+        """Fill the sink until it has `max_rows`, is full, or all batches are read.
 
-        CorruptBatch is raised at a damaged batch; if records before it have been read, then by the next call.
+        A damaged batch raises CorruptBatch; if this call has read records before it, the next call raises it.
         """
         before = sink.rows
         while sink.rows < max_rows and not self.done:
@@ -93,7 +92,7 @@ class BatchReader:
                 raise
 
     def _read(self, sink: ColumnSink, max_rows: int) -> bool:
-        """Read what can be read at once, or one batch by itself; False when the sink has no room for it."""
+        """Read several plain batches at once, or one other batch; False if the sink has no room for it."""
         place, header = self._batches[self._index]
         if header.next_offset <= self.next_offset:
             self._index += 1
@@ -104,7 +103,7 @@ class BatchReader:
         return reached > place or sink.rows >= max_rows or self._read_one(sink, max_rows)
 
     def _run_end(self) -> int:
-        """Where the batches end that lie one behind the other from here on."""
+        """The end of the consecutive batches from here on."""
         end, header = self._batches[self._index]
         for place, header in self._batches[self._index :]:
             if place != end:

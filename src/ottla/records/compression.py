@@ -1,16 +1,16 @@
-"""The codecs of a record batch: what Kafka's clients write, and all that they may read.
+"""The compression codecs of record batches.
 
     gzip    RFC 1952, one or more members
-    snappy  written in the xerial framing below; a bare snappy block (librdkafka) is read as well
-    lz4     the frame format, 64 KiB blocks that do not depend on each other (the Java client refuses linked
-            ones); every valid frame is read
+    snappy  written in the xerial framing below; raw snappy blocks (librdkafka) can be read too
+    lz4     the frame format with independent 64 KiB blocks (the Java client rejects linked ones); every valid frame
+            can be read
     zstd    one or more frames
 
 The xerial framing, big endian: magic ``82 "SNAPPY" 00``, version int32 (1), lowest compatible version int32
-(1), then for every 32 KiB of input: length int32, a bare snappy block.
+(1), then for every 32 KiB of input: length int32, a raw snappy block.
 
-Nothing here allocates more than `max_size` for the output, whatever the bytes claim. Where a codec's headers
-bound the output, they are walked before a byte is unpacked.
+The output never takes more than `max_size` bytes of memory, whatever the input says. If a codec's headers bound the
+output, they are checked before decompression.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 MAX_DECOMPRESSED = 128 * 1024 * 1024
-"""The default limit of what one batch may unpack to; by default a broker takes no larger request either."""
+"""The default limit of a batch's decompressed size; a broker's default limit of a request is the same."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -57,12 +57,12 @@ _XERIAL_LENGTH = struct.Struct(">I")
 
 _LZ4_KAFKA_DEFAULT = 9
 
-_GZIP_MAX_MEMBERS = 64  # writers make one; each further one costs a copy of what follows
-_SNAPPY_MAX_RATIO = 22  # the densest element, a copy of 64 bytes, takes 3
+_GZIP_MAX_MEMBERS = 64  # writers create one; each further one costs a copy of the rest
+_SNAPPY_MAX_RATIO = 22  # the densest element takes 3 bytes and copies 64
 
 
 class Compression(IntEnum):
-    """Kafka's codes, as in the lowest three bits of a batch's attributes."""
+    """Kafka's codes, in the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -76,7 +76,7 @@ LEVELS = {
     Compression.LZ4: (1, 17, _LZ4_KAFKA_DEFAULT),
     Compression.ZSTD: (-131072, 22, 3),
 }
-"""Lowest, highest and default level, as Kafka has them; gzip also takes -1 for its default."""
+"""Lowest, highest and default level, as in Kafka; for gzip, -1 is the default too."""
 
 
 class _Codec(Protocol):
@@ -85,17 +85,17 @@ class _Codec(Protocol):
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in `codec`'s format. `level` is Kafka's; ValueError when it is out of the codec's range."""
+    """`data` in `codec`'s format. `level` is Kafka's; ValueError if it is out of range."""
     return bytes(compress_all(codec, [data], level)[0])
 
 
 def packs_ahead(codec: Compression, level: int | None) -> bool:
-    """Whether a `Packer` makes what `compress_all` does."""
+    """Whether a `Packer` gives the same bytes as `compress_all`."""
     return codec is Compression.LZ4 and _level(codec, level) == _LZ4_KAFKA_DEFAULT
 
 
 def compress_all(codec: Compression, pieces: list[Buffer], level: int | None = None, room: int = 0) -> list[bytearray]:
-    """Each of the pieces in `codec`'s format, behind so many bytes of room."""
+    """Each of the pieces in `codec`'s format, after `room` bytes for a header."""
     if packs_ahead(codec, level):
         return frames(pieces, room)
     chosen = _level(codec, level) if codec in LEVELS else 0
@@ -103,7 +103,7 @@ def compress_all(codec: Compression, pieces: list[Buffer], level: int | None = N
 
 
 def decompress(codec: Compression, data: Buffer, max_size: int | None = None) -> bytes:
-    """What `data` unpacks to; DecompressionError if it is damaged or that is more than `max_size` bytes."""
+    """Decompress `data`; DecompressionError if it is damaged or has more than `max_size` bytes."""
     limit = MAX_DECOMPRESSED if max_size is None else max_size
     if codec is Compression.NONE:
         if len(data) > limit:
@@ -116,7 +116,7 @@ def decompress(codec: Compression, data: Buffer, max_size: int | None = None) ->
 
 
 def too_large(limit: int) -> DecompressionError:
-    return DecompressionError(f"the data unpacks to more than the limit of {limit} bytes")
+    return DecompressionError(f"the data decompresses to more than the limit of {limit} bytes")
 
 
 def _level(codec: Compression, level: int | None) -> int:
@@ -150,7 +150,7 @@ def _compress_snappy(data: Buffer, level: int) -> Buffer:
 
 
 def _compress_lz4(data: Buffer, level: int) -> Buffer:
-    """As in Kafka, the default level stands for the fast compressor, which is `frames`, and any other for this one."""
+    """As in Kafka, the default level is the fast compressor (`frames`); all other levels use this one."""
     high = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     high.compress(bytes(data))
     return memoryview(high.finish())
@@ -182,10 +182,10 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     room = limit
     at = len(_XERIAL_HEADER)
     if len(view) < at:
-        raise DecompressionError("snappy data is damaged: it ends inside of the header")
+        raise DecompressionError("snappy data is damaged: it ends inside the header")
     while at < len(view):
         if len(view) - at < 4 or (end := at + 4 + _XERIAL_LENGTH.unpack_from(view, at)[0]) > len(view):
-            raise DecompressionError("snappy data is damaged: it ends inside of a block")
+            raise DecompressionError("snappy data is damaged: it ends inside a block")
         parts.append(_snappy_block(view[at + 4 : end], room, limit))
         room -= len(parts[-1])
         at = end
@@ -210,14 +210,14 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
 
 
 def _bounded(codec: _Codec, data: Buffer, bound: int, limit: int) -> bytes:
-    """Unpack freely when the bound from the headers is within the limit, else into a buffer of the limit."""
+    """Decompress without a limit if the bound from the headers allows it, else into a buffer of the limit."""
     if bound <= limit:
         return bytes(codec.decompress(data))
     output = bytearray(limit)
     try:
         size = codec.decompress_into(data, output)
     except cramjam.DecompressionError as error:
-        raise DecompressionError(f"the data is damaged or unpacks to more than {limit} bytes") from error
+        raise DecompressionError(f"the data is damaged or decompresses to more than {limit} bytes") from error
     return bytes(memoryview(output)[:size])
 
 

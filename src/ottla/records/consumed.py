@@ -1,7 +1,4 @@
-"""Batches as a consumer sees them: `ConsumerRecord` and its decoder, from whichever twin is in use.
-
-The choice is that of `_kernels`: compiled where it was built, in Python otherwise or with ``OTTLA_PURE=1``.
-"""
+"""Records as a consumer gets them: `ConsumerRecord` and its decoder, from the kernels in use."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from ottla.records.compression import decompress
 from ottla.records.errors import CorruptBatch, DecompressionError
 from ottla.records.header import BATCH_OVERHEAD, COMPRESSION_MASK, BatchHeader
 
-if TYPE_CHECKING or KERNELS == "cython":
-    from ottla.records._consuming import ConsumerRecord, decode_consumed
+if TYPE_CHECKING or KERNELS == "pure":
+    from ottla.records._consuming_pure import ConsumerRecord, decode_consumed
 else:
-    from ottla.records._consuming_pure import ConsumerRecord, decode_consumed  # one build makes all kernels or none
+    from ottla.records._speedups import ConsumerRecord, decode_consumed
 
 __all__ = ["ConsumerRecord", "decode_consumed", "unpacked"]
 
 
 def unpacked(data: Buffer, position: int, header: BatchHeader) -> Buffer:
-    """The uncompressed records of the batch at `position`, which was scanned already; CorruptBatch if damaged."""
+    """The uncompressed records of the scanned batch at `position`; CorruptBatch if they are damaged."""
     records = memoryview(data)[position + BATCH_OVERHEAD : position + header.size]
     if not header.attributes & COMPRESSION_MASK:
         return records

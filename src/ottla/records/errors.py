@@ -1,4 +1,4 @@
-"""The errors of the byte layer. They are not Kafka errors: who calls decides what a client hears of them."""
+"""The errors of the record codec. They are not Kafka errors: callers convert them."""
 
 
 class CorruptBatch(Exception):
@@ -14,4 +14,4 @@ class CorruptBatch(Exception):
 
 
 class DecompressionError(ValueError):
-    """Compressed bytes are damaged, or would unpack to more than the limit."""
+    """Compressed bytes are damaged, or decompress to more than the limit."""

@@ -1,11 +1,11 @@
-"""The header of a record batch, magic 2: its layout, its checks, and the fields that a broker stamps.
+"""The header of a record batch, magic 2: layout, attribute bits, checks, and the fields that the broker sets.
 
 Layout (big endian; the CRC is CRC32C of everything from the attributes to the end of the batch):
 
     offset  size  field
-         0     8  base offset                 stamped by the broker
+         0     8  base offset                 set by the broker
          8     4  batch length                bytes that follow this field: size - 12
-        12     4  partition leader epoch      stamped by the broker
+        12     4  partition leader epoch      set by the broker
         16     1  magic                       2
         17     4  crc
         21     2  attributes                  bits 0-2 compression, 3 log append time, 4 transactional,
@@ -19,7 +19,7 @@ Layout (big endian; the CRC is CRC32C of everything from the attributes to the e
         57     4  record count
         61        records, compressed together as the attributes say
 
-The broker's fields lie outside of the CRC, so that a batch can be stamped without reading it.
+The CRC does not cover the broker's fields, so the broker can set them without reading the batch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DELETE_HORIZON = 0x40
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of the records of a batch, in the order of the wire."""
+    """The 61 bytes before the records of a batch, in wire order."""
 
     base_offset: int
     batch_length: int
@@ -88,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> Compression:
-        """The codec; ValueError for the codes 5 to 7, which nobody has given a meaning."""
+        """The codec; ValueError for the undefined codes 5 to 7."""
         return Compression(self.attributes & COMPRESSION_MASK)
 
     @property
@@ -109,22 +109,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record; after 2**31 - 1 comes 0. -1 without a sequence."""
+        """The sequence number of the last record, -1 without a sequence. 0 follows 2**31 - 1."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & _MAX_SEQUENCE
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked; CorruptBatch when fewer than 61 bytes are there."""
+    """The unchecked header at `position`; CorruptBatch if fewer than 61 bytes are left."""
     if position < 0 or len(buffer) - position < BATCH_OVERHEAD:
         there = max(0, len(buffer) - max(position, 0))
-        raise CorruptBatch(position, f"a batch header has {BATCH_OVERHEAD} bytes, only {there} are there")
+        raise CorruptBatch(position, f"a batch header needs {BATCH_OVERHEAD} bytes, only {there} are left")
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def shape_problem(header: BatchHeader) -> str | None:
-    """What is impossible in this header, or None; everything that can be said without the CRC."""
+    """What is invalid in this header, or None; the CRC is not checked."""
     if header.batch_length < MIN_LENGTH:
         return length_problem(header.batch_length)
     if header.magic != MAGIC:
@@ -139,7 +139,7 @@ def shape_problem(header: BatchHeader) -> str | None:
 
 
 def crc_of(buffer: Buffer, position: int, size: int) -> int:
-    """The CRC32C that a batch of `size` bytes at `position` should carry."""
+    """The correct CRC32C of a batch of `size` bytes at `position`."""
     return crc32c(memoryview(buffer)[position + CRC_START : position + size])
 
 
@@ -152,7 +152,7 @@ def magic_problem(magic: int) -> str:
 
 
 def cut_problem(header: BatchHeader, there: int) -> str:
-    return f"the batch has {header.size} bytes, only {there} are there"
+    return f"the batch has {header.size} bytes, only {there} are left"
 
 
 def crc_problem(expected: int, actual: int) -> str:
@@ -160,7 +160,7 @@ def crc_problem(expected: int, actual: int) -> str:
 
 
 def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """CorruptBatch unless the batch is whole, of magic 2, of a possible shape, and its CRC is right."""
+    """Raise CorruptBatch unless the batch is complete and its header and CRC are valid."""
     problem = shape_problem(header)
     if problem is None and len(buffer) - position < header.size:
         problem = cut_problem(header, len(buffer) - position)
@@ -171,13 +171,13 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Write the broker's two fields in place; the CRC does not cover them."""
+    """Set the broker's two fields in place; the CRC does not cover them."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + 12, leader_epoch)
 
 
 def stamp_log_append_time(buffer: bytearray | memoryview, position: int, timestamp: int) -> None:
-    """Turn the batch into one of log append time, in place, and renew its CRC."""
+    """Set the timestamp type LogAppendTime and the timestamp in place, and update the CRC."""
     header = read_header(buffer, position)
     if header.batch_length < MIN_LENGTH:
         raise CorruptBatch(position, length_problem(header.batch_length))

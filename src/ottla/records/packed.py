@@ -1,4 +1,4 @@
-"""The choice between the twins of packed commits: `_packed.pxi` in C, or `_packed_pure`."""
+"""Packed offset commits, from the kernels in use: `_packed.pxi` (Cython) or `_packed_pure`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The values that the record codec takes and gives, and the error of the byte layer.
-
-Everything here is immutable. A field may be added to a summary; the fields of ``Record`` are the public API.
-"""
+"""The immutable values of the record codec. The fields of ``Record`` are public API."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ KeyEntry: TypeAlias = tuple[int, int, bytes | None, bool]
 class Record:
     """One record, with its absolute offset and timestamp.
 
-    A header key that is not UTF-8 keeps its bytes as surrogate escapes, so that it survives a round trip.
+    A header key that is not UTF-8 keeps its bytes as surrogate escapes, so that a round trip preserves it.
     """
 
     offset: int
@@ -33,7 +30,7 @@ class Record:
 
 
 class BatchSummary(NamedTuple):
-    """What validation wants to know of the records in a batch, without an object for each of them."""
+    """A summary of the records in a batch, for validation."""
 
     max_timestamp: int
     """The largest timestamp, -1 in an empty batch."""
@@ -42,24 +39,24 @@ class BatchSummary(NamedTuple):
     min_timestamp: int
     """The smallest timestamp, -1 in an empty batch."""
     keyless: int
-    """How many records have no key."""
+    """The number of records without a key."""
     contiguous: bool
-    """Whether the offset deltas are 0, 1, 2, … up to the last offset delta of the header."""
+    """Whether the offset deltas are 0, 1, 2, … up to the header's last offset delta."""
 
 
 class Scan(NamedTuple):
-    """The whole, valid batches at the start of a range of bytes."""
+    """The complete, valid batches at the start of a range of bytes."""
 
     batches: list[tuple[int, BatchHeader]]
     end: int
     """The first byte after the last valid batch."""
     problem: str | None
-    """Why the bytes at ``end`` are no batch; None when they are, or when there are none."""
+    """Why the bytes at ``end`` are no valid batch; None without a problem."""
     incomplete: bool
-    """The bytes just ended inside a batch that had nothing wrong so far."""
+    """The bytes end inside a batch that is valid so far."""
 
 
 @lru_cache(1 << 10)
 def topic_id_of(raw: bytes) -> UUID:
-    """The id that has these bytes. There are few topics, and an id is dear to make."""
+    """The topic id with these bytes. Cached, because there are few topics and a UUID is slow to create."""
     return UUID(bytes=raw)

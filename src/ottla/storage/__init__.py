@@ -1,1 +1,1 @@
-"""Logs on disk: segment files, indexes, producer state, recovery, retention and compaction, in Kafka's own layout."""
+"""Logs on disk in Kafka's layout: segments, indexes, producer state, recovery, retention and compaction."""

@@ -1,7 +1,6 @@
-"""The work that comes with time, as one task on the event loop: nothing here has a timer for a partition.
+"""Periodic work on the logs, as two tasks on the event loop. No partition has its own timer.
 
-Whatever may block (fsync, removing files, compaction) happens in threads or in another process; the loop
-only decides.
+Everything that may block (fsync, file removal, compaction) runs in threads or in another process.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _LOGS_A_TURN = 100
 
 
 class _Chore:
-    """Something to do every so often."""
+    """Periodic work."""
 
     __slots__ = ("due", "interval", "run")
 
@@ -76,7 +75,7 @@ class Background:
             try:
                 await self._turn()
             except Exception:
-                _LOGGER.exception("background work on the logs failed; it is tried again")
+                _LOGGER.exception("background work on the logs failed; retrying")
             await self._wait()
 
     async def _compact(self) -> None:
@@ -87,7 +86,7 @@ class Background:
                 try:
                     await self._cleaner.run()
                 except Exception:
-                    _LOGGER.exception("compaction failed; it is tried again")
+                    _LOGGER.exception("compaction failed; retrying")
 
     async def _turn(self) -> None:
         now = self._manager.clock.now()
@@ -122,15 +121,15 @@ class Background:
                 if not log.closed:
                     visit(log)
             except (OSError, KafkaStorageError):
-                _LOGGER.exception("background work on %s failed; it is tried again", log.topic_partition)
+                _LOGGER.exception("background work on %s failed; retrying", log.topic_partition)
 
     async def _flush(self, now: Millis) -> None:
-        """Flush complete segments, and logs whose flush.ms is over."""
+        """Flush complete segments, and logs whose flush.ms has passed."""
         manager = self._manager
         for log in list(manager.rolled_logs):
             if not log.closed:
                 await manager.flusher.complete_segments_flushed(log)
-            # Only now: a flush that failed is tried again.
+            # Not earlier: a failed flush is retried.
             if log.recovery_point >= log.segments.active.base_offset or log.closed:
                 manager.rolled_logs.pop(log, None)
         for log in list(manager.logs.values()):

@@ -1,4 +1,4 @@
-"""The small text files beside the logs, in Kafka's formats.
+"""The small text files next to the logs, in Kafka's formats.
 
     recovery-point-offset-checkpoint, log-start-offset-checkpoint,
     replication-offset-checkpoint, cleaner-offset-checkpoint   version 0, number of lines, then "topic partition offset"
@@ -6,7 +6,7 @@
     partition.metadata (in each partition)                      version 0 and the topic id
     .kafka_cleanshutdown                                        JSON; only there after a clean shutdown
 
-A file that cannot be read is reported by `DamagedCheckpoint`; the caller knows what to do without it.
+`DamagedCheckpoint` reports a file that cannot be read; the caller continues without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DamagedCheckpoint(Exception):
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint file; nothing if there is no such file."""
+    """The offsets in a checkpoint file; empty if the file does not exist."""
     offsets = {}
     for fields in _read_lines(path, 3):
         offsets[TopicPartition(fields[0], _number(path, fields[1]))] = _number(path, fields[2])
@@ -45,7 +45,7 @@ def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], *, sync: bo
 
 
 def read_epochs(directory: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) pairs of a partition; nothing if there is no such file."""
+    """(epoch, start offset) pairs of a partition; empty if the file does not exist."""
     path = Path(directory, LEADER_EPOCH_CHECKPOINT)
     return [(_number(path, epoch), _number(path, offset)) for epoch, offset in _read_lines(path, 2)]
 
@@ -64,10 +64,10 @@ def _read_lines(path: Path, fields: int) -> list[list[str]]:
         raise DamagedCheckpoint(f"{path} is not a text file") from None
     version, *rest = text.splitlines() or [""]
     if version.strip() != "0":
-        raise DamagedCheckpoint(f"{path} has version {version!r}, only 0 is known")
+        raise DamagedCheckpoint(f"{path} has version {version!r}; only version 0 is supported")
     rows = [line.split() for line in rest[1:] if line.strip()]
     if not rest or not rest[0].isdigit() or int(rest[0]) != len(rows) or any(len(r) != fields for r in rows):
-        raise DamagedCheckpoint(f"{path} is cut or has lines that are no checkpoint")
+        raise DamagedCheckpoint(f"{path} is incomplete or has invalid lines")
     return rows
 
 
@@ -75,7 +75,7 @@ def _number(path: Path, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise DamagedCheckpoint(f"{path} has {text!r} where a number should be") from None
+        raise DamagedCheckpoint(f"{path} has {text!r} in place of a number") from None
 
 
 def _write_lines(path: Path, lines: Iterable[str], *, sync: bool) -> None:
@@ -97,7 +97,7 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def write_partition_metadata(directory: str, topic_id: uuid.UUID) -> None:
-    """Only for a new partition: the file is never changed later."""
+    """Write the file of a new partition; it never changes later."""
     with open(os.path.join(directory, PARTITION_METADATA), "wb", buffering=0) as file:
         file.write(f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode())
 
@@ -119,7 +119,7 @@ def write_clean_shutdown(directory: Path) -> None:
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Whether the last shutdown was clean; the mark is removed, since from now on it would not be true."""
+    """Whether the last shutdown was clean. The marker is removed, since it does not hold for the running broker."""
     try:
         (directory / CLEAN_SHUTDOWN).unlink()
     except FileNotFoundError:

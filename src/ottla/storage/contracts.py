@@ -1,4 +1,4 @@
-"""What a log gives to those who use it, and what it asks of its surroundings."""
+"""The values that a log returns, and the interface that it needs from its owner."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append."""
+    """The result of an append."""
 
     base_offset: int
     last_offset: int
     log_append_time: Millis
-    """-1 where the topic keeps the producers' timestamps."""
+    """-1 if the topic keeps the producers' timestamps."""
     log_start_offset: int
     duplicate: bool
-    """The batch was there already; the offsets are those it got then."""
+    """The batch was written before; the offsets are the original ones."""
     flush_due: bool
-    """The topic wants a flush before the acknowledgement."""
+    """The topic requires a flush before the acknowledgement."""
 
 
 class LogHost(Protocol):
-    """What a log asks of its surroundings."""
+    """What a log calls in its owner."""
 
     def rolled(self, log: Log) -> None:
-        """A segment is complete: flush it some time soon."""
+        """A segment is complete: flush it soon."""
 
     def delete_later(self, paths: Sequence[str], *, at: Millis) -> None:
-        """Remove these files, which have their `.deleted` names already, at the given time."""
+        """Remove these files, which are already renamed to `.deleted`, at the given time."""
 
     def start_moved(self, log: Log) -> None:
-        """The log start offset has changed: write it down some time soon."""
+        """The log start offset has changed: write the checkpoint soon."""
 
 
 class FlushJob(NamedTuple):
-    """What has to be forced to disk so that everything below `offset` is safe. `run` may be called in any thread."""
+    """The files to force to disk so that everything below `offset` is safe. Any thread may call `run`."""
 
     files: list[OpenFile]
     paths: list[str]

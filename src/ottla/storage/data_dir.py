@@ -1,8 +1,7 @@
-"""A data directory: taken by one broker at a time, and marked with whose it is.
+"""A data directory: locked by one broker at a time, and marked with its node id.
 
-`.lock` holds the lock, `meta.properties` the ids, in Kafka's format. The lock is taken in both of the ways
-that there are: `flock` keeps out a second broker in the same process, `lockf` is what Java's file locks
-are.
+`.lock` holds the lock, `meta.properties` the ids, in Kafka's format. Two kinds of locks are taken: `flock` keeps out a
+second broker in the same process, `lockf` is what Java uses.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _META = "meta.properties"
 
 
 class DataDirInUse(OttlaError):
-    """Another broker has this data directory."""
+    """Another broker uses this data directory."""
 
 
 class DataDirMismatch(OttlaError):
@@ -28,14 +27,14 @@ class DataDirMismatch(OttlaError):
 
 
 class DataDir:
-    """One data directory, locked or not."""
+    """One data directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = -1
 
     def lock(self, node_id: int) -> None:
-        """Create the directory if need be, take its lock, and check that it is this broker's."""
+        """Create the directory if it is missing, lock it, and check its owner."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -49,8 +48,7 @@ class DataDir:
             self.unlock()
             who = f" (process {holder})" if holder.isdigit() else ""
             raise DataDirInUse(
-                f"the data directory {self.path} is used by another broker{who}; stop that one, or give this one "
-                "another directory"
+                f"another broker{who} uses the data directory {self.path}; stop it, or set a different log.dirs"
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
@@ -74,6 +72,6 @@ class DataDir:
         if owner != str(node_id):
             self.unlock()
             raise DataDirMismatch(
-                f"the data directory {self.path} belongs to the broker with node.id {owner}, but this one has "
-                f"{node_id}; use the right directory, or remove {path} if it is really to change hands"
+                f"the data directory {self.path} belongs to node.id {owner}, but this broker has node.id {node_id}; "
+                f"use the directory of this broker, or remove {path} to reassign it"
             )

@@ -1,9 +1,8 @@
-"""The files of a partition's directory: which there are, and the leftovers of a crash put in order.
+"""List the files of a partition's directory, and clean up what a crash left behind.
 
-Compaction writes `.cleaned` files, renames them to `.swap` when they are whole and safe on disk, removes
-the segments that they replace, and renames them to their final names. So a `.cleaned` file is worth
-nothing, and a `.swap` file is worth more than the segments that it stands for. `.deleted` files were only
-waiting for their time.
+Compaction writes `.cleaned` files, renames them to `.swap` when they are complete and on disk, removes the segments
+that they replace, and renames them to their final names. So a `.cleaned` file is removed, and a `.swap` file replaces
+the segments of its offsets. `.deleted` files are removed.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from ottla.storage.scanning import walk
 
 @dataclass(slots=True)
 class Listing:
-    """What is in a directory: files of each segment by suffix, and the offsets of the producer snapshots."""
+    """The contents of a directory: the files of each segment by suffix, and the offsets of the producer snapshots."""
 
     segments: dict[int, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     snapshots: list[int] = field(default_factory=list)
 
 
 def tidy(directory: str, note: Callable[[str], None]) -> Listing:
-    """Finish or undo what was interrupted, and list the rest. `note` is told what was done."""
+    """Finish or undo an interrupted compaction, and list the files. `note` gets a sentence for each repair."""
     names = os.listdir(directory)
     leftover = [name for name in names if name.endswith((DELETED, CLEANED, ".tmp"))]
     remove_files(os.path.join(directory, name) for name in leftover)
@@ -61,7 +60,7 @@ def _list(names: list[str]) -> Listing:
 
 
 def _finish_swap(directory: str, base_offset: int, names: list[str], note: Callable[[str], None]) -> None:
-    """Put a compacted segment in the place of those that it replaces."""
+    """Replace the original segments by the compacted one."""
     swap = os.path.join(directory, file_name(base_offset, LOG + SWAP))
     if os.path.exists(swap):
         end_offset = _end_offset(swap, base_offset)
@@ -69,7 +68,7 @@ def _finish_swap(directory: str, base_offset: int, names: list[str], note: Calla
             parsed = parse_file_name(name)
             if parsed and not parsed[2] and parsed[1] in SEGMENT_SUFFIXES and base_offset <= parsed[0] < end_offset:
                 remove_files([os.path.join(directory, name)])
-        note(f"finished the compaction of offsets {base_offset} to {end_offset - 1} that was interrupted")
+        note(f"finished the interrupted compaction of offsets {base_offset} to {end_offset - 1}")
     for suffix in SEGMENT_SUFFIXES:
         path = os.path.join(directory, file_name(base_offset, suffix))
         if os.path.exists(path + SWAP):

@@ -1,4 +1,4 @@
-"""The contents of a file of a data directory as lines for people, in the words of Kafka's own dump tool."""
+"""Print the contents of a file of a data directory in the format of Kafka's dump tool."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ottla.errors import OttlaError
-from ottla.records import BatchHeader, CorruptBatch, Record, check_batch, decode_batch
+from ottla.records import COMPRESSION_MASK, BatchHeader, Compression, CorruptBatch, Record, check_batch, decode_batch
 from ottla.storage.checkpoints import (
     CLEANER_OFFSETS,
     HIGH_WATERMARKS,
@@ -27,16 +27,16 @@ from ottla.storage.files import (
     parse_file_name,
 )
 from ottla.storage.index import OffsetIndex, TimeIndex
+from ottla.storage.producers import MAX_SEQUENCE
 from ottla.storage.scanning import Piece, walk
 from ottla.storage.snapshots import DamagedSnapshot, read_snapshot
 from ottla.storage.transactions import read_aborted, read_marker
 
 _OFFSET_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
-_MAX_SEQUENCE = 2**31 - 1
 
 
 def dump(path: str | Path, *, records: bool, deep: bool) -> Iterator[str]:
-    """The lines for one file. Of a log every batch; its records too if `deep`, with their data if `records`."""
+    """The lines for one file. For a log: every batch, with its records if `deep`, and with their data if `records`."""
     path = Path(path)
     if not path.is_file():
         raise OttlaError(f"there is no file {path}")
@@ -97,12 +97,12 @@ def _dump_batch(piece: Piece, position: int, header: BatchHeader, records: bool,
             for number, record in enumerate(decode_batch(piece.buffer, at)):
                 yield _record_line(header, number, record, records) + _marker(piece, at, header)
         except CorruptBatch as error:
-            yield f"| the records cannot be read: {error.reason}"
+            yield f"| cannot read the records: {error.reason}"
 
 
 def _batch_line(position: int, header: BatchHeader, valid: bool) -> str:
-    codec = header.attributes & 0x07
-    names = ("none", "gzip", "snappy", "lz4", "zstd")
+    code = header.attributes & COMPRESSION_MASK
+    codec = Compression(code).name.lower() if code <= Compression.ZSTD else code
     horizon = f"OptionalLong[{header.base_timestamp}]" if header.has_delete_horizon else "OptionalLong.empty"
     return (
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
@@ -112,12 +112,12 @@ def _batch_line(position: int, header: BatchHeader, valid: bool) -> str:
         f"isTransactional: {_bool(header.is_transactional)} isControl: {_bool(header.is_control)} "
         f"deleteHorizonMs: {horizon} position: {position} {_time_type(header)}: {header.max_timestamp} "
         f"size: {header.size} magic: {header.magic} "
-        f"compresscodec: {names[codec] if codec < len(names) else codec} crc: {header.crc} isvalid: {_bool(valid)}"
+        f"compresscodec: {codec} crc: {header.crc} isvalid: {_bool(valid)}"
     )
 
 
 def _record_line(header: BatchHeader, number: int, record: Record, data: bool) -> str:
-    sequence = (header.base_sequence + number) & _MAX_SEQUENCE if header.base_sequence >= 0 else -1
+    sequence = (header.base_sequence + number) & MAX_SEQUENCE if header.base_sequence >= 0 else -1
     line = (
         f"| offset: {record.offset} {_time_type(header)}: {record.timestamp} keySize: {_size(record.key)} "
         f"valueSize: {_size(record.value)} sequence: {sequence} "
@@ -174,8 +174,8 @@ def _dump_checkpoint(path: Path) -> Iterator[str]:
         yield str(error)
         return
     raise OttlaError(
-        f"{path.name} is not a file that can be dumped: give a .log, .index, .timeindex, .txnindex or .snapshot file, "
-        f"a {LEADER_EPOCH_CHECKPOINT} or another checkpoint"
+        f"cannot dump {path.name}: give a .log, .index, .timeindex, .txnindex or .snapshot file, "
+        f"a {LEADER_EPOCH_CHECKPOINT} or another checkpoint file"
     )
 
 

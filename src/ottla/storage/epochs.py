@@ -1,8 +1,14 @@
-"""The leader epochs of a partition: at which offset each of them began to write.
+"""The leader epochs of a partition: the offset at which each of them started to write.
 
-A change is written to `leader-epoch-checkpoint` at once, but without fsync: recovery learns the epochs of
-what it scans from the batches themselves, and the flush of a log forces the file to disk before it moves
-the recovery point.
+A replica that starts to follow a leader must remove what the leader does not have:
+
+1. It asks the leader (OffsetForLeaderEpoch) for `Log.end_offset_for_epoch` of its own latest epoch.
+2. If the leader knows an older epoch only, it repeats the question with that epoch.
+3. It calls `Log.truncate_to` with the smaller of the leader's end offset and its own for that epoch, and fetches from
+   there. `truncate_to` also removes the epochs, producer state and index entries of what was cut.
+
+A change is written to `leader-epoch-checkpoint` at once, but without fsync. Recovery learns the epochs of what it scans
+from the batches, and a flush of the log forces the file to disk before it moves the recovery point.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochCache:
-    """(epoch, start offset) pairs, both growing."""
+    """(epoch, start offset) pairs in ascending order of both."""
 
     __slots__ = ("_entries", "_written", "directory")
 
@@ -27,7 +33,7 @@ class LeaderEpochCache:
 
     @property
     def latest(self) -> int:
-        """The newest epoch, -1 if there was none yet."""
+        """The latest epoch, -1 if there is none yet."""
         return self._entries[-1][0] if self._entries else UNDEFINED_EPOCH
 
     @property
@@ -35,23 +41,23 @@ class LeaderEpochCache:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` writes from `start_offset` on. Nothing happens if it is not newer than the newest."""
+        """Record that `epoch` writes from `start_offset` on. An epoch that is not newer than the latest is ignored."""
         if epoch > self.latest:
             self._entries = [entry for entry in self._entries if entry[1] < start_offset]
             self._entries.append((epoch, start_offset))
             self.write()
 
     def learn(self, epoch: int, start_offset: int) -> None:
-        """Like `assign`, but nothing is written: for recovery, which writes once at its end."""
+        """Like `assign`, but without writing the file: recovery writes it once at its end."""
         if epoch > self.latest:
             self._entries.append((epoch, start_offset))
 
     def forget_from(self, offset: int) -> None:
-        """Forget the epochs that began at `offset` or later, to learn them anew; nothing is written."""
+        """Remove the epochs that start at `offset` or later, without writing the file."""
         self._entries = [entry for entry in self._entries if entry[1] < offset]
 
-    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch that is not newer than `epoch`, and where it ended; (-1, -1) if nobody can know."""
+    def end_offset_for_epoch(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch that is not newer than `epoch`, and its end offset; (-1, -1) if it is unknown."""
         if epoch == UNDEFINED_EPOCH or not self._entries or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
@@ -61,28 +67,26 @@ class LeaderEpochCache:
         return found, self._entries[following][1]
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch in which `offset` was written, -1 if it is older than all that are known."""
+        """The epoch in which `offset` was written, -1 if it is older than all known epochs."""
         following = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         return self._entries[following - 1][0] if following else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at `end_offset`: forget the epochs that began there or later."""
-        self._replace([entry for entry in self._entries if entry[1] < end_offset])
+        """The log now ends at `end_offset`: remove the epochs that start there or later."""
+        self.forget_from(end_offset)
+        self.write()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now starts at `start_offset`: forget the epochs that ended before it."""
+        """The log now starts at `start_offset`: remove the epochs that ended before it."""
         following = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
         kept = self._entries[following:]
         if following:
             kept.insert(0, (self._entries[following - 1][0], start_offset))
-        self._replace(kept)
-
-    def _replace(self, entries: list[tuple[int, int]]) -> None:
-        self._entries = entries
+        self._entries = kept
         self.write()
 
     def write(self) -> None:
-        """Write the file, if it does not say the same already."""
+        """Write the file if the entries have changed."""
         if self._entries != self._written:
             checkpoints.write_epochs(self.directory, self._entries)
             self._written = list(self._entries)

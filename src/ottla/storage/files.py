@@ -1,7 +1,6 @@
-"""Names of files and directories in a data directory, and the few ways in which small files are written.
+"""Names of files and directories in a data directory, and helpers to write small files.
 
-Everything is as Apache Kafka lays it out, so that its own tools read what is written here. A new kind of
-file gets its suffix here and nowhere else.
+The layout is Apache Kafka's, so that its tools can read these files. Define the suffix of a new kind of file here.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def parse_file_name(name: str) -> tuple[int, str, str] | None:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """The partition that a directory holds, or None if it holds none (or one that waits for its deletion)."""
+    """The partition of a directory, or None if it is no partition or waits for its deletion."""
     match = _PARTITION_NAME.fullmatch(name)
     if match is None or name.endswith(DELETE_DIRECTORY):
         return None
@@ -62,13 +61,13 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def retired_directory_name(topic_partition: TopicPartition, ending: str) -> str:
-    """A name under which the files of a partition stay that is in service no longer; the topic is cut to fit."""
+    """A directory name for a partition that is out of service; a long topic name is cut."""
     suffix = f"-{topic_partition.partition}.{uuid.uuid4().hex}{ending}"
     return topic_partition.topic[: _MAX_NAME - len(suffix)] + suffix
 
 
 def write_atomically(path: str | Path, data: bytes, *, sync: bool) -> None:
-    """Replace a small file as a whole. Without `sync` it survives the end of the process, not that of the machine."""
+    """Replace a small file. Without `sync` it survives a crash of the process, but not of the machine."""
     temporary = f"{path}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
@@ -83,19 +82,19 @@ def write_atomically(path: str | Path, data: bytes, *, sync: bool) -> None:
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
-    """pwrite until everything is written."""
+    """Repeat pwrite until everything is written."""
     written = os.pwrite(descriptor, data, position)
     while written < len(data):
         written += os.pwrite(descriptor, memoryview(data)[written:], position + written)
 
 
 def touch(path: str) -> None:
-    """Make sure that the file is there."""
+    """Create the file if it does not exist."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
 
 
 def sync_path(path: str | Path) -> None:
-    """fsync a file or a directory by its name; nothing happens if it has gone meanwhile."""
+    """fsync a file or directory; a missing one is ignored."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -107,7 +106,7 @@ def sync_path(path: str | Path) -> None:
 
 
 def remove_files(paths: Iterable[str]) -> int:
-    """Remove what is there of `paths`; the number of files removed."""
+    """Remove the existing files of `paths` and return their number."""
     removed = 0
     for path in paths:
         try:

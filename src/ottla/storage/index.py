@@ -1,14 +1,14 @@
 """The two sparse indexes of a segment: offset → position, and timestamp → offset.
 
-On disk, as Kafka has them (big endian, offsets relative to the base offset of the segment):
+On disk as in Kafka (big endian, offsets relative to the base offset of the segment):
 
-    .index      8 bytes an entry: offset (4), position (4)      the last offset of the batch at that position
-    .timeindex 12 bytes an entry: timestamp (8), offset (4)     no record up to that offset is newer
+    .index      8 bytes per entry: offset (4), position (4)      the last offset of the batch at that position
+    .timeindex 12 bytes per entry: timestamp (8), offset (4)     no record up to that offset is newer
 
-New entries collect in memory and go to the file in blocks: what a crash takes away, recovery writes again,
-since it reads the whole unflushed segment anyway. Files are opened for a look-up and closed after it, so a
-thousand idle partitions hold no index open; the blocks of entries that were read last are kept, since readers go on
-from where they were. Only the thread that owns the log appends; look-ups happen on it too.
+New entries are kept in memory and written in blocks. Recovery rewrites what a crash loses, since it reads the whole
+unflushed segment anyway. A look-up opens the file and closes it, so that idle partitions keep no index open. The blocks
+that were read last stay in memory, since readers continue from where they were. Only the thread that owns the log
+appends and looks up.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import NamedTuple
 from ottla.records import LOG_OVERHEAD, BatchHeader
 from ottla.storage.files import OFFSET_INDEX, TIME_INDEX, file_name, write_all
 
-#: How many entries are written and read together.
+#: Entries that are written and read together.
 _BLOCK_ENTRIES = 512
-#: How many blocks are kept: for so many readers in different places of a segment.
+#: Blocks in memory: the number of readers that may be at different places of a segment.
 _KEPT_BLOCKS = 4
 
 
 class DamagedIndex(Exception):
-    """The file cannot be what was written; it has to be built again from the log."""
+    """The index file is damaged and must be rebuilt from the log."""
 
 
 class _Block(NamedTuple):
-    """Entries of the file from number `first` up to number `end`, as they lie there."""
+    """The raw entries of the file from number `first` up to `end`."""
 
     first: int
     end: int
@@ -41,7 +41,7 @@ class _Block(NamedTuple):
 
 
 class _Index:
-    """Entries of a fixed size: the first `_stored` of them in the file, the others in `_tail`."""
+    """Entries of a fixed size: the first `_stored` are in the file, the others in `_tail`."""
 
     __slots__ = ("_blocks", "_stored", "_tail", "base_offset", "directory", "found")
 
@@ -55,10 +55,10 @@ class _Index:
         self._tail = bytearray()
         self._blocks: list[_Block] = []
         self.found = 0
-        """How many entries were in the file when it was opened."""
+        """The number of entries in the file when it was opened."""
 
     def set_file_size(self, size: int) -> None:
-        """There is a file of this size to begin with."""
+        """Start with an existing file of this size."""
         self._stored = self.found = size // self.entry.size
 
     @property
@@ -79,7 +79,7 @@ class _Index:
             self.write_out()
 
     def write_out(self) -> None:
-        """Bring all entries into the file."""
+        """Write all entries to the file."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if self._tail:
@@ -91,13 +91,13 @@ class _Index:
             os.close(descriptor)
 
     def reset(self) -> None:
-        """Forget all entries; the file follows with the next `write_out`."""
+        """Remove all entries; the next `write_out` changes the file."""
         self._stored = 0
         self._blocks.clear()
         self._tail.clear()
 
     def replace(self, entries: bytes) -> None:
-        """Put `entries` in the place of everything that is in the file and in memory."""
+        """Replace all entries in the file and in memory."""
         self._stored = 0
         self._blocks.clear()
         self._tail = bytearray(entries)
@@ -126,7 +126,7 @@ class _Index:
         with open(self.path, "rb", buffering=0) as file:
             data = os.pread(file.fileno(), count * size, number * size)
         if len(data) != count * size:
-            raise DamagedIndex(f"{self.path} is shorter than it was")
+            raise DamagedIndex(f"{self.path} is shorter than expected")
         return data
 
     def _keep(self, count: int) -> None:
@@ -141,7 +141,7 @@ class _Index:
             del self._tail[(count - self._stored) * self.entry.size :]
 
     def _search(self, bisect: Callable[..., int], target: int, field: int) -> int:
-        """`bisect` over one field of all entries: in memory if the answer lies there, else in the file."""
+        """`bisect` over one field of all entries: in memory if the result is there, else in the file."""
         if self._tail:
             number = self._bisect(bisect, self._tail, target, field)
             if number or not self._stored:
@@ -153,7 +153,7 @@ class _Index:
             if block.first < number < block.end or (number == block.end == self._stored):
                 return number
         block = self._load_block(target, field)
-        others = [kept for kept in self._blocks if kept.first != block.first]  # It may have grown since.
+        others = [kept for kept in self._blocks if kept.first != block.first]  # It may be longer now.
         self._blocks = [block, *others[: _KEPT_BLOCKS - 1]]
         return block.first + self._bisect(bisect, block.entries, target, field)
 
@@ -162,7 +162,7 @@ class _Index:
         return bisect(range(len(entries) // size), target, key=lambda number: unpack(entries, number * size)[field])
 
     def _load_block(self, target: int, field: int) -> _Block:
-        """The block of the file that holds the place of `target`."""
+        """The block of the file in which `target` belongs."""
         unpack, size = self.entry.unpack, self.entry.size
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -175,16 +175,16 @@ class _Index:
             end = min(first + _BLOCK_ENTRIES, self._stored)
             entries = os.pread(descriptor, (end - first) * size, first * size)
         except struct.error:
-            raise DamagedIndex(f"{self.path} is shorter than it was") from None
+            raise DamagedIndex(f"{self.path} is shorter than expected") from None
         finally:
             os.close(descriptor)
         if len(entries) != (end - first) * size:
-            raise DamagedIndex(f"{self.path} is shorter than it was")
+            raise DamagedIndex(f"{self.path} is shorter than expected")
         return _Block(first, end, entries)
 
 
 class OffsetIndex(_Index):
-    """Where in the log file to start looking for an offset."""
+    """The position in the log file at which to start a search for an offset."""
 
     __slots__ = ()
 
@@ -204,21 +204,15 @@ class OffsetIndex(_Index):
         number = self._search(bisect_right, position, 1)
         return self.get(number - 1)[1] if number else 0
 
-    def positions_between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """(last offset, position) of the entries with start ≤ position < end."""
-        first = self._search(bisect_left, start, 1)
-        last = self._search(bisect_left, end, 1)
-        return [(self.base_offset + o, p) for o, p in (self.get(n) for n in range(first, last))]
-
     def check(self, log_size: int) -> None:
-        """DamagedIndex if the last entry is impossible: cheap enough for every start."""
+        """Raise DamagedIndex if the last entry is impossible. This is cheap enough for every start."""
         if self.count:
             offset, position = self.get(self.count - 1)
             if not (offset >= 0 and 0 <= position < log_size) or (self.count > 1 and not position):
                 raise DamagedIndex(f"the last entry of {self.path} is ({offset}, {position})")
 
     def truncate_to_position(self, position: int) -> None:
-        """Keep the entries for the batches in front of `position`."""
+        """Keep the entries of batches before `position`."""
         self._keep(self._search(bisect_left, position, 1))
 
     @property
@@ -227,7 +221,7 @@ class OffsetIndex(_Index):
 
 
 class TimeIndex(_Index):
-    """At which offset to start looking for a timestamp."""
+    """The offset at which to start a search for a timestamp."""
 
     __slots__ = ("last_timestamp",)
 
@@ -239,13 +233,13 @@ class TimeIndex(_Index):
         self.last_timestamp = -1
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry if it says something new."""
+        """Add an entry if its timestamp is newer than the last one."""
         if timestamp > self.last_timestamp:
             self._add(timestamp, offset - self.base_offset)
             self.last_timestamp = timestamp
 
     def load(self) -> tuple[int, int]:
-        """(timestamp, offset) of the last entry, (-1, base offset) if there is none. To be called after opening."""
+        """(timestamp, offset) of the last entry, (-1, base offset) if there is none. Call it after opening."""
         if not self.count:
             self.last_timestamp = -1
             return -1, self.base_offset
@@ -258,25 +252,25 @@ class TimeIndex(_Index):
         self.last_timestamp = -1
 
     def lookup(self, timestamp: int) -> int:
-        """An offset in front of whose batch no record is as new as `timestamp`."""
+        """An offset before whose batch all records are older than `timestamp`."""
         number = self._search(bisect_right, timestamp, 0)
         return self.base_offset + (self.get(number - 1)[1] if number else 0)
 
     def check(self) -> None:
-        """DamagedIndex if the last entry is impossible: cheap enough for every start."""
+        """Raise DamagedIndex if the last entry is impossible. This is cheap enough for every start."""
         if self.count:
             timestamp, offset = self.get(self.count - 1)
             if timestamp < 0 or offset < 0 or (self.count > 1 and not timestamp):
                 raise DamagedIndex(f"the last entry of {self.path} is ({timestamp}, {offset})")
 
     def truncate_to_offset(self, offset: int) -> None:
-        """Keep the entries for offsets in front of `offset`."""
+        """Keep the entries of offsets before `offset`."""
         self._keep(self._search(bisect_left, offset - self.base_offset, 1))
         self.load()
 
 
 class IndexBuilder:
-    """Makes the contents of both indexes from the batches of a segment in their order."""
+    """Builds both indexes from the batches of a segment, in order."""
 
     __slots__ = ("_base_offset", "_interval", "_max", "_offsets", "_since_entry", "_times")
 
@@ -303,7 +297,7 @@ class IndexBuilder:
             self._times.append(self._max)
 
     def finish(self) -> tuple[bytes, bytes]:
-        """The bytes of the offset index and of the time index, which always has the newest timestamp."""
+        """The bytes of the offset index and of the time index, whose last entry is the newest timestamp."""
         self._add_time()
         times = (TimeIndex.entry.pack(time, offset - self._base_offset) for time, offset in self._times)
         return b"".join(self._offsets), b"".join(times)

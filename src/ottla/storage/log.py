@@ -1,12 +1,10 @@
 """One partition: append, read, truncate, delete, flush.
 
-A log is used by one thread, that of the event loop; what may run elsewhere says so. It knows nothing of
-groups or of the coordination of transactions beyond the producer state. `high_watermark` is not here: it
-belongs to replication.
+Only the event loop's thread uses a log; what may run in other threads says so. A log knows nothing about groups or
+transactions beyond the producer state. The high watermark is not here: it belongs to replication.
 
-An append is on its way to the disk when `append` returns: the bytes were handed to the operating system
-with one write, so they survive the end of the process. To survive the end of the machine as well, wait for
-a flush.
+When `append` returns, the operating system has the bytes, so they survive a crash of the process. To survive a crash of
+the machine, wait for a flush.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from pathlib import Path
 
 from ottla.config import TopicConfig
 from ottla.errors import KafkaStorageError, RecordListTooLarge
-from ottla.records import BatchHeader, stamp, stamp_log_append_time
+from ottla.records import CONTROL, BatchHeader, stamp, stamp_log_append_time
 from ottla.storage import reading, trimming
 from ottla.storage.contracts import AppendInfo, FlushJob, LogHost
 from ottla.storage.files import LEADER_EPOCH_CHECKPOINT
@@ -38,7 +36,6 @@ from ottla.types import Millis, TopicPartition
 
 __all__ = ["AppendInfo", "FlushJob", "Log", "LogHost", "SegmentUnverified", "Slice"]
 
-_CONTROL = 0x20
 
 #: The default of ``flush.messages``: an append is never flushed.
 NEVER_FLUSH = 2**63 - 1
@@ -93,15 +90,15 @@ class Log:
         self.report: RecoveryReport = loaded.report
         self.places = Places()
         self.dirty_since: Millis = -1
-        """When the oldest record was appended that is not yet forced to disk; -1 if there is none."""
+        """When the oldest unflushed record was appended; -1 if there is none."""
         self.closed = False
         self.cleaning = False
-        """Compaction is at work: the segments must not go away under its hands."""
+        """Compaction is running: retention must not remove segments."""
         self._rules = AppendRules(config)
         self._cache = cache
         self.host = host
         self._named = -1
-        """Base offset of the newest segment whose directory entry is known to be on disk."""
+        """Base offset of the newest segment whose directory entry is on disk."""
 
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
@@ -124,7 +121,7 @@ class Log:
 
     @property
     def segment_ms(self) -> Millis:
-        """segment.ms as it holds for this log, with its jitter."""
+        """segment.ms of this log, with its jitter."""
         return self._rules.segment_ms
 
     @property
@@ -159,7 +156,7 @@ class Log:
         from_client: bool = True,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Check batches, give them offsets and write them. A KafkaError means that nothing was written."""
+        """Check batches, assign offsets and write them. If this raises a KafkaError, nothing was written."""
         if self.closed:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
         if not from_client:
@@ -173,7 +170,7 @@ class Log:
         return self._append_one(records, header, leader_epoch, now)
 
     def _append_one(self, records: memoryview, header: BatchHeader, leader_epoch: int, now: Millis) -> AppendInfo:
-        """Give one batch, which has been checked, its offsets and write it."""
+        """Assign offsets to one checked batch and write it."""
         rules, base_offset = self._rules, self.log_end_offset
         if records.readonly:
             records = memoryview(bytearray(records))
@@ -187,14 +184,14 @@ class Log:
         return self._written(base_offset, leader_epoch, now)
 
     def _append_own(self, records: memoryview, leader_epoch: int, now: Millis, transaction_version: int) -> AppendInfo:
-        """An append by the broker: any number of batches, transaction markers among them, without sequence checks."""
+        """An append by the broker: batches and transaction markers, without sequence checks."""
         batches = split_batches(records, self.topic_partition)
         header = batches[0][1]
-        if len(batches) == 1 and header.producer_id < 0 and not header.attributes & _CONTROL:
-            return self._append_one(records, header, leader_epoch, now)  # Nearly all that coordinators write.
+        if len(batches) == 1 and header.producer_id < 0 and not header.attributes & CONTROL:
+            return self._append_one(records, header, leader_epoch, now)  # Nearly everything that coordinators write.
         markers: list[Marker | None] = []
         for position, header in batches:
-            marker = read_marker(records, position, header) if header.attributes & _CONTROL else None
+            marker = read_marker(records, position, header) if header.attributes & CONTROL else None
             if marker is not None and header.producer_id >= 0:
                 self.producers.check_marker(header, marker, self.log_end_offset, version=transaction_version)
             elif header.producer_id >= 0:
@@ -238,7 +235,7 @@ class Log:
     def _note(
         self, segment: Segment, header: BatchHeader, marker: Marker | None, offset: int, time: Millis, position: int
     ) -> None:
-        """A batch was written: take it into the indexes and the producer state."""
+        """Add a written batch to the indexes and the producer state."""
         last_offset = offset + header.last_offset_delta
         segment.note(header, last_offset, time, position, self._rules.index_interval)
         if header.producer_id >= 0:
@@ -246,7 +243,7 @@ class Log:
         self.log_end_offset = last_offset + 1
 
     def _written(self, base_offset: int, leader_epoch: int, now: Millis) -> AppendInfo:
-        """Everything since `base_offset` was written."""
+        """Finish an append that started at `base_offset`."""
         rules, end_offset = self._rules, self.log_end_offset
         if leader_epoch > self.latest_epoch:
             self.epochs.assign(leader_epoch, base_offset)
@@ -260,7 +257,7 @@ class Log:
     def _note_producer(
         self, header: BatchHeader, marker: Marker | None, offset: int, last_offset: int, timestamp: Millis
     ) -> None:
-        if not header.attributes & _CONTROL:
+        if not header.attributes & CONTROL:
             self.producers.update(header, offset, last_offset, timestamp)
         elif marker is not None:
             completed = self.producers.complete(header, marker, offset)
@@ -268,12 +265,12 @@ class Log:
                 self.segments.active.add_aborted(aborted_entry(completed, self.producers))
 
     def _segment_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
-        """The segment that takes the next `size` bytes: the active one, or a new one if that is full or old."""
+        """The segment for the next `size` bytes: the active one, or a new one if that is full or old."""
         rules, active = self._rules, self.segments.active
         if size > rules.segment_bytes:
             raise RecordListTooLarge(
                 f"an append of {size} bytes to {self.topic_partition} is larger than segment.bytes "
-                f"({rules.segment_bytes})"
+                f"({rules.segment_bytes}): send smaller batches or raise segment.bytes"
             )
         if (
             active.size + size > rules.segment_bytes
@@ -297,7 +294,7 @@ class Log:
         )
 
     def roll(self, *, now: Millis) -> Segment:
-        """Begin a new segment at the end of the log, unless the active one is still empty there."""
+        """Start a new segment at the end of the log, unless the active one is empty."""
         active = self.segments.active
         if not active.size and active.base_offset == self.log_end_offset:
             return active
@@ -306,21 +303,21 @@ class Log:
             write_snapshot(self.path, self.log_end_offset, self.producers)
             segment = Segment.create(self.path, self.log_end_offset, self._cache, created=now)
         except OSError as error:
-            raise KafkaStorageError(f"cannot begin a new segment in {self.path}: {error.strerror}") from error
+            raise KafkaStorageError(f"cannot start a new segment in {self.path}: {error.strerror}") from error
         self.segments.append(segment)
-        # A reader that had come to the end of the log finds what follows in the new segment.
+        # A reader at the end of the log continues in the new segment.
         self.places.remember(self.log_end_offset, segment, 0)
         self.host.rolled(self)
         return segment
 
     def new_segment(self, base_offset: int, size: int) -> Segment:
-        """A segment of files that are there already, for `replace_segments`."""
+        """A segment made of existing files, for `replace_segments`."""
         return Segment(self.path, base_offset, self._cache, created=0, size=size)
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool) -> Slice:
-        """Where the batches from `offset` on are; see reading.py. May raise SegmentUnverified."""
+        """The place of the batches from `offset` on; see reading.py. May raise SegmentUnverified."""
         return reading.read(self, offset, max_bytes, end_offset, min_one_batch)
 
     def offset_for_timestamp(self, timestamp: Millis, *, end_offset: int) -> OffsetAndTimestamp | None:
@@ -331,24 +328,20 @@ class Log:
         """The first record with the newest timestamp."""
         return reading.max_timestamp_offset(self)
 
-    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
-        """The largest epoch not newer than `leader_epoch`, and its end offset; (-1, -1) if unknown."""
-        return self.epochs.end_offset(leader_epoch, self.log_end_offset)
-
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which `offset` was written, -1 if nobody knows."""
-        return self.epochs.epoch_of(offset)
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch that is not newer than `epoch`, and its end offset; (-1, -1) if unknown. See epochs.py."""
+        return self.epochs.end_offset_for_epoch(epoch, self.log_end_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Everything below is decided: committed, aborted, or not part of a transaction."""
+        """The offset below which no transaction is open: the end of what read_committed consumers get."""
         unstable = self.producers.first_unstable_offset(high_watermark)
         if unstable is None:
             return high_watermark
-        # An open transaction may have begun with records that are deleted by now.
+        # The first records of an open transaction may have been deleted.
         return min(max(unstable, self.log_start_offset), high_watermark)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions with records between the offsets, as a read_committed fetch needs them."""
+        """The aborted transactions with records between the offsets, for a read_committed fetch."""
         found: list[AbortedTransaction] = []
         for number in range(self.segments.number_for(start_offset), len(self.segments)):
             for aborted in self.segments[number].aborted_transactions():
@@ -364,7 +357,7 @@ class Log:
     # ── delete and truncate ─────────────────────────────────────────────────────────────────────────────
 
     def delete_records(self, before_offset: int) -> int:
-        """Let the log start at `before_offset`; the new log start offset. The files follow with retention."""
+        """Move the log start offset to `before_offset` and return it. Retention removes the files later."""
         return trimming.delete_records(self, before_offset)
 
     def remove_segments(self, count: int, *, now: Millis) -> None:
@@ -372,19 +365,19 @@ class Log:
         trimming.remove_segments(self, count, now)
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Segment], *, now: Millis) -> None:
-        """Take segments out of the log (and others in); the files of the old ones are removed later."""
+        """Replace segments of the log; the files of the old ones are removed later."""
         trimming.replace_segments(self, old, new, now)
 
     def truncate_to(self, offset: int, *, now: Millis) -> None:
-        """Cut the log so that it ends at `offset`."""
+        """Cut the log so that it ends at `offset`; see epochs.py."""
         trimming.truncate_to(self, offset, now)
 
     # ── flush and close ─────────────────────────────────────────────────────────────────────────────────
 
     def begin_flush(self, *, complete_only: bool = False) -> FlushJob:
-        """What a flush has to do: run the job in any thread, then call `complete_flush`.
+        """Prepare a flush of the whole log, or only of its inactive segments.
 
-        It is about everything up to now, or only about the segments that are no longer written to.
+        Run the job in any thread, then call `complete_flush`.
         """
         active = self.segments.active
         files, paths = [], []
@@ -408,13 +401,13 @@ class Log:
             self.dirty_since = -1
 
     def flush(self) -> None:
-        """Force everything to disk, and wait for it."""
+        """Force everything to disk and wait."""
         job = self.begin_flush()
         job.run()
         self.complete_flush(job)
 
     def close(self, clean: bool = True) -> None:
-        """Let go of the files. A clean close leaves all in them that the next start needs, but forces nothing."""
+        """Close the files. A clean close writes what the next start needs, but does not force it to disk."""
         if self.closed:
             return
         self.closed = True

@@ -1,8 +1,7 @@
-"""All logs of a broker in its data directories: opening, creating, deleting, checkpoints, and the orderly end.
+"""All logs of a broker: open, create, delete, checkpoint and close them.
 
-The manager is used by the thread of the event loop, like the logs. Work that comes with time (retention,
-compaction, rolling, late deletion, checkpoints) is in background.py; it calls the methods here that take
-`now`.
+Only the event loop's thread uses the manager, as with logs. Periodic work (retention, compaction, rolling, delayed
+deletion, checkpoints) is in background.py.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NO_TOPIC_ID = uuid.UUID(int=0)
 
 
 class Clock(Protocol):
-    """A source of the present time."""
+    """A source of the current time."""
 
     def now(self) -> Millis:
         """Milliseconds since the epoch."""
@@ -46,12 +45,12 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class OpenReport:
-    """How the data directories were found."""
+    """The state in which the data directories were found."""
 
     clean: bool
-    """The last shutdown was orderly."""
+    """The last shutdown was clean."""
     logs: list[RecoveryReport] = field(default_factory=list)
-    """Of each log that there was something to tell of."""
+    """The logs that were scanned or repaired."""
 
 
 class LogManager:
@@ -70,7 +69,7 @@ class LogManager:
         self.clock = clock
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.log_end_offset
-        """Retention and compaction never go beyond it; the broker may put its own function here."""
+        """The limit of retention and compaction; the broker may set its own function."""
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="ottla-storage")
         self.flusher = Flusher(self.executor)
@@ -85,7 +84,7 @@ class LogManager:
     # ── opening ─────────────────────────────────────────────────────────────────────────────────────────
 
     def lock(self) -> None:
-        """Create and take the data directories; DataDirInUse if another broker has one."""
+        """Create and lock the data directories; DataDirInUse if another broker uses one."""
         for directory in self._dirs:
             directory.lock(self.broker_config.id)
 
@@ -119,7 +118,7 @@ class LogManager:
             point, start = recovery_points.get(item[0], 0), start_offsets.get(item[0], 0)
             return self._load(item[1], item[0], None, config, point, start, clean)
 
-        # After a clean shutdown there is nothing to wait for, and threads would only be in each other's way.
+        # After a clean shutdown there is nothing to wait for, and threads would only slow each other down.
         logs = list(map(load, found.items()) if clean else self.executor.map(load, found.items()))
         for log in logs:
             self._adopt(log)
@@ -130,7 +129,7 @@ class LogManager:
         try:
             return checkpoints.read_offsets(directory / name)
         except DamagedCheckpoint as error:
-            _LOGGER.warning("%s; it is ignored, and more has to be scanned", error)
+            _LOGGER.warning("%s; ignoring it, so more has to be scanned", error)
             return {}
 
     def _load(
@@ -161,7 +160,7 @@ class LogManager:
         if present is not None:
             raise KafkaStorageError(
                 f"{log.topic_partition} is in two data directories, {present.directory} and {log.directory}; move one "
-                "of them away"
+                "of them elsewhere"
             )
         self.logs[log.topic_partition] = log
 
@@ -171,7 +170,7 @@ class LogManager:
         return self.logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
-        """A new, empty log, in the data directory that has the fewest. The log itself if it is there already."""
+        """Create an empty log in the data directory with the fewest logs, or return the existing log."""
         present = self.logs.get(topic_partition)
         if present is not None:
             return present
@@ -202,7 +201,7 @@ class LogManager:
         self._retire(log, retired_directory_name(topic_partition, DELETE_DIRECTORY), self.clock.now() + delay)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
-        """Take a log out of service whose topic nobody knows; its files stay, under a name that says so."""
+        """Take the log of an unknown topic out of service; its files stay under a name that ends in `-stray`."""
         log = self.logs.pop(topic_partition, None)
         if log is not None:
             self._retire(log, retired_directory_name(topic_partition, STRAY_DIRECTORY), None)
@@ -217,12 +216,12 @@ class LogManager:
             self.delete_later([str(renamed)], at=remove_at)
 
     @property
-    def damaged_ranges(self) -> int:
-        """How many damaged stretches of log files are known: 0 on healthy disks."""
+    def damaged_bytes(self) -> int:
+        """Bytes of log files that are known to be damaged: 0 on healthy disks."""
         checks = (segment.verification for log in self.logs.values() for segment in log.segments)
-        return sum(len(check.damages) for check in checks if check is not None)
+        return sum(damage.end - damage.start for check in checks if check is not None for damage in check.damages)
 
-    # ── what logs ask for ───────────────────────────────────────────────────────────────────────────────
+    # ── called by logs ──────────────────────────────────────────────────────────────────────────────────
 
     def rolled(self, log: Log) -> None:
         self.rolled_logs[log] = None
@@ -230,7 +229,7 @@ class LogManager:
             self._background.wake()
 
     def start_moved(self, log: Log) -> None:
-        """Written down soon: what was deleted should not come back after a crash."""
+        """Write the start offsets soon, so that deleted records do not return after a crash."""
         if not self._start_offsets_changed:
             self._start_offsets_changed = True
             if self._loop is not None:
@@ -241,7 +240,7 @@ class LogManager:
             heapq.heappush(self._deletions, (at, id(paths), list(paths)))
 
     def due_deletions(self, *, now: Millis) -> list[str]:
-        """The files and directories whose time has come; they are forgotten here."""
+        """Remove and return the files and directories that must be deleted by now."""
         due: list[str] = []
         while self._deletions and self._deletions[0][0] <= now:
             due += heapq.heappop(self._deletions)[2]
@@ -272,7 +271,7 @@ class LogManager:
         for directory in self.data_dirs:
             checkpoints.write_offsets(directory / name, by_directory[directory], sync=sync)
 
-    # ── background and end ──────────────────────────────────────────────────────────────────────────────
+    # ── background and close ────────────────────────────────────────────────────────────────────────────
 
     def start_background(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -286,7 +285,7 @@ class LogManager:
             self._loop = None
 
     def close(self, clean: bool = True) -> None:
-        """Close all logs and let the data directories go. A clean end forces everything to disk first."""
+        """Close all logs and unlock the data directories. A clean close forces everything to disk first."""
         logs = list(self.logs.values())
         try:
             if clean:

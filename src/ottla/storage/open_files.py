@@ -1,9 +1,8 @@
-"""File descriptors that close themselves when nobody uses them any more, and a bound on how many are kept open.
+"""File descriptors that close when they are no longer referenced, and a limit on how many stay open.
 
-A partition opens its segment files when it needs them. The cache keeps the recently used ones (a clock:
-each has one bit that a use sets and the passing hand clears) and forgets the others. Forgetting is not
-closing: whoever still holds an `OpenFile`, for instance a fetch response that is being sent, keeps its
-descriptor alive.
+A partition opens its segment files when it needs them. The cache keeps the recently used ones (CLOCK replacement: a use
+sets a bit, the hand clears it) and drops the others. A dropped file stays open while an `OpenFile` is still referenced,
+for instance by a fetch response that is being sent.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class OpenFile:
 
 
 class Holder(Protocol):
-    """What keeps a file open through the cache: the cache takes it away by setting it to None."""
+    """An object that keeps a file open through the cache. To drop the file, the cache sets it to None."""
 
     file: OpenFile | None
 
@@ -52,7 +51,7 @@ class FileCache:
         return len(self._ring)
 
     def admit(self, holder: Holder) -> None:
-        """`holder.file` was just opened: make room for it."""
+        """Add a holder whose file was just opened, and drop others if the cache is full."""
         with self._lock:
             self._ring.pop(holder, None)
             while len(self._ring) >= self.capacity:
@@ -75,6 +74,6 @@ class FileCache:
 
 
 def default_capacity() -> int:
-    """Half of the descriptors that this process may have: the other half is for connections."""
+    """Half of the process's limit on descriptors: the other half is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 4096 if soft == resource.RLIM_INFINITY else max(16, min(soft // 2, 65536))

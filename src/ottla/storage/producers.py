@@ -1,8 +1,7 @@
-"""What a partition knows of its producers: their epochs, their last batches, their open transactions.
+"""The producer state of a partition: epochs, last batches and open transactions.
 
-With it a batch that comes twice is answered with the offset it already has, one that comes too early or
-from a fenced producer is refused, and the first offset of an undecided transaction is known. `check` only
-looks, `update` only records: between the two lies the write to the log.
+It finds the original offset of a duplicate batch, rejects batches that are out of order or from a fenced producer, and
+knows the first offset of each open transaction. `check` changes nothing; `update` records a batch after it was written.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST_PUT_OFF = 1000
 
 
 class BatchRecord(NamedTuple):
-    """A batch that a producer wrote."""
+    """A batch written by a producer."""
 
     first_sequence: int
     last_sequence: int
@@ -36,7 +35,7 @@ class BatchRecord(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as its control record says."""
+    """The content of a transaction's control record."""
 
     coordinator_epoch: int
     aborted: bool
@@ -44,7 +43,7 @@ class Marker(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that has its marker in the log."""
+    """A transaction whose marker is in the log."""
 
     producer_id: int
     first_offset: int
@@ -53,7 +52,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer: its current epoch and its last batches, of which the newest is the last."""
+    """One producer: its current epoch and its last batches, oldest first."""
 
     __slots__ = (
         "batches",
@@ -73,7 +72,7 @@ class ProducerEntry:
         self.current_txn_start_offset = -1
         self.batches: deque[BatchRecord] = deque(maxlen=CACHED_BATCHES)
         self.complete = True
-        """False while only the newest of the last batches is known, as after loading a snapshot."""
+        """False while only the newest batch is known, as after loading a snapshot."""
 
     @property
     def last_sequence(self) -> int:
@@ -84,7 +83,7 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else -1
 
     def duplicate_of(self, header: BatchHeader) -> BatchRecord | None:
-        """The batch that was written with the same sequence numbers, if it is still remembered."""
+        """The written batch with the same sequence numbers, if it is one of the last batches."""
         if header.producer_epoch == self.producer_epoch:
             last_sequence = header.last_sequence
             for batch in self.batches:
@@ -108,23 +107,23 @@ class ProducerState:
         self.topic_partition = topic_partition
         self.entries: dict[int, ProducerEntry] = {}
         self._ongoing: dict[int, int] = {}
-        """First offset of each undecided transaction, by producer id."""
+        """First offset of each open transaction, by producer id."""
         self._completed: list[CompletedTransaction] = []
-        """Decided transactions whose markers may still lie above the high watermark."""
+        """Ended transactions whose markers may still be above the high watermark."""
         self._expected: dict[int, tuple[int, int]] = {}
-        """Epoch and lowest sequence of batches that were put off: what comes after them must not be written first."""
+        """Epoch and lowest sequence of deferred batches: later batches must not be written first."""
 
     def put_off(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """A batch that may begin a transaction is to come again: those that follow it have to wait for it."""
+        """Record that a batch was deferred and will be sent again; later batches of the producer must wait for it."""
         epoch, lowest = self._expected.get(producer_id, (producer_epoch, base_sequence))
         if len(self._expected) >= MOST_PUT_OFF:
-            self._expected.clear()  # Somebody makes them up.
+            self._expected.clear()  # More than real producers cause.
         if producer_epoch >= epoch:
             lowest = min(lowest, base_sequence) if producer_epoch == epoch else base_sequence
             self._expected[producer_id] = (producer_epoch, lowest)
 
     def check(self, header: BatchHeader, offset: int) -> None:
-        """Refuse a client's data batch that is out of order or from an old epoch; nothing is changed."""
+        """Reject a client's data batch that is out of order or from an old epoch."""
         if self._expected:
             self._check_put_off(header)
         entry = self.entries.get(header.producer_id)
@@ -135,7 +134,7 @@ class ProducerState:
             if header.base_sequence:
                 raise OutOfOrderSequenceNumber(
                     f"the first batch of epoch {header.producer_epoch} of producer {header.producer_id} has sequence "
-                    f"{header.base_sequence} in {self.topic_partition}, but a new epoch begins with 0"
+                    f"{header.base_sequence} in {self.topic_partition}, but a new epoch starts with 0"
                 )
         elif not in_sequence(entry.last_sequence, header.base_sequence):
             raise OutOfOrderSequenceNumber(
@@ -144,8 +143,8 @@ class ProducerState:
             )
         if entry.current_txn_start_offset >= 0 and not header.is_transactional:
             raise InvalidTxnState(
-                f"producer {header.producer_id} wrote outside of a transaction to {self.topic_partition} while the "
-                f"one that began at offset {entry.current_txn_start_offset} is open"
+                f"producer {header.producer_id} wrote a non-transactional batch to {self.topic_partition} while its "
+                f"transaction from offset {entry.current_txn_start_offset} is open"
             )
 
     def _check_put_off(self, header: BatchHeader) -> None:
@@ -153,21 +152,21 @@ class ProducerState:
         if epoch == header.producer_epoch and header.base_sequence > lowest:
             raise OutOfOrderSequenceNumber(
                 f"the batch of producer {header.producer_id} has sequence {header.base_sequence} in "
-                f"{self.topic_partition}, but {lowest} was put off and has not come again"
+                f"{self.topic_partition}, but sequence {lowest} was deferred and has not been sent again"
             )
 
     def check_own(self, header: BatchHeader, offset: int) -> None:
-        """Refuse a batch of the broker's own in a transaction, which has no sequence, from an old epoch."""
+        """Reject a transactional batch of the broker itself, which has no sequence, from an old epoch."""
         entry = self.entries.get(header.producer_id)
         if entry is not None:
             self._check_epoch(entry, header.producer_epoch, offset)
 
     def check_marker(self, header: BatchHeader, marker: Marker, offset: int, *, version: int = 0) -> None:
-        """Refuse a transaction marker from an old epoch of the producer or of its coordinator.
+        """Reject a transaction marker from an old epoch of the producer or of its coordinator.
 
-        In the second version of the protocol a marker has an epoch that no batch of its transaction has: one of the
-        epoch that writes here now is late, and must not end what has begun since. Only where nothing is open may it
-        come again, from a coordinator that did not hear of the first time.
+        In version 2 of the protocol a marker has a newer epoch than the batches of its transaction. A marker with the
+        epoch of the open transaction is late and must not end it. If no transaction is open, it is a repetition by a
+        coordinator that missed the first response.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -175,14 +174,14 @@ class ProducerState:
         self._check_epoch(entry, header.producer_epoch, offset)
         if version >= 2 and header.producer_epoch == entry.producer_epoch and entry.current_txn_start_offset >= 0:
             raise InvalidProducerEpoch(
-                f"a marker of epoch {header.producer_epoch} of producer {header.producer_id} came late in "
+                f"a marker of epoch {header.producer_epoch} of producer {header.producer_id} is too late in "
                 f"{self.topic_partition}: a transaction of that epoch is open from offset "
                 f"{entry.current_txn_start_offset}"
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
                 f"a marker for producer {header.producer_id} in {self.topic_partition} is from coordinator epoch "
-                f"{marker.coordinator_epoch}, but {entry.coordinator_epoch} has written there"
+                f"{marker.coordinator_epoch}, but epoch {entry.coordinator_epoch} has already written there"
             )
 
     def _check_epoch(self, entry: ProducerEntry, epoch: int, offset: int) -> None:
@@ -193,7 +192,7 @@ class ProducerState:
             )
 
     def update(self, header: BatchHeader, first_offset: int, last_offset: int, timestamp: Millis) -> None:
-        """A data batch of a producer was written."""
+        """Record a data batch that was written."""
         if self._expected:
             self._expected.pop(header.producer_id, None)
         entry = self.entries.get(header.producer_id)
@@ -210,7 +209,7 @@ class ProducerState:
             self._ongoing[header.producer_id] = first_offset
 
     def complete(self, header: BatchHeader, marker: Marker, offset: int) -> CompletedTransaction | None:
-        """A marker was written: the transaction that it ended, or None if the producer had none open here."""
+        """Record a marker that was written; return the transaction that it ended, or None if none was open."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
             entry = self.entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch)
@@ -227,11 +226,11 @@ class ProducerState:
 
     @property
     def has_any_ongoing(self) -> bool:
-        """Whether any transaction is open here."""
+        """Whether any transaction is open in this partition."""
         return bool(self._ongoing)
 
     def has_ongoing(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a transaction of this epoch of the producer is open here."""
+        """Whether a transaction of this producer and epoch is open in this partition."""
         entry = self.entries.get(producer_id)
         return entry is not None and entry.current_txn_start_offset >= 0 and entry.producer_epoch == producer_epoch
 
@@ -240,7 +239,7 @@ class ProducerState:
         return min(self._ongoing.values()) if self._ongoing else None
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset of the oldest transaction that is open, or whose end is not below the high watermark."""
+        """The first offset of the oldest transaction that is open or ends at or above the high watermark."""
         if not self._ongoing and not self._completed:
             return None
         self._completed = [done for done in self._completed if done.last_offset >= high_watermark]
@@ -248,7 +247,7 @@ class ProducerState:
         return min(candidates, default=None)
 
     def expire(self, *, now: Millis, after: Millis) -> int:
-        """Forget the producers that have not written for `after` and have no open transaction."""
+        """Remove the producers that have not written for `after` and have no open transaction."""
         idle = [
             entry.producer_id
             for entry in self.entries.values()
@@ -259,7 +258,7 @@ class ProducerState:
         return len(idle)
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
-        """Start from what a snapshot says."""
+        """Replace the state by the entries of a snapshot."""
         self.entries = {entry.producer_id: entry for entry in entries}
         self._completed.clear()
         self._ongoing = {
@@ -276,5 +275,5 @@ class ProducerState:
 
 
 def in_sequence(last: int, following: int) -> bool:
-    """Whether `following` comes right after `last`; after the largest number comes 0."""
+    """Whether `following` is the sequence after `last`; 0 follows the largest number."""
     return following == last + 1 or (following == 0 and last == MAX_SEQUENCE)

@@ -1,8 +1,7 @@
-"""Reads from a log: slices of segment files for fetches, and look-ups by timestamp.
+"""Read from a log: slices of segment files for fetches, and look-ups by timestamp.
 
-A read gives no bytes but the place where they are. Slices end where the offset index knows a boundary of
-batches, and the log remembers what offset follows there: a consumer that reads on pays neither a look-up
-nor a scan.
+A read returns the place of the bytes, not the bytes. Slices end at a batch boundary from the offset index, and the log
+remembers the offset that follows: a consumer that reads sequentially needs neither a look-up nor a scan.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _HEADERS = 4096 + BATCH_OVERHEAD
 
 
 class Slice(NamedTuple):
-    """Bytes of a segment file: whole batches, the first of which holds `first_offset` (or starts after it)."""
+    """Whole batches in a segment file; the first one holds `first_offset` or starts after it."""
 
     file: OpenFile
     position: int
@@ -36,13 +35,13 @@ class Slice(NamedTuple):
         return os.pread(self.file.fd, self.length, self.position)
 
     def following_offset(self) -> int | None:
-        """The offset of the batch behind it, if one lies in the same file."""
+        """The offset of the next batch, if it is in the same file."""
         header = header_at(self.file.fd, self.position + self.length)
         return header.base_offset if header is not None and header.base_offset > self.first_offset else None
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """A record found by its timestamp."""
+    """A record that was found by its timestamp."""
 
     offset: int
     timestamp: Millis
@@ -50,7 +49,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class Places:
-    """Where some offsets are: the ends of recent slices."""
+    """The positions of some offsets: the ends of recent slices."""
 
     __slots__ = ("_known",)
 
@@ -111,7 +110,7 @@ def _locate(log: Log, offset: int) -> tuple[Segment, int] | None:
 
 
 def _position_of_end(log: Log, segment: Segment, position: int, end_offset: int) -> int:
-    """Where in `segment` the batches below `end_offset` end."""
+    """The position in `segment` at which the batches below `end_offset` end."""
     if log.segments.end_of(segment, log.log_end_offset) <= end_offset:
         return segment.size
     known = log.places.get(end_offset)
@@ -133,7 +132,7 @@ def _remember_end(log: Log, segment: Segment, position: int) -> None:
 
 
 def _cut(log: Log, segment: Segment, position: int, max_bytes: int, min_one_batch: bool) -> int:
-    """The end of a slice that has to stop before the end of what there is: the last known boundary that fits."""
+    """The end of a slice that is limited by `max_bytes`: the last known boundary that fits."""
     boundary = segment.boundary(position, position + max_bytes)
     if boundary:
         header = header_at(segment.open().fd, boundary)
@@ -151,7 +150,7 @@ def _cut(log: Log, segment: Segment, position: int, max_bytes: int, min_one_batc
 
 
 def offset_for_timestamp(log: Log, timestamp: Millis, end_offset: int) -> OffsetAndTimestamp | None:
-    """The first record that is not older than `timestamp`, if it lies below `end_offset`."""
+    """The first record that is not older than `timestamp`, if it is below `end_offset`."""
     for segment in list(log.segments):
         if segment.max_timestamp < timestamp or not segment.size:
             continue
@@ -177,7 +176,7 @@ def max_timestamp_offset(log: Log) -> OffsetAndTimestamp | None:
 
 
 def _newest_from_start(log: Log) -> OffsetAndTimestamp | None:
-    """The same, if the newest record lies before the log start offset: one segment has to be walked through."""
+    """The same, if the newest record is before the log start offset: this has to read one segment."""
     first = log.segments[log.segments.number_for(log.log_start_offset)]
     found = first.find(log.log_start_offset)
     timestamps = [segment.max_timestamp for segment in log.segments if segment.base_offset > first.base_offset]
@@ -192,7 +191,7 @@ def _newest_from_start(log: Log) -> OffsetAndTimestamp | None:
 
 
 def _search(log: Log, segment: Segment, position: int, timestamp: Millis) -> OffsetAndTimestamp | None:
-    """Look through the batches from `position` on."""
+    """Search the batches from `position` on."""
     while position < segment.size:
         limit = segment.size
         if segment.verification is not None:

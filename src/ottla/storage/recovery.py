@@ -1,11 +1,12 @@
-"""Opening the directory of a partition: finishing what a crash interrupted, and finding out what is there.
+"""Open the directory of a partition, and recover the log after a crash.
 
-After a clean shutdown nothing is scanned: the end of the last segment is compared with the checkpoint, and
-the producers come from the snapshot taken at that end. Otherwise the segments from the recovery point on
-are read with their CRCs, their indexes, producers and epochs are taken from what was read, and the log is
-cut where the first batch above the recovery point is not whole. Damage below the recovery point was once
-safely on disk, so nothing behind it is thrown away: it is reported, and kept from readers by
-verification.py. Everything found is in the `RecoveryReport` and in the broker's log.
+After a clean shutdown nothing is scanned: the end of the last segment is compared with the checkpoint, and the
+producers come from the snapshot at that end.
+
+Otherwise the segments from the recovery point on are read with CRC checks. Their indexes, producers and epochs are
+rebuilt, and the log is cut at the first invalid batch above the recovery point. Data below the recovery point was
+flushed, so nothing after damage there is removed: the damage is reported, and verification.py keeps readers away from
+it. The `RecoveryReport` and the broker's log say what was found.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _UNINDEXED_BYTES = 64 * 1024
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What was found and done when a log was opened."""
+    """What was scanned and repaired when a log was opened."""
 
     topic_partition: TopicPartition
     scanned_segments: int = 0
     scanned_bytes: int = 0
     truncated_bytes: int = 0
     notes: list[str] = field(default_factory=list)
-    """One sentence for everything that was cut, removed or built again."""
+    """One sentence for everything that was cut, removed or rebuilt."""
 
     def note(self, sentence: str) -> None:
         self.notes.append(sentence)
@@ -52,7 +53,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A log as it was found on disk."""
+    """A log as it is on disk."""
 
     segments: list[Segment]
     producers: ProducerState
@@ -74,7 +75,7 @@ def load_log(
     clean: bool,
     now: Millis,
 ) -> LoadedLog:
-    """Open what is in `directory`. `clean` says that the checkpoint is from an orderly shutdown."""
+    """Open the log in `directory`. `clean` says that the checkpoint is from a clean shutdown."""
     loader = _Loader(directory, topic_partition, config, cache, log_start_offset, now)
     return loader.load(recovery_point, clean)
 
@@ -101,7 +102,7 @@ class _Loader:
         self._epochs = LeaderEpochCache(directory)
         self._segments: list[Segment] = []
         self._rebuild: dict[Segment, str] = {}
-        """Segments whose indexes cannot be used, and why."""
+        """Segments whose indexes are damaged, and why."""
 
     def load(self, recovery_point: int, clean: bool) -> LoadedLog:
         listing = tidy(self._directory, self._report.note)
@@ -136,7 +137,7 @@ class _Loader:
         segment = Segment(self._directory, base_offset, self._cache, created=self._now, size=sizes[LOG])
         for suffix, index in ((OFFSET_INDEX, segment.offset_index), (TIME_INDEX, segment.time_index)):
             if suffix not in sizes or sizes[suffix] % index.entry.size:
-                self._rebuild[segment] = f"{index.path} is missing or cut"
+                self._rebuild[segment] = f"{index.path} is missing or incomplete"
                 return segment
             index.set_file_size(sizes[suffix])
         try:
@@ -150,12 +151,12 @@ class _Loader:
 
     @staticmethod
     def _check_coverage(segment: Segment) -> None:
-        """An index that was cut has no entry for a long stretch at the end."""
+        """Raise DamagedIndex if the index has no entry for a long range at the end: it was cut."""
         last = segment.offset_index.last_position
         if segment.size - last > _UNINDEXED_BYTES:
             piece = next(walk(segment.open().fd, last, segment.size, check_crc=False, window=_UNINDEXED_BYTES))
             if len(piece.batches) > 1:
-                raise DamagedIndex(f"{segment.offset_index.path} has no entry behind position {last}")
+                raise DamagedIndex(f"{segment.offset_index.path} has no entry after position {last}")
         if segment.size and not segment.time_index.count and segment.first_timestamp >= 0:
             raise DamagedIndex(f"{segment.time_index.path} is empty")
 
@@ -166,13 +167,13 @@ class _Loader:
         try:
             known = read_epochs(self._directory)
         except DamagedCheckpoint as error:
-            self._report.note(f"{error}; the epochs are taken from the log")
+            self._report.note(f"{error}; read the epochs from the log")
             return False
         self._epochs = LeaderEpochCache(self._directory, known)
         return bool(known) or not any(segment.size for segment in self._segments)
 
     def _end_of_log(self, recovery_point: int, clean: bool) -> int | None:
-        """The log end offset, if the last segment ends well at the recovery point; None if it has to be scanned."""
+        """The log end offset, if the last segment is valid and ends at the recovery point; None if a scan is needed."""
         active = self._segments[-1]
         if active in self._rebuild or active.base_offset > recovery_point:
             return None if active.size or not clean else active.base_offset
@@ -189,7 +190,7 @@ class _Loader:
         return end_offset
 
     def _recover(self, recovery_point: int, snapshots: list[int]) -> int:
-        """Scan all segments that reach above the recovery point; the log end offset."""
+        """Scan all segments that have data above the recovery point; return the log end offset."""
         first = max((n for n, s in enumerate(self._segments) if s.base_offset <= recovery_point), default=0)
         start = self._segments[first].base_offset
         load_producers(self._producers, self._directory, snapshots, self._segments[:first], start)
@@ -210,7 +211,7 @@ class _Loader:
                     f"cut {scan.cut} bytes from {segment.path} at position {segment.size}: {scan.problem}; the log now "
                     f"ends at offset {next_offset}"
                 )
-                self._drop_segments_from(number + 1, "which comes after the cut")
+                self._drop_segments_from(number + 1, "which follows the cut")
                 break
         self._epochs.write()
         self._rebuild = {s: why for s, why in self._rebuild.items() if s.base_offset < start}
@@ -230,7 +231,7 @@ class _Loader:
             self._report.scanned_segments += 1
             self._report.scanned_bytes += segment.size
             segment.verification.rebuild(segment)
-            self._report.note(f"{why}; the indexes were built again")
+            self._report.note(f"{why}; rebuilt the indexes")
 
     def _learn_epochs(self) -> None:
         for segment in self._segments:
@@ -245,7 +246,7 @@ class _Loader:
             self._report.note(
                 f"the log ends at offset {end_offset}, before its start offset {start_offset}; it starts empty there"
             )
-            self._drop_segments_from(0, "which lies before the log start offset")
+            self._drop_segments_from(0, "which is before the log start offset")
             self._segments.append(self._new_segment(start_offset))
             self._producers = ProducerState(self._report.topic_partition)
             end_offset = flushed = start_offset
@@ -258,7 +259,7 @@ class _Loader:
 
 
 class SegmentScan:
-    """Reads a segment from its start, with CRCs, and makes anew everything that is derived from it."""
+    """Reads a segment from its start with CRC checks, and rebuilds everything that is derived from it."""
 
     def __init__(
         self, segment: Segment, producers: ProducerState, epochs: LeaderEpochCache, index_interval: int
@@ -272,7 +273,7 @@ class SegmentScan:
         self._damages: list[Damage] = []
 
     def run(self, next_offset: int, end_offset: int | None, recovery_point: int) -> int:
-        """Cut the segment at the first problem at or above `recovery_point`; the offset that follows the segment."""
+        """Cut the segment at the first problem at or above `recovery_point`; return the offset after the segment."""
         segment = self._segment
         segment.forget_aborted()
         fd, position, end = segment.open().fd, 0, segment.size
@@ -292,7 +293,7 @@ class SegmentScan:
         return order.expected
 
     def _take(self, piece: Piece) -> None:
-        """Learn from the batches of a piece."""
+        """Add the batches of a piece to indexes, epochs and producers."""
         batches: list[tuple[int, BatchHeader]] = []
         for position, header in piece.batches:
             self._builder.add(position, header)
@@ -303,14 +304,14 @@ class SegmentScan:
         replay_piece(self._producers, piece._replace(batches=batches), self._segment)
 
     def _flushed_damage(self, position: int, next_offset: int, recovery_point: int) -> Damage | None:
-        """The damage at `position`, if it lies in what was already flushed and the log goes on behind it."""
+        """The damage at `position`, if that part was flushed and a valid batch follows."""
         if next_offset >= recovery_point:
             return None
         check = Verification(self._segment.size, recovery_point)
         return check.damage_at(self._segment, position, next_offset, str(self.problem))
 
     def _install(self, position: int) -> None:
-        """Cut the file at `position`, and put in place what was learned."""
+        """Cut the file at `position` and install the rebuilt indexes."""
         segment = self._segment
         if position < segment.size:
             self.cut = segment.size - position

@@ -1,4 +1,4 @@
-"""The producer state of a log from its snapshots and its batches."""
+"""Restore the producer state of a log from its snapshots and batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from ottla.records import BatchHeader, CorruptBatch
+from ottla.records import CONTROL, TRANSACTIONAL, BatchHeader, CorruptBatch
 from ottla.storage.files import remove_files
 from ottla.storage.producers import CACHED_BATCHES, BatchRecord, CompletedTransaction, ProducerEntry, ProducerState
 from ottla.storage.scanning import Piece, walk
@@ -17,7 +17,6 @@ from ottla.storage.transactions import AbortedTransaction, read_marker
 
 _LOGGER = logging.getLogger(__name__)
 _RECALL_BYTES = 8 * 1024 * 1024
-_TRANSACTIONS = 0x30  # transactional, control
 
 
 def load_producers(
@@ -27,7 +26,7 @@ def load_producers(
     segments: Sequence[Segment],
     end_offset: int,
 ) -> None:
-    """The producers at `end_offset`: from the newest snapshot up to there, and the batches of `segments` behind it."""
+    """Load the producers at `end_offset`: from the newest snapshot before it and the batches after that."""
     start = segments[0].base_offset if segments else end_offset
     producers.load([])
     for offset in sorted((o for o in snapshots if o <= end_offset), reverse=True):
@@ -37,7 +36,7 @@ def load_producers(
         except FileNotFoundError:
             continue
         except DamagedSnapshot as error:
-            _LOGGER.warning("%s; producers are taken from the log", error)
+            _LOGGER.warning("%s; reading the producers from the log", error)
             remove_files([path])
             continue
         start = offset
@@ -46,12 +45,12 @@ def load_producers(
 
 
 def replay_segments(producers: ProducerState, segments: Sequence[Segment], start: int, end_offset: int) -> None:
-    """Take the batches with offsets from `start` up to `end_offset` into the producer state."""
+    """Add the batches with offsets from `start` up to `end_offset` to the producer state."""
     if start >= end_offset:
         return
     for number, segment in enumerate(segments):
-        behind = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
-        if behind <= start or segment.base_offset >= end_offset:
+        segment_end = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
+        if segment_end <= start or segment.base_offset >= end_offset:
             continue
         for piece in walk(segment.open().fd, 0, segment.size, check_crc=False):
             wanted = [
@@ -63,15 +62,15 @@ def replay_segments(producers: ProducerState, segments: Sequence[Segment], start
 
 
 def replay_piece(producers: ProducerState, piece: Piece, segment: Segment | None) -> None:
-    """Take batches that have a producer into the state; aborted transactions go to the index of `segment` if given."""
-    if any(header.attributes & _TRANSACTIONS for _, header in piece.batches):
+    """Add batches that have a producer to the state, and aborted transactions to the index of `segment` if given."""
+    if any(header.attributes & (TRANSACTIONAL | CONTROL) for _, header in piece.batches):
         for position, header in piece.batches:
             if header.is_control:
                 _replay_marker(producers, piece, position, header, segment)
             else:
                 producers.update(header, header.base_offset, header.last_offset, header.max_timestamp)
         return
-    # Without transactions nothing is remembered of a producer but its last batches.
+    # Without transactions only the last batches of a producer matter.
     last: dict[int, deque[BatchHeader]] = {}
     for _, header in piece.batches:
         recent = last.get(header.producer_id)
@@ -89,7 +88,7 @@ def _replay_marker(
     try:
         marker = read_marker(piece.buffer, position - piece.start, header)
     except CorruptBatch as error:
-        _LOGGER.warning("a control batch of %s is not readable: %s", producers.topic_partition, error.reason)
+        _LOGGER.warning("cannot read a control batch of %s: %s", producers.topic_partition, error.reason)
         return
     completed = None if marker is None else producers.complete(header, marker, header.base_offset)
     if completed is not None and completed.aborted and segment is not None:
@@ -97,16 +96,16 @@ def _replay_marker(
 
 
 def aborted_entry(completed: CompletedTransaction, producers: ProducerState) -> AbortedTransaction:
-    """The index entry of an aborted transaction whose marker was just taken into the state."""
+    """The index entry of an aborted transaction whose marker was just added to the state."""
     undecided = producers.first_undecided_offset()
     stable = completed.last_offset + 1 if undecided is None else undecided
     return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
 
 def recall_batches(entry: ProducerEntry, segments: Segments) -> None:
-    """Find the batches in front of the last one of a producer whose state comes from a snapshot.
+    """Find the batches before the last one of a producer whose state comes from a snapshot.
 
-    A snapshot has only the last batch of a producer, but up to five may be sent again after a restart.
+    A snapshot holds only the last batch of a producer, but up to five may be sent again after a restart.
     """
     entry.complete = True
     if not entry.batches:

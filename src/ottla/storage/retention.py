@@ -1,7 +1,7 @@
-"""Which segments have outlived their time, and the rolling of segments that nobody writes to any more.
+"""Remove segments that retention no longer keeps, and roll old active segments.
 
-Only whole segments are removed, oldest first, and never one with offsets at or above the high watermark.
-Also a compacted log loses the segments that lie before its log start offset.
+Only whole segments are removed, oldest first, and never one with offsets at or above the high watermark. Segments
+before the log start offset are removed from compacted logs too.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def apply(log: Log, high_watermark: int, *, now: Millis) -> int:
-    """Remove what retention lets go of; the number of segments removed. A log that is being compacted is left alone."""
+    """Apply retention and return the number of removed segments. A log that is being compacted is skipped."""
     if log.cleaning:
         return 0
     roll_by_time(log, now=now)
-    removed = _remove(log, _before_start(log), high_watermark, "they lie before the log start offset", now)
+    removed = _remove(log, _before_start(log), high_watermark, "they are before the log start offset", now)
     if log.config.is_deleted_by_retention:
-        removed += _remove(log, _expired(log, now), high_watermark, "retention.ms is over", now)
+        removed += _remove(log, _expired(log, now), high_watermark, "they are older than retention.ms", now)
         removed += _remove(log, _in_excess(log), high_watermark, "the log is larger than retention.bytes", now)
     return removed
 
 
 def roll_by_time(log: Log, *, now: Millis) -> None:
-    """Begin a new segment if the active one is old, so that retention and compaction can reach its records."""
+    """Roll an old active segment, so that retention and compaction can process its records."""
     active = log.segments.active
     if active.size and now - active.created > log.segment_ms:
         log.roll(now=now)
@@ -73,12 +73,12 @@ def _remove(log: Log, is_due: Callable[[Segment], bool], high_watermark: int, wh
         count += 1
     if count:
         log.remove_segments(count, now=now)
-        _LOGGER.info("%s: removed %d segments, since %s", log.topic_partition, count, why)
+        _LOGGER.info("%s: removed %d segments because %s", log.topic_partition, count, why)
     return count
 
 
 def remove_paths(paths: Iterable[str]) -> None:
-    """Remove files and whole directories; may take long, so not for the event loop's thread."""
+    """Remove files and directories. This may take long: do not call it in the event loop's thread."""
     for path in paths:
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)

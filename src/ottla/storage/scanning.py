@@ -1,7 +1,7 @@
-"""Reading the batches of a log file in order, in pieces of bounded size.
+"""Read the batches of a log file in order, in pieces of bounded size.
 
-`walk` is the one loop behind recovery, verification, index rebuilding and look-ups by header. It gives a
-piece at a time, since a segment may hold millions of batches, and a last piece that says why it stopped.
+Recovery, verification, index rebuilding and look-ups by header all use `walk`. It yields one piece at a time, since a
+segment may hold millions of batches. The last piece says why it stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Piece(NamedTuple):
-    """Valid batches that follow each other in the file. Positions are in the file; `buffer` starts at `start`."""
+    """Consecutive valid batches. Positions are in the file; `buffer` starts at `start`."""
 
     batches: Sequence[tuple[int, BatchHeader]]
     buffer: memoryview
@@ -25,11 +25,11 @@ class Piece(NamedTuple):
     end: int
     """The first byte after the last valid batch."""
     problem: str | None
-    """Why there is no valid batch at `end`; None while all is well."""
+    """Why there is no valid batch at `end`; None without a problem."""
 
 
 class OffsetOrder:
-    """Offsets have to grow from batch to batch. The CRC does not cover them, so this is all that guards them."""
+    """Checks that offsets grow from batch to batch. The CRC does not cover offsets, so this is their only check."""
 
     __slots__ = ("_limit", "expected")
 
@@ -41,7 +41,7 @@ class OffsetOrder:
             self._limit = min(self._limit, end_offset - 1)
 
     def check(self, batches: Sequence[tuple[int, BatchHeader]], fd: int) -> tuple[int, str | None]:
-        """How many of `batches`, which follow each other in the file, are in order; and what is wrong with the next."""
+        """The number of consecutive `batches` that are in order, and what is wrong with the next one."""
         for number, (position, header) in enumerate(batches):
             offset = header.base_offset
             if offset != self.expected:
@@ -64,7 +64,7 @@ class OffsetOrder:
             return f"offset {offset} comes after offset {self.expected - 1}"
         if header.last_offset > self._limit:
             return f"offset {header.last_offset} is too large for the segment"
-        # Compaction leaves gaps. But if the following batch fills this one, it is the offset here that is wrong.
+        # Compaction leaves gaps. But if the next batch's offset is in the gap, the offset here is wrong.
         following = batches[number + 1][1] if number + 1 < len(batches) else header_at(fd, position + header.size)
         if following is not None and self.expected <= following.base_offset < header.next_offset:
             return f"offset {offset} is followed by offset {following.base_offset}"
@@ -80,7 +80,7 @@ def walk(
     order: OffsetOrder | None = None,
     window: int = WINDOW,
 ) -> Iterator[Piece]:
-    """The batches from `position` up to `end`, which must both be boundaries of batches if nothing is damaged."""
+    """The batches from `position` up to `end`. In an undamaged file both are boundaries of batches."""
     buffer = bytearray(min(window, max(0, end - position)))
     while position < end:
         wanted = min(len(buffer), end - position)
@@ -95,9 +95,9 @@ def walk(
                 continue
         at_end = position + there >= end or there < wanted
         if problem is None and found.end < there and (at_end or not found.batches):
-            problem = f"the file ends inside a batch ({there - found.end} bytes of it are there)"
+            problem = f"the file ends inside a batch, of which it has {there - found.end} bytes"
         elif problem is None and there < wanted:
-            problem = f"the file ends at position {position + there}, before it should"
+            problem = f"the file ends too early, at position {position + there}"
         batches = [(position + at, header) for at, header in found.batches] if position else found.batches
         piece = Piece(batches, view, position, position + found.end, problem)
         if order is not None:
@@ -117,7 +117,7 @@ def _in_order(piece: Piece, order: OffsetOrder, fd: int) -> Piece:
 
 
 def _size_needed(view: memoryview, there: int, left: int) -> int:
-    """How large the window has to be for the batch at its start; 0 if that batch cannot be in the file."""
+    """The window size that the batch at its start needs; 0 if the file is too short for that batch."""
     if there < BATCH_OVERHEAD:
         return 0
     size = read_header(view).size
@@ -125,7 +125,7 @@ def _size_needed(view: memoryview, there: int, left: int) -> int:
 
 
 def read_fully(fd: int, view: memoryview, position: int) -> int:
-    """Fill `view` from the file; the number of bytes that were there."""
+    """Fill `view` from the file and return the number of bytes read."""
     done = os.preadv(fd, [view], position)
     while done < len(view):
         more = os.preadv(fd, [view[done:]], position + done)
@@ -136,13 +136,13 @@ def read_fully(fd: int, view: memoryview, position: int) -> int:
 
 
 def header_at(fd: int, position: int) -> BatchHeader | None:
-    """The header at `position`, unchecked; None if the file ends before its end."""
+    """The unchecked header at `position`; None if the file is too short."""
     data = os.pread(fd, BATCH_OVERHEAD, position)
     return read_header(data) if len(data) == BATCH_OVERHEAD else None
 
 
 def valid_batch_at(fd: int, position: int, end: int) -> BatchHeader | None:
-    """The header of the batch at `position` if it is whole, ends by `end` and has the right CRC."""
+    """The header of the batch at `position` if it is complete, ends by `end` and has the right CRC."""
     header = header_at(fd, position) if position + BATCH_OVERHEAD <= end else None
     if header is None or header.batch_length < 0 or position + header.size > end:
         return None

@@ -1,8 +1,7 @@
-"""One segment of a log: its files, what is known of its contents, and where in it an offset is.
+"""One segment of a log: its files, and the position of an offset in it.
 
-A segment does not know the log that it belongs to. Bytes behind `size` do not exist, whatever the file
-says; bytes in front of `unverified_end` were found at start and are served only after their CRCs were
-checked (see verification.py).
+A segment does not know its log. Bytes of the file after `size` are ignored. Bytes that were there at start are served
+only after their CRCs were checked (see verification.py).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Found(NamedTuple):
 
 
 class Segment:
-    """The files that hold the offsets from `base_offset` on."""
+    """The files with the offsets from `base_offset` on."""
 
     __slots__ = (
         "_aborted",
@@ -86,7 +85,7 @@ class Segment:
 
     @classmethod
     def create(cls, directory: str, base_offset: int, cache: FileCache, *, created: Millis) -> Segment:
-        """A new, empty segment with its files; leftovers of the same name are emptied."""
+        """Create an empty segment and its files; an existing log file is emptied."""
         segment = cls(directory, base_offset, cache, created=created)
         segment.file = OpenFile(segment.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         cache.admit(segment)
@@ -108,7 +107,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> Millis:
-        """The max timestamp of the first batch, -1 without one: rolling by time counts from there."""
+        """The max timestamp of the first batch, -1 without one. Rolling by time counts from it."""
         if self._first_timestamp is None:
             header = header_at(self.open().fd, 0) if self.size else None
             if header is None:
@@ -118,13 +117,13 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> Millis:
-        """The newest timestamp of a record; without any, when the file was last written to."""
+        """The newest timestamp of a record, or the file's modification time if there is none."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return os.fstat(self.open().fd).st_mtime_ns // 1_000_000
 
     def open(self) -> OpenFile:
-        """The log file, opened now if it was not; keep the result to keep it open."""
+        """Return the log file, opened if necessary; it stays open while the result is referenced."""
         file = self.file
         if file is None:
             try:
@@ -139,7 +138,7 @@ class Segment:
         self._cache.forget(self)
 
     def write(self, data: memoryview) -> int:
-        """Append bytes in one write; the position where they are. On an error the file is as it was before."""
+        """Append bytes in one write and return their position. An error leaves the file unchanged."""
         file = self.open()
         position = self.size
         try:
@@ -152,14 +151,14 @@ class Segment:
 
     @staticmethod
     def _cut_partial_write(fd: int, position: int) -> None:
-        """What cannot be cut now is overwritten by the next append, and cut by recovery at the latest."""
+        """If this fails, the next append overwrites the rest, or recovery cuts it."""
         try:
             os.ftruncate(fd, position)
         except OSError:
             return
 
     def note(self, header: BatchHeader, last_offset: int, timestamp: Millis, position: int, interval: int) -> None:
-        """Account for a batch that was written at `position`: timestamps and, every `interval` bytes, the indexes."""
+        """Record a batch written at `position`: its timestamp and, every `interval` bytes, index entries."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
@@ -172,7 +171,7 @@ class Segment:
         self.bytes_since_index_entry += header.size
 
     def write_indexes(self) -> None:
-        """Bring the indexes to their files. The newest timestamp is always in the time index of a closed segment."""
+        """Write the index files. The time index of a closed segment always has the newest timestamp."""
         if self.max_timestamp >= 0:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.write_out()
@@ -183,7 +182,7 @@ class Segment:
         return self.find_from(0, offset)
 
     def find_from(self, position: int, offset: int) -> Found | None:
-        """Like `find`, when a batch at or before the wanted one is known."""
+        """Like `find`, starting at the position of a known batch."""
         if self.verification is not None:
             self.verification.prepare(self)
         if self.offset_index.count:
@@ -204,13 +203,13 @@ class Segment:
         return None
 
     def verify(self) -> None:
-        """Check the bytes that a `SegmentUnverified` was about. Safe in any thread."""
+        """Check the bytes that a `SegmentUnverified` was raised for. Any thread may call this."""
         verification = self.verification
         if verification is not None:
             verification.verify_wanted(self)
 
     def boundary(self, position: int, limit: int) -> int:
-        """A boundary of batches as near to `limit` as the index knows one in (position, limit]; 0 if it knows none."""
+        """The last batch boundary in (position, limit] that the index knows; 0 if there is none."""
         if not self.offset_index.count:
             return 0
         found = self.offset_index.last_position_up_to(limit)
@@ -228,7 +227,7 @@ class Segment:
         self._has_new_aborted = True
 
     def new_aborted_paths(self) -> list[str]:
-        """What has to be forced to disk of transactions that were aborted since the last call."""
+        """The paths to force to disk for transactions that were aborted since the last call."""
         if not self._has_new_aborted:
             return []
         self._has_new_aborted = False
@@ -240,7 +239,7 @@ class Segment:
         self._aborted = []
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Cut everything from `position` on, which is where `next_offset` would be written."""
+        """Cut everything from `position` on; `next_offset` is the offset that follows there."""
         os.ftruncate(self.open().fd, position)
         self.size = position
         self.offset_index.truncate_to_position(position)
@@ -251,7 +250,7 @@ class Segment:
             self.verification.cut(position, next_offset)
 
     def _truncate_aborted(self, next_offset: int) -> None:
-        """Forget the transactions whose markers were cut: they are open again."""
+        """Remove the transactions whose markers were cut: they are open again."""
         known = self.aborted_transactions()
         kept = [aborted for aborted in known if aborted.last_offset < next_offset]
         if len(kept) < len(known):
@@ -259,9 +258,9 @@ class Segment:
             self._aborted = kept
 
     def read_tail(self) -> int | None:
-        """Take what the indexes do not say from the batches behind their last entries; the offset that follows.
+        """Read the batches after the last index entry and return the offset that follows the segment.
 
-        None if those batches are not all valid.
+        None if one of those batches is invalid.
         """
         start = self.offset_index.last_position
         self.max_timestamp, self.max_timestamp_offset = self.time_index.load()
@@ -278,7 +277,7 @@ class Segment:
         return end_offset
 
     def rename(self, suffix: str) -> list[str]:
-        """Give all files a state (such as ``.deleted``); the new paths of those that were there."""
+        """Append a suffix such as ``.deleted`` to the names of all files; return the new paths."""
         renamed = []
         for path in self.paths:
             try:

@@ -9,7 +9,7 @@ from ottla.storage.segment import Segment
 
 
 class Segments:
-    """At least one segment; the last one is active: it is the one that is appended to."""
+    """One or more segments. Appends go to the last one, the active segment."""
 
     __slots__ = ("_bases", "_items", "active")
 
@@ -36,7 +36,7 @@ class Segments:
         return sum(segment.size for segment in self._items)
 
     def number_for(self, offset: int) -> int:
-        """The number of the segment whose range holds `offset`; 0 for offsets before all of them."""
+        """The index of the segment that holds `offset`; 0 for offsets before the first segment."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def end_of(self, segment: Segment, log_end_offset: int) -> int:
@@ -55,10 +55,10 @@ class Segments:
         self.active = segment
 
     def replace(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Put `new` in the place of `old`, which follow each other."""
+        """Put `new` in the place of the consecutive segments `old`."""
         first = self._items.index(old[0])
         if self._items[first : first + len(old)] != list(old):
-            raise ValueError("the segments to replace do not follow each other in the log")
+            raise ValueError("the segments to replace are not consecutive in the log")
         self._items[first : first + len(old)] = new
         self._bases = [segment.base_offset for segment in self._items]
         self.active = self._items[-1]

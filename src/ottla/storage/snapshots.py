@@ -1,13 +1,13 @@
 """Producer snapshots: the producer state of a partition at an offset, in a file named after that offset.
 
-Layout (big endian), version 1, as Kafka writes it:
+Layout (big endian), version 1, as in Kafka:
 
-    version (2), CRC-32C of everything behind it (4), number of entries (4), and for each producer 46 bytes:
+    version (2), CRC-32C of everything that follows (4), number of entries (4), and 46 bytes for each producer:
     producer id (8), epoch (2), last sequence (4), last offset (8), offset delta of the last batch (4),
     timestamp (8), coordinator epoch (4), first offset of its open transaction (8) or -1
 
-There is one for every segment at its base offset, and one at the end of the log after a clean shutdown.
-Only the last batch of a producer is in it.
+Every segment has one at its base offset; after a clean shutdown there is one at the end of the log. A snapshot holds
+only the last batch of each producer.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def write_snapshot(directory: str, offset: int, entries: Iterable[ProducerEntry]
 
 
 def read_snapshot(path: str) -> list[ProducerEntry]:
-    """The producers in a snapshot; DamagedSnapshot if it cannot be trusted."""
+    """The producers in a snapshot; DamagedSnapshot if the file is damaged."""
     with open(path, "rb", buffering=0) as file:
         data = file.read()
     if len(data) < _HEAD.size:
-        raise DamagedSnapshot(f"{path} has only {len(data)} bytes")
+        raise DamagedSnapshot(f"{path} is too short ({len(data)} bytes)")
     version, crc, count = _HEAD.unpack_from(data)
     if version != _VERSION:
-        raise DamagedSnapshot(f"{path} has version {version}, only {_VERSION} is known")
+        raise DamagedSnapshot(f"{path} has version {version}; only version {_VERSION} is supported")
     if crc != crc32c(data[_CRC_FROM:]) or count < 0 or len(data) < _HEAD.size + count * _ENTRY.size:
         raise DamagedSnapshot(f"the CRC of {path} is wrong")
     return [_unpack(data, _HEAD.size + number * _ENTRY.size) for number in range(count)]

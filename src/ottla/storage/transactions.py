@@ -1,6 +1,6 @@
-"""Aborted transactions of a segment (`.txnindex`), and the control records that end transactions.
+"""The aborted transactions of a segment (`.txnindex`), and the control records that end transactions.
 
-An entry of the file, as Kafka has it (big endian, 34 bytes):
+An entry of the file, as in Kafka (big endian, 34 bytes):
 
     version (2) = 0, producer id (8), first offset (8), last offset (8), last stable offset (8)
 
@@ -25,7 +25,7 @@ _ABORT, _COMMIT = 0, 1
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted; `last_stable_offset` is where it let the last stable offset go on to."""
+    """An aborted transaction; `last_stable_offset` is the last stable offset after its marker was written."""
 
     producer_id: int
     first_offset: int
@@ -46,7 +46,7 @@ def append_aborted(path: str, aborted: AbortedTransaction) -> None:
 
 
 def read_aborted(path: str) -> list[AbortedTransaction]:
-    """The entries of a transaction index; a torn last one is left out."""
+    """The entries of a transaction index, without an incomplete last one."""
     try:
         with open(path, "rb", buffering=0) as file:
             data = file.read()
@@ -57,7 +57,7 @@ def read_aborted(path: str) -> list[AbortedTransaction]:
 
 
 def replace_aborted(path: str, entries: list[AbortedTransaction]) -> None:
-    """Write the index anew; no file at all if there is nothing in it."""
+    """Rewrite the index; without entries there is no file."""
     remove_files([path])
     for entry in entries:
         append_aborted(path, entry)
@@ -76,7 +76,7 @@ def marker_batch(
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> Marker | None:
-    """What the control batch at `position` says of a transaction; None if it is about something else, or empty."""
+    """The transaction marker in the control batch at `position`; None if it is of another kind, or empty."""
     records = decode_batch(buffer, position)
     if not records:
         return None

@@ -1,4 +1,4 @@
-"""Making a log shorter: DeleteRecords and retention at its start, compaction in the middle, truncation at its end."""
+"""Remove parts of a log: DeleteRecords and retention at the start, compaction in the middle, truncation at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def delete_records(log: Log, before_offset: int) -> int:
     if log.config.is_compacted and not log.config.is_deleted_by_retention:
         raise PolicyViolation(
-            f"records of {log.topic_partition} cannot be deleted: its cleanup.policy does not have delete"
+            f"cannot delete records of {log.topic_partition}: its cleanup.policy does not include delete"
         )
     if not 0 <= before_offset <= log.log_end_offset:
         raise OffsetOutOfRange(
@@ -32,7 +32,7 @@ def delete_records(log: Log, before_offset: int) -> int:
 
 
 def advance_start(log: Log, offset: int) -> None:
-    """The log start offset never goes back."""
+    """Raise the log start offset; it never decreases."""
     if offset > log.log_start_offset:
         log.log_start_offset = offset
         log.epochs.truncate_from_start(offset)
@@ -89,14 +89,14 @@ def truncate_to(log: Log, offset: int, now: Millis) -> None:
 
 
 def _remove_snapshots_above(log: Log, offset: int) -> None:
-    """They tell of producers whose batches are gone."""
+    """They hold the state of producers whose batches are cut."""
     names = (parse_file_name(name) for name in os.listdir(log.path))
     later = [found[0] for found in names if found and found[1] == SNAPSHOT and found[0] > offset]
     remove_files(snapshot_path(log.path, snapshot) for snapshot in later)
 
 
 def _find_verified(segment: Segment, offset: int) -> Found | None:
-    """Find a batch, and wait for the check of what was not checked yet."""
+    """Find a batch, and verify the segment where that is still to be done."""
     while True:
         try:
             return segment.find(offset)

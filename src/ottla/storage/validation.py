@@ -1,8 +1,7 @@
-"""What a batch must be like to be appended, and the changes that the configuration of its topic asks for.
+"""Check batches before they are appended, and recompress them if the topic requires it.
 
-A batch is judged by its header and its CRC. It is unpacked only where nothing else will do: on a compacted
-topic (every record needs a key), with a bound on old timestamps, and where the topic wants another
-compression than the producer used.
+The header and the CRC are enough for most checks. A batch is decompressed only on a compacted topic (every record needs
+a key), with a limit on old timestamps, and if the topic requires another compression than the producer used.
 """
 
 from __future__ import annotations
@@ -19,6 +18,11 @@ from ottla.errors import (
 )
 from ottla.records import (
     BATCH_OVERHEAD,
+    COMPRESSION_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
     BatchHeader,
     Compression,
     CorruptBatch,
@@ -33,14 +37,8 @@ from ottla.records import (
 from ottla.types import Millis, TopicPartition
 
 _NO_LIMIT = 2**63 - 1
-#: Length, attributes, two deltas, the lengths of key and value, and the number of headers: a byte each.
+#: One byte each: length, attributes, two deltas, the lengths of key and value, the number of headers.
 _SMALLEST_RECORD = 7
-_MAGIC_POSITION = 16
-_MAGIC = 2
-_UNKNOWN_CODEC = 5
-_COMPRESSION_MASK = 0x07
-_CONTROL = 0x20
-_LOG_APPEND_TIME = 0x08
 
 _CODECS = {
     "producer": None,
@@ -53,7 +51,7 @@ _CODECS = {
 
 
 class RecordErrors(InvalidRecord):
-    """Some records of a batch were refused, and with them the batch: (index in the batch, what was wrong)."""
+    """A batch was rejected because of some records: (index in the batch, what is wrong)."""
 
     def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(message)
@@ -61,7 +59,7 @@ class RecordErrors(InvalidRecord):
 
 
 class AppendRules:
-    """What the configuration of a topic says about appends, ready for use."""
+    """The settings of a topic that matter for appends."""
 
     __slots__ = (
         "after_max_ms",
@@ -92,7 +90,7 @@ class AppendRules:
         self.before_max_ms = config.message_timestamp_before_max_ms
         self.after_max_ms = config.message_timestamp_after_max_ms
         self.needs_records = self.compacted or (self.before_max_ms != _NO_LIMIT and not self.log_append_time)
-        """Whether the records themselves have to be looked at."""
+        """Whether each record has to be checked."""
         self.codec = _CODECS[config.compression_type]
         self.level = _level(config)
         self.flush_messages = config.flush_messages
@@ -111,7 +109,7 @@ def _level(config: TopicConfig) -> int | None:
 
 
 def _segment_ms(config: TopicConfig) -> int:
-    """Compaction must be able to keep max.compaction.lag.ms; the jitter keeps partitions from rolling together."""
+    """Compaction needs segments within max.compaction.lag.ms; the jitter keeps partitions from rolling together."""
     limit = config.segment_ms
     if config.is_compacted:
         limit = min(limit, config.max_compaction_lag_ms)
@@ -122,19 +120,19 @@ def _segment_ms(config: TopicConfig) -> int:
 def checked_batch(
     records: memoryview, rules: AppendRules, topic_partition: TopicPartition, *, now: Millis
 ) -> tuple[memoryview, BatchHeader]:
-    """The one batch of a client's append, as it is to be written, or the Kafka error that says what is wrong."""
+    """The batch of a client's append as it will be written; a Kafka error says what is wrong with it."""
     try:
         header = read_header(records)
     except CorruptBatch as problem:
         _refuse_bytes(records, problem, topic_partition)
     size = header.batch_length + 12
-    if header.magic == _MAGIC:
+    if header.magic == MAGIC:
         if size > rules.max_message_bytes:
             raise _too_large(size, rules, topic_partition)
         if BATCH_OVERHEAD <= size < len(records):
             raise InvalidRecord(
-                f"{len(records) - size} bytes follow the first batch in an append to {topic_partition}; only one batch "
-                "a partition is allowed"
+                f"{len(records) - size} bytes follow the first batch in an append to {topic_partition}; a request may "
+                "have only one batch per partition"
             )
     try:
         check_batch(records, 0, header)
@@ -148,22 +146,22 @@ def checked_batch(
         )
     if rules.needs_records:
         _check_records(records, header, rules, topic_partition, now)
-    if rules.codec is not None and rules.codec != header.attributes & _COMPRESSION_MASK:
+    if rules.codec is not None and rules.codec != header.attributes & COMPRESSION_MASK:
         return _recompressed(records, header, rules, topic_partition)
     return records, header
 
 
 def _refuse_bytes(records: memoryview, problem: CorruptBatch, topic_partition: TopicPartition) -> NoReturn:
     if not len(records):
-        raise InvalidRecord(f"there is no batch in an append to {topic_partition}")
-    magic = records[_MAGIC_POSITION] if len(records) > _MAGIC_POSITION else _MAGIC
+        raise InvalidRecord(f"an append to {topic_partition} has no batch")
+    magic = records[MAGIC_AT] if len(records) > MAGIC_AT else MAGIC
     if magic in (0, 1):
         raise InvalidRecord(
-            f"message format {magic} in an append to {topic_partition} is not supported, only {_MAGIC} is: use a "
-            "client of Kafka 0.11 or later"
+            f"message format {magic} in an append to {topic_partition} is not supported, only {MAGIC} is: use a "
+            "client for Kafka 0.11 or later"
         )
-    # Kafka calls only what fails its CRC corrupt: that may have happened on the way, and is worth another try.
-    error = CorruptMessage if problem.reason.startswith("crc") or magic > _MAGIC else InvalidRecord
+    # As in Kafka, only a wrong CRC is a CorruptMessage: the network may have caused it, so clients retry.
+    error = CorruptMessage if problem.reason.startswith("crc") or magic > MAGIC else InvalidRecord
     raise error(f"the batch in an append to {topic_partition} is corrupt: {problem.reason}")
 
 
@@ -177,16 +175,16 @@ def _too_large(size: int, rules: AppendRules, topic_partition: TopicPartition) -
 def _check_header(header: BatchHeader, topic_partition: TopicPartition) -> None:
     attributes, count = header.attributes, header.record_count
     if header.base_offset:
-        problem = f"has base offset {header.base_offset}, but a producer has to send 0"
-    elif attributes & _CONTROL:
+        problem = f"has base offset {header.base_offset}, but a producer must send 0"
+    elif attributes & CONTROL:
         problem = "is a control batch, which clients must not write"
     elif count <= 0 or count != header.last_offset_delta + 1:
         problem = f"claims {count} records, but its last offset delta is {header.last_offset_delta}"
-    elif not attributes & _COMPRESSION_MASK and header.size < BATCH_OVERHEAD + count * _SMALLEST_RECORD:
+    elif not attributes & COMPRESSION_MASK and header.size < BATCH_OVERHEAD + count * _SMALLEST_RECORD:
         problem = f"claims {count} records, which do not fit into its {header.size} bytes"
-    elif attributes & _COMPRESSION_MASK >= _UNKNOWN_CODEC:
-        problem = f"has the unknown compression {attributes & _COMPRESSION_MASK}"
-    elif attributes & _LOG_APPEND_TIME:
+    elif attributes & COMPRESSION_MASK > Compression.ZSTD:
+        problem = f"has the unknown compression {attributes & COMPRESSION_MASK}"
+    elif attributes & LOG_APPEND_TIME:
         raise InvalidTimestamp(
             f"the batch in an append to {topic_partition} has the timestamp type LogAppendTime, which only the "
             "broker may set"
@@ -204,9 +202,7 @@ def _check_records(
     try:
         summary = summarize(records)
     except CorruptBatch as problem:
-        raise InvalidRecord(
-            f"the records in an append to {topic_partition} are not readable: {problem.reason}"
-        ) from problem
+        raise InvalidRecord(f"cannot read the records in an append to {topic_partition}: {problem.reason}") from problem
     if rules.compacted and summary.keyless:
         raise RecordErrors(
             f"{summary.keyless} of {header.record_count} records in an append to the compacted {topic_partition} have "
@@ -228,14 +224,12 @@ def _check_records(
 def _recompressed(
     records: memoryview, header: BatchHeader, rules: AppendRules, topic_partition: TopicPartition
 ) -> tuple[memoryview, BatchHeader]:
-    """The same records in the compression that the topic asks for."""
+    """The same records in the topic's compression."""
     assert rules.codec is not None
     try:
         decoded = decode_batch(records)
     except CorruptBatch as problem:
-        raise InvalidRecord(
-            f"the records in an append to {topic_partition} are not readable: {problem.reason}"
-        ) from problem
+        raise InvalidRecord(f"cannot read the records in an append to {topic_partition}: {problem.reason}") from problem
     data = bytearray(
         encode_batch(
             decoded,
@@ -255,10 +249,10 @@ def _recompressed(
 
 
 def split_batches(records: memoryview, topic_partition: TopicPartition) -> list[tuple[int, BatchHeader]]:
-    """All batches of an append by the broker itself, checked."""
+    """The checked batches of an append by the broker itself."""
     found = scan(records, 0, len(records))
     if found.end != len(records) or not found.batches:
         raise CorruptMessage(
-            f"an append to {topic_partition} is corrupt at byte {found.end}: {found.problem or 'it is not whole'}"
+            f"an append to {topic_partition} is corrupt at byte {found.end}: {found.problem or 'it is incomplete'}"
         )
     return list(found.batches)

@@ -1,14 +1,12 @@
-"""Bytes that were on disk at start are checked before they are served, and damage is kept apart from the rest.
+"""Check the bytes that were on disk at start before they are served, and isolate damaged ranges.
 
-After a clean shutdown no log is read, so nobody knows whether the disk still has what was written.
-`Verification` is what is known of one segment: which ranges were checked, and which of them are damaged.
-The look-up that comes to an unchecked range raises `SegmentUnverified`; `verify()` of its segment does the
-reading, in a thread, and then the look-up is repeated. A damaged range stops readers with an error that
-names it; what lies before and behind it is served.
+After a clean shutdown no log is read, so the disk may have changed what was written. `Verification` knows which ranges
+of a segment were checked, and which of them are damaged. A look-up in an unchecked range raises `SegmentUnverified`;
+the caller runs `verify()` of the segment in a thread and repeats the look-up. Reading a damaged range raises an error
+that names it; the data before and after it is served.
 
-A damaged index shows here as well: its entries have to lie on the batches that were found. If they do not,
-the segment is read from its start, and the index built from that is put in place by the owner of the log,
-in `pass_damage`.
+This also finds damaged indexes: each entry must point to a batch. Otherwise the segment is read from its start, and the
+log's thread installs the rebuilt indexes at the next look-up, in `prepare`.
 """
 
 from __future__ import annotations
@@ -34,18 +32,18 @@ _RANGE = 4 * 1024 * 1024
 
 
 class Damage(NamedTuple):
-    """A range of a log file that is not what was written."""
+    """A damaged range of a log file."""
 
     start: int
     end: int
     first_offset: int
     next_offset: int
-    """The first offset behind the damage."""
+    """The first offset after the damage."""
     reason: str
 
 
 class SegmentUnverified(Exception):
-    """A look-up needs bytes that were not checked yet: call `segment.verify` in a thread, then repeat it."""
+    """A look-up needs bytes that were not checked yet: call `segment.verify` in a thread, then repeat the look-up."""
 
     def __init__(self, segment: Segment, position: int) -> None:
         super().__init__(f"{segment.path} has not been checked at position {position}")
@@ -53,7 +51,7 @@ class SegmentUnverified(Exception):
 
 
 class Verification:
-    """What is known of the first `end` bytes of a segment; the offset behind them is `next_offset`."""
+    """The state of the first `end` bytes of a segment; the offset after them is `next_offset`."""
 
     __slots__ = (
         "_entries",
@@ -72,9 +70,9 @@ class Verification:
         self.next_offset = next_offset
         self.damages: list[Damage] = []
         self._ranges: tuple[list[int], list[int]] = ([], [])
-        """Starts and ends of the checked ranges; replaced as a whole, since threads write it."""
+        """Starts and ends of the checked ranges. Threads write it, so it is only replaced as a whole."""
         self._expected: dict[int, int] = {}
-        """The offset that has to follow at the end of each run so far."""
+        """The offset expected at the end of each checked range."""
         self._entries: IndexEntries | None = None
         self._rebuilt: tuple[bytes, bytes] | None = None
         self._wanted: dict[int, OpenFile] = {}
@@ -82,14 +80,14 @@ class Verification:
 
     @classmethod
     def with_damage(cls, damages: list[Damage]) -> Verification:
-        """For a segment that was just read as a whole, and had this damage."""
+        """The state of a segment that was just read completely and has this damage."""
         verification = cls(damages[-1].end, damages[-1].next_offset)
         verification.damages = damages
         verification._add_range(0, verification.end)
         return verification
 
     def checked_until(self, position: int) -> int:
-        """The end of the checked range around `position`; `position` itself if it is in none."""
+        """The end of the checked range around `position`; `position` if it is unchecked."""
         starts, stops = self._ranges
         number = bisect_right(starts, position)
         return max(position, stops[number - 1]) if number else position
@@ -101,14 +99,14 @@ class Verification:
             self.damages = [damage for damage in self.damages if damage.end <= position]
 
     def prepare(self, segment: Segment) -> None:
-        """Before a look-up: put indexes in place that had to be built again, and forget what is done with."""
+        """Before a look-up: install rebuilt indexes, and drop the verification when everything is checked."""
         if self._rebuilt is not None:
             self._install_indexes(segment)
         if not self.damages and self._ranges == ([0], [self.end]):
             segment.verification = None
 
     def pass_damage(self, segment: Segment, position: int, offset: int) -> int:
-        """Where to go on with the search for `offset` at `position`: there, or behind damage that does not hold it."""
+        """Where a search for `offset` continues: at `position`, or after damage that does not hold the offset."""
         if position >= self.end:
             return position
         for damage in self.damages:
@@ -122,7 +120,7 @@ class Verification:
         return position
 
     def limit(self, segment: Segment, position: int, end: int) -> int:
-        """How far a read from `position` may go, at most to `end`. Raises what `pass_damage` does."""
+        """The limit of a read from `position`, at most `end`. Raises the same errors as `pass_damage`."""
         if position >= self.end:
             return end
         self.pass_damage(segment, position, -1)
@@ -131,7 +129,7 @@ class Verification:
         return min([stop, *(damage.start for damage in self.damages if damage.start > position)])
 
     def verify_wanted(self, segment: Segment) -> None:
-        """Check what look-ups have asked for. Safe in any thread; who comes second waits for the first."""
+        """Check the ranges that look-ups need. Any thread may call this; calls run one at a time."""
         with self._lock:
             while self._wanted:
                 position, file = self._wanted.popitem()
@@ -139,7 +137,7 @@ class Verification:
                     self._verify(segment, file, position)
 
     def _verify(self, segment: Segment, file: OpenFile, position: int) -> None:
-        """Check a few megabytes from `position` on; the whole file if it is not certain what should be there."""
+        """Check a few megabytes from `position` on, or the whole file if the expected offset there is unknown."""
         check = self._new_check(segment, file)
         expected = self._expected_at(segment, check, position)
         if expected is not None:
@@ -150,7 +148,7 @@ class Verification:
         self._record(segment, position, check)
 
     def _expected_at(self, segment: Segment, check: _Check, position: int) -> int | None:
-        """The offset of the batch at `position`, if there is one that the index or an earlier run vouches for."""
+        """The offset of the batch at `position`, if the index or an earlier check confirms it."""
         if not position:
             return segment.base_offset
         if position in self._expected:
@@ -161,7 +159,7 @@ class Verification:
         return None
 
     def rebuild(self, segment: Segment) -> None:
-        """Check the whole segment, and write its indexes anew."""
+        """Check the whole segment and rebuild its indexes."""
         check = self._new_check(segment, segment.open())
         check.run(0, segment.base_offset, self.end)
         check.index_is_wrong = True
@@ -169,7 +167,7 @@ class Verification:
         self._install_indexes(segment)
 
     def damage_at(self, segment: Segment, position: int, offset: int, reason: str) -> Damage | None:
-        """How far damage reaches that begins at `position` with `offset`; None if no valid batch follows."""
+        """The damage that starts at `position` with `offset`; None if no valid batch follows."""
         check = self._new_check(segment, segment.open())
         damage = check.damage(position, offset, reason)
         return damage if damage.end < self.end else None
@@ -189,8 +187,8 @@ class Verification:
         self._add_range(start, check.position)
         for damage in fresh:
             _LOGGER.error(
-                "%s is damaged at position %d to %d: %s. Offsets %d to %d are lost; restore the file from a copy, or "
-                "let consumers go on at offset %d",
+                "%s is damaged at position %d to %d: %s. Offsets %d to %d are lost; restore the file from a backup, or "
+                "let consumers continue at offset %d",
                 segment.path, damage.start, damage.end, damage.reason, damage.first_offset, damage.next_offset - 1,
                 damage.next_offset,
             )  # fmt: skip
@@ -208,7 +206,7 @@ class Verification:
         self._ranges = (starts, stops)
 
     def _install_indexes(self, segment: Segment) -> None:
-        """Replace the part of the indexes that belongs to the checked bytes; what was appended since stays."""
+        """Replace the index entries of the checked bytes; entries that were appended since then stay."""
         assert self._rebuilt is not None
         offsets, times = self._rebuilt
         self._rebuilt = None
@@ -218,7 +216,7 @@ class Verification:
         timestamp, offset = segment.time_index.load()
         if timestamp > segment.max_timestamp:
             segment.max_timestamp, segment.max_timestamp_offset = timestamp, offset
-        _LOGGER.warning("the indexes of %s were damaged and have been built again", segment.path)
+        _LOGGER.warning("the indexes of %s were damaged and have been rebuilt", segment.path)
 
 
 def damaged(segment: Segment, damage: Damage) -> CorruptMessage:
@@ -230,7 +228,7 @@ def damaged(segment: Segment, damage: Damage) -> CorruptMessage:
 
 
 class IndexEntries:
-    """The offset index of a segment as it was found, which may be wrong in any way."""
+    """The offset index of a segment as it is on disk, possibly damaged."""
 
     __slots__ = ("_offsets", "is_sorted", "positions")
 
@@ -241,7 +239,7 @@ class IndexEntries:
                 data = file.read(index.found * index.entry.size)
             numbers.frombytes(data[: len(data) - len(data) % index.entry.size])
         except FileNotFoundError:
-            _LOGGER.warning("%s has gone", index.path)
+            _LOGGER.warning("%s is missing", index.path)
         if sys.byteorder == "little":
             numbers.byteswap()
         self._offsets = [index.base_offset + offset for offset in numbers[0::2]]
@@ -250,14 +248,14 @@ class IndexEntries:
         self.is_sorted = all(low < high for low, high in pairs) and all(0 <= p < end for p in self.positions[-1:])
 
     def offset_at(self, position: int) -> int | None:
-        """What the index says is the last offset of the batch at `position`."""
+        """The last offset of the batch at `position`, according to the index."""
         number = bisect_left(self.positions, position)
         found = number < len(self.positions) and self.positions[number] == position
         return self._offsets[number] if found else None
 
 
 class _Check:
-    """One run over a stretch of a file: the damage in it, whether the index fits, and the index that would."""
+    """A check of a range of a file: the damage in it, whether the index is right, and the rebuilt index."""
 
     def __init__(self, fd: int, base_offset: int, end: int, next_offset: int, entries: IndexEntries) -> None:
         self.damages: list[Damage] = []
@@ -272,7 +270,7 @@ class _Check:
         self._builder = IndexBuilder(base_offset)
 
     def run(self, position: int, expected: int, until: int) -> None:
-        """Check from `position`, where the offset `expected` should be, at least to `until`."""
+        """Check from `position`, where offset `expected` should be, at least to `until`."""
         order = OffsetOrder(self._base_offset, expected, self._next_offset)
         self.position = position
         while self.position < until:
@@ -289,7 +287,7 @@ class _Check:
         self.expected = order.expected
 
     def _take(self, piece: Piece) -> None:
-        """Compare the batches with the index: all of its entries have to be positions of batches."""
+        """Compare the batches with the index: each entry must be the position of a batch."""
         positions = self.entries.positions
         number = bisect_left(positions, piece.start)
         following = positions[number] if number < len(positions) else self._end
@@ -297,7 +295,7 @@ class _Check:
             self._builder.add(position, header)
             if position < following:
                 continue
-            # A larger offset only makes a look-up start earlier; logs that Kafka wrote may have such entries.
+            # A larger offset only makes a look-up start earlier; logs written by Kafka may have such entries.
             entry = self.entries.offset_at(position)
             self.index_is_wrong |= entry is None or entry < header.last_offset
             number += 1
@@ -305,7 +303,7 @@ class _Check:
         self.index_is_wrong |= following < piece.end
 
     def damage(self, start: int, offset: int, reason: str) -> Damage:
-        """From `start`, where `offset` should be, to the next valid batch or to the end."""
+        """The damage from `start`, where `offset` should be, to the next valid batch or to the end."""
         for candidate in self._candidates(start):
             header = valid_batch_at(self.fd, candidate, self._end)
             if header is not None and header.base_offset >= offset:
@@ -313,7 +311,7 @@ class _Check:
         return Damage(start, self._end, offset, self._next_offset, reason)
 
     def _candidates(self, position: int) -> Iterator[int]:
-        """Where the next batch may be: behind the damaged one if its length is right, else where the index says."""
+        """Possible positions of the next batch: after the damaged one if its length is right, else from the index."""
         header = header_at(self.fd, position)
         if header is not None and header.batch_length > 0:
             yield position + header.size

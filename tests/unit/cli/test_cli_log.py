@@ -51,7 +51,7 @@ def test_records_are_shown_on_demand(ottla: Ottla, partition: Path) -> None:
     [
         ("missing.log", "there is no file .*missing.log"),
         ("..", "has no .log files: give the directory of a partition"),
-        ("partition.metadata", "partition.metadata is not a file that can be dumped"),
+        ("partition.metadata", "cannot dump partition.metadata"),
     ],
 )
 def test_mistakes_are_told_in_one_line(ottla: Ottla, partition: Path, path: str, message: str) -> None:

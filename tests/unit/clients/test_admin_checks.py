@@ -40,7 +40,7 @@ def outcome(call: Call) -> Exception:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda admin: admin.create_topics(NewTopic("q", 1.0)), "num_partitions of topic q is an int, not 1.0"),
+        (lambda admin: admin.create_topics(NewTopic("q", 1.0)), "num_partitions of topic q must be an int, not 1.0"),
         (lambda admin: admin.create_topics(NewTopic("q", 1, 40_000)), "replication_factor .* fit into 16 bits"),
         (lambda admin: admin.create_topics(NewTopic("q", configs={"a": None})), "config a of topic q must be text"),
         (lambda admin: admin.create_topics(NewTopic("q", configs={"cleanup.policy": ["compact"]})), "with commas"),
@@ -49,10 +49,10 @@ def outcome(call: Call) -> Exception:
         (lambda admin: admin.delete_topics(None), "the names of topics must be a list, not None"),
         (lambda admin: admin.delete_topics(["a", 5]), "the name of one of the topics must be text, not 5"),
         (lambda admin: admin.describe_topics(b"orders"), "must be a list, not b'orders'"),
-        (lambda admin: admin.create_partitions({"t": "5"}), "the new number of partitions of topic t is an int"),
+        (lambda admin: admin.create_partitions({"t": "5"}), "the new number of partitions of topic t must be an int"),
         (lambda admin: admin.create_partitions(["t"]), r'give a dict, such as \{"orders": 5\}'),
         (lambda admin: admin.create_partitions({"t": NewPartitions(3, [1])}), "must be a list, not 1"),
-        (lambda admin: admin.delete_records({P0: 1.0}), r"the offset of orders-0 is an int, not 1\.0"),
+        (lambda admin: admin.delete_records({P0: 1.0}), r"the offset of orders-0 must be an int, not 1\.0"),
         (lambda admin: admin.delete_records({P0: -2}), "at least -1, not -2"),
         (lambda admin: admin.delete_records({("orders", 0): 1}), r"must be a TopicPartition\('topic', 0\)"),
         (lambda admin: admin.describe_configs([5]), "a topic's name, or a ConfigResource"),
@@ -65,14 +65,14 @@ def outcome(call: Call) -> Exception:
         (lambda admin: admin.list_offsets({P0: -9}), "at least -5"),
         (lambda admin: admin.list_offsets({P0: "newest"}), "there is no offset 'newest'"),
         (lambda admin: admin.list_offsets({P0: 1}, isolation_level="serializable"), "one of read_uncommitted"),
-        (lambda admin: admin.describe_log_dirs(["1"]), "the id of a broker is an int"),
+        (lambda admin: admin.describe_log_dirs(["1"]), "the id of a broker must be an int"),
         (lambda admin: admin.elect_leaders("any"), "election_type must be one of preferred, unclean"),
         (lambda admin: admin.alter_partition_reassignments({P0: "12"}), "the brokers of orders-0"),
         (lambda admin: admin.list_groups(states=[None]), "text, not None"),
         (lambda admin: admin.remove_members("g", [5]), "a member .* not 5"),
         (lambda admin: admin.remove_members("g", MemberToRemove(member_id=None)), "the id of a member"),
         (lambda admin: admin.list_group_offsets(["g"]), "the id of a group must be text"),
-        (lambda admin: admin.alter_group_offsets("g", {P0: -5}), "the offset of orders-0 is at least 0, not -5"),
+        (lambda admin: admin.alter_group_offsets("g", {P0: -5}), "the offset of orders-0 must be at least 0, not -5"),
         (lambda admin: admin.alter_group_offsets("g", {P0: "5"}), "an int, not '5'"),
         (lambda admin: admin.alter_group_offsets("g", {P0: True}), "an int, not True"),
         (lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(-1)}), "at least 0"),
@@ -130,5 +130,5 @@ def test_whole_numbers_of_other_libraries_are_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     assert NewTopic("t", numpy.int32(3)).num_partitions == 3
     assert OffsetSpec.given(numpy.int64(1_700_000_000_000)) == 1_700_000_000_000
-    with pytest.raises(TypeError, match="is an int"):
+    with pytest.raises(TypeError, match="must be an int"):
         whole(numpy.float64(3), "it")

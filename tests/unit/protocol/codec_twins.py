@@ -1,4 +1,4 @@
-"""The codec once with each twin of its kernels."""
+"""The codec with each of its kernels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from ottla.protocol import _compiler, _kernels
-from ottla.protocol._kernels import Kernels
 
-TWINS: dict[str, Kernels] = {"pure": _compiler}
+TWINS: dict[str, Any] = {"pure": _compiler}
 try:
     from ottla.protocol import _walker
 except ImportError:
@@ -20,8 +19,8 @@ else:
     TWINS["cython"] = _walker
 
 
-def codec_of(name: str, twin: Kernels) -> Any:
-    """A module `codec` of its own, as it is where this twin is in use."""
+def codec_of(name: str, twin: Any) -> Any:
+    """A separate `codec` module that uses this kernel."""
     spec = find_spec("ottla.protocol.codec")
     assert spec is not None
     assert spec.loader is not None

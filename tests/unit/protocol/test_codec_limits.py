@@ -1,4 +1,4 @@
-"""What the codec refuses, with both twins, however well-formed it is: more items than a request can be about."""
+"""Both kernels reject well-formed requests with too many items."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_header_with_very_many_tags_is_refused_at_once(count: int, codec: Any)
 
 @with_each_twin
 def test_responses_are_not_limited(codec: Any) -> None:
-    """A client is told of everything that there is."""
+    """Responses have no limit on items."""
     broker = {"node_id": 1, "host": "h", "port": 1, "rack": None}
     partition = {"partition_index": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1]}
     topic = {"name": "t", "partitions": [partition] * (LIMIT // 2)}

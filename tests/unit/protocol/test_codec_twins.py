@@ -1,4 +1,4 @@
-"""Both twins of the codec do the same: on messages of every kind, on bytes that are cut or damaged, on wrong values."""
+"""Both kernels of the codec give the same results: for all kinds of messages, damaged bytes and wrong values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from test_codec_against_kio import MESSAGES, message_for
 
 from ottla.protocol import _fields, _schemas
 from ottla.protocol._fields import Buffer, Field
-from ottla.protocol._kernels import Kernels
 
 pytestmark = pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not built")
 BROKEN = (struct.error, IndexError, ValueError, OverflowError)
@@ -23,7 +22,7 @@ PARTS = {"request": 4, "response": 5}
 
 
 class Elsewhere:
-    """Records that are sent from where they lie."""
+    """Records that are sent without a copy."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -42,7 +41,7 @@ INNER = (field("id", "int32"), field("text", "string", nullable=True, default=No
 
 @st.composite
 def schemas(draw: st.DrawFn) -> list[Field]:
-    """Fields of every kind in every place: also such as no API has yet."""
+    """Fields of every kind in every position, including some that no API has."""
     fields = []
     for number in range(draw(st.integers(0, 6))):
         type_ = draw(st.sampled_from([*TYPES, "records"]))
@@ -58,7 +57,7 @@ def schemas(draw: st.DrawFn) -> list[Field]:
 
 
 def plain(value: Any) -> Any:
-    """What can be compared: also the types, and floats to the bit."""
+    """A comparable form, including types and the bits of floats."""
     if isinstance(value, _fields.Struct):
         return type(value), [plain(getattr(value, name)) for name in value.__slots__]
     if isinstance(value, list | tuple):
@@ -72,8 +71,8 @@ def plain(value: Any) -> Any:
     return type(value), value
 
 
-def read(twin: Kernels, schema: tuple[Any, ...], data: bytes, max_items: int | None) -> Any:
-    """A message, or that it is broken and, where it is not just too short, by what."""
+def read(twin: Any, schema: tuple[Any, ...], data: bytes, max_items: int | None) -> Any:
+    """A message, or that it is invalid, and why if it is not just too short."""
     decode = twin.compile_decoder(*schema, max_items)
     # Memory of its own, that ends where the bytes end.
     buffer = memoryview(bytearray(data))
@@ -93,7 +92,7 @@ def assert_read_alike(schema: tuple[Any, ...], data: bytes, max_items: int | Non
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """The bytes cut short, or with some of them changed."""
+    """The bytes, cut or with some of them changed."""
     out = bytearray(data)
     if draw(st.booleans()):
         del out[draw(st.integers(0, len(out))) :]
@@ -118,7 +117,7 @@ def test_any_schema(data: st.DataObject, fields: list[Field], version: int, flex
     assert_read_alike(schema, data.draw(st.binary(max_size=60)), limit)
 
 
-def written(twin: Kernels, schema: tuple[Any, ...], message: dict[str, Any]) -> bytes:
+def written(twin: Any, schema: tuple[Any, ...], message: dict[str, Any]) -> bytes:
     out = Buffer(b"before")
     twin.compile_encoder(*schema)(out, message)
     assert twin.compile_framer(*schema)(b"head", message)[8:] == out[6:]
@@ -187,7 +186,7 @@ VALUES = [
 def test_values_are_taken_and_refused_alike(type_: str, value: Any, array: bool) -> None:
     schema = ("made_up", [field("value", type_, array=array)], 0, True)
 
-    def outcome(twin: Kernels) -> Any:
+    def outcome(twin: Any) -> Any:
         try:
             return written(twin, schema, {"value": [value] if array else value})
         except (struct.error, ValueError, AttributeError) as error:
@@ -199,7 +198,7 @@ def test_values_are_taken_and_refused_alike(type_: str, value: Any, array: bool)
 
 @pytest.mark.parametrize("twin", TWINS.values(), ids=list(TWINS))
 class TestEachTwin:
-    def test_records_that_lie_elsewhere_become_splices(self, twin: Kernels) -> None:
+    def test_records_that_lie_elsewhere_become_splices(self, twin: Any) -> None:
         fields = [field("before", "string"), field("records", "records", nullable=True), field("after", "int16")]
         first, second = Elsewhere(1000), Elsewhere(0)
         items = [{"before": "a", "records": each, "after": 1} for each in (first, b"here", second, None)]
@@ -212,7 +211,7 @@ class TestEachTwin:
         twin.compile_encoder(*schema)(appended, {"items": items})
         assert [position + 4 for position, _ in appended.splices] == [position for position, _ in frame.splices]
 
-    def test_a_large_message(self, twin: Kernels) -> None:
+    def test_a_large_message(self, twin: Any) -> None:
         schema = ("made_up", [field("parts", "bytes", array=True), field("tail", "bytes", tag=3)], 0, True)
         message = {"parts": [bytes([number]) * number * 37 for number in range(256)], "tail": b"x" * 100_000}
         out = Buffer()
@@ -220,7 +219,7 @@ class TestEachTwin:
         decoded, end = twin.compile_decoder(*schema)(out, 0, len(out))
         assert (decoded.parts, decoded.tail, end) == (message["parts"], message["tail"], len(out))
 
-    def test_records_are_a_slice_of_the_buffer(self, twin: Kernels) -> None:
+    def test_records_are_a_slice_of_the_buffer(self, twin: Any) -> None:
         decode = twin.compile_decoder("made_up", [field("records", "records")], 0, False)
         buffer = bytearray(b"\0\0\0\3abc")
         records = decode(memoryview(buffer), 0, 7)[0].records
@@ -228,17 +227,17 @@ class TestEachTwin:
         assert records == b"xyz"
 
     @pytest.mark.parametrize(("position", "end"), [(8, 4), (4, 9), (9, 9), (2**40, 2**40)])
-    def test_nothing_is_read_outside_of_the_buffer(self, twin: Kernels, position: int, end: int) -> None:
+    def test_nothing_is_read_outside_of_the_buffer(self, twin: Any, position: int, end: int) -> None:
         decode = twin.compile_decoder("made_up", [field("value", "int64"), field("text", "string")], 0, True)
         with pytest.raises(BROKEN):
             decode(bytes(8), position, end)
 
-    def test_a_message_with_unknown_fields_is_refused_in_tests(self, twin: Kernels) -> None:
+    def test_a_message_with_unknown_fields_is_refused_in_tests(self, twin: Any) -> None:
         encode = twin.compile_encoder("made_up", [field("value", "int8")], 0, True)
         with pytest.raises(KeyError, match="made_up has no field"):
             encode(Buffer(), {"value": 1, "valeu": 2})
 
-    def test_a_message_that_lacks_a_field_is_refused(self, twin: Kernels) -> None:
+    def test_a_message_that_lacks_a_field_is_refused(self, twin: Any) -> None:
         encode = twin.compile_encoder("made_up", [field("value", "int8")], 0, True)
         out = Buffer(b"before")
         with pytest.raises(KeyError, match="value"):

@@ -1,4 +1,4 @@
-"""Both twins read a commit of offsets alike, and the answer that they make is the codec's."""
+"""Both kernels read OffsetCommit alike, and their response equals the codec's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the record codec are made from: both twins, records, and ways to spoil bytes."""
+"""Material for tests of the record codec: both kernels, records, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from ottla.records import CorruptBatch, Record, _pure
-from ottla.records._kernels import Kernels
 
 try:
     from ottla.records import _speedups
 except ImportError:
-    TWINS: list[Kernels] = [_pure]
+    TWINS: list[Any] = [_pure]
 else:
     TWINS = [_pure, _speedups]
 
@@ -28,7 +27,7 @@ headers = st.lists(st.tuples(header_keys, parts), max_size=3).map(tuple)
 
 @st.composite
 def record_lists(draw: st.DrawFn, min_size: int = 0) -> list[Record]:
-    """Records with growing offsets, gaps and all."""
+    """Records with ascending offsets and gaps."""
     offset = draw(st.sampled_from([0, 1, 63, 64, 2**31, 2**40]))
     records = []
     for gap, timestamp, key, value, some_headers in draw(
@@ -66,7 +65,7 @@ hostile_numbers = st.one_of(
 
 @st.composite
 def hostile_records(draw: st.DrawFn) -> bytes:
-    """Something that looks like a record up to a point: fields in the right order, any of them a lie."""
+    """Bytes like a record: fields in the right order, any of them possibly wrong."""
     near = st.integers(0, 3).map(varint)
     body = b"\x00" + b"".join(draw(st.one_of(near, near, near, hostile_numbers)) for _ in range(3))
     for _ in range(draw(st.integers(1, 4))):
@@ -77,7 +76,7 @@ def hostile_records(draw: st.DrawFn) -> bytes:
 
 
 def spoil(data: bytes, spot: int, how: str, value: int) -> bytes:
-    """`data` cut short, with a bit or byte changed, with bytes put in or taken out, at `spot`."""
+    """`data` cut, with a changed bit or byte, or with bytes inserted or removed, at `spot`."""
     at = spot % (len(data) + 1)
     return {
         "cut": data[:at],
@@ -97,7 +96,7 @@ spoilings = st.tuples(
 
 
 def outcome(call: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
-    """What a call gave, or the CorruptBatch it raised; any other exception is a failure of the test."""
+    """The result of a call, or the CorruptBatch that it raised; other exceptions fail the test."""
     try:
         return "gave", call(*arguments)
     except CorruptBatch as error:

@@ -1,4 +1,4 @@
-"""The codecs: round trips, the formats that other writers use, and bombs that do not go off."""
+"""Compression: round trips, formats of other writers, and decompression bombs."""
 
 from __future__ import annotations
 

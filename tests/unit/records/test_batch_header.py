@@ -1,4 +1,4 @@
-"""The header of a batch: reading, checking, and stamping in place."""
+"""The header of a batch: read, check, and set fields in place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = [Record(0, 1000, b"k", b"v"), Record(1, 2000, None, b"w")]
 
 @pytest.mark.parametrize(("size", "position"), [(0, 0), (60, 0), (100, 40), (10, 20), (100, -1)])
 def test_a_short_buffer_has_no_header(size: int, position: int) -> None:
-    with pytest.raises(CorruptBatch, match="a batch header has 61 bytes") as caught:
+    with pytest.raises(CorruptBatch, match="a batch header needs 61 bytes") as caught:
         read_header(bytes(size), position)
     assert caught.value.position == position
 
@@ -45,7 +45,7 @@ def test_stamping_the_log_append_time_renews_the_crc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "reason"), [(48, "batch length 48"), (10**6, "only 79 are there"), (-1, "length -1")]
+    ("length", "reason"), [(48, "batch length 48"), (10**6, "only 79 are left"), (-1, "length -1")]
 )
 def test_only_whole_batches_are_stamped_with_a_time(length: int, reason: str) -> None:
     batch = bytearray(patched(encode_batch(RECORDS), ">i", 8, length))
@@ -59,7 +59,7 @@ def test_only_whole_batches_are_stamped_with_a_time(length: int, reason: str) ->
     ("layout", "at", "value", "reason"),
     [
         (">i", 8, 48, "batch length 48 is less than the 49 of an empty batch"),
-        (">i", 8, 1000, "the batch has 1012 bytes, only 79 are there"),
+        (">i", 8, 1000, "the batch has 1012 bytes, only 79 are left"),
         (">b", 16, 0, "magic 0 is not supported, only 2 is"),
         (">i", 57, 3, "record count 3 does not fit last offset delta 1"),
         (">I", 17, 0xABCD, "the header says 0x0000abcd"),

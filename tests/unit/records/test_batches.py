@@ -1,4 +1,4 @@
-"""Whole batches: what goes in comes out, with every codec and each twin, and nothing else does."""
+"""Whole batches: round trips with every codec and both kernels, and damaged batches."""
 
 from __future__ import annotations
 
@@ -156,14 +156,14 @@ def test_header_keys_need_not_be_utf8() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"records": []}, "needs base_offset and last_offset"),
-        ({"records": RECORDS, "base_offset": 11}, "record 0: offset 10 does not follow"),
-        ({"records": RECORDS, "last_offset": 14}, "offset 15 is beyond the last offset 14"),
-        ({"records": RECORDS[::-1], "last_offset": 15}, "record 1: offset 12 does not follow"),
-        ({"records": [], "base_offset": 0, "last_offset": 2**31}, "cannot reach from offset 0 to 2147483648"),
-        ({"records": [], "base_offset": -1, "last_offset": 0}, "cannot reach from offset -1 to 0"),
+        ({"records": []}, "requires base_offset and last_offset"),
+        ({"records": RECORDS, "base_offset": 11}, "record 0: offset 10 is out of order"),
+        ({"records": RECORDS, "last_offset": 14}, "offset 15 is greater than the last offset 14"),
+        ({"records": RECORDS[::-1], "last_offset": 15}, "record 1: offset 12 is out of order"),
+        ({"records": [], "base_offset": 0, "last_offset": 2**31}, "cannot span the offsets 0 to 2147483648"),
+        ({"records": [], "base_offset": -1, "last_offset": 0}, "cannot span the offsets -1 to 0"),
         ({"records": RECORDS, "delete_horizon": 2**63}, "timestamp 9223372036854775808 is out of range"),
-        ({"records": RECORDS, "producer_epoch": 2**15}, "does not fit into the header"),
+        ({"records": RECORDS, "producer_epoch": 2**15}, "does not fit into the batch header"),
         (
             {"records": RECORDS, "compression": Compression.GZIP, "level": 10},
             "gzip level must be from 1 to 9",
@@ -179,7 +179,7 @@ def test_what_cannot_be_a_batch_is_refused(arguments: dict[str, object], message
     ("layout", "at", "value", "reason"),
     [
         (">i", 8, 48, "batch length 48 is less than"),
-        (">i", 8, 5000, "only 112 are there"),
+        (">i", 8, 5000, "only 112 are left"),
         (">b", 16, 1, "magic 1 is not supported"),
         (">h", 21, 6, "compression 6 is unknown"),
         (">i", 23, -1, "last offset delta -1 is negative"),
@@ -187,9 +187,9 @@ def test_what_cannot_be_a_batch_is_refused(arguments: dict[str, object], message
         (">q", 0, 2**63 - 3, "is out of range"),
         (">i", 57, 7, "record count 7 does not fit"),
         (">i", 57, -1, "record count -1 does not fit"),
-        (">i", 57, 4, "record 3 of 4: it ends inside of a number"),
-        (">i", 57, 2, "bytes are left behind the last of 2 records"),
-        (">i", 23, 4, "record 2 of 3: its offset delta is out of order or beyond"),
+        (">i", 57, 4, "record 3 of 4: it ends inside a number"),
+        (">i", 57, 2, "bytes follow the last of 2 records"),
+        (">i", 23, 4, "record 2 of 3: its offset delta is out of order or greater"),
         (">q", 27, 2**63 - 100, "record 1 of 3: its timestamp is out of range"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Records as columns: the same records as decode_batch gives, and the same columns and errors from both twins."""
+"""Records as columns: the same records as decode_batch, and the same columns and errors from both kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ else:
 
 
 def relaxed(examples: int) -> settings:
-    """A busy machine is no reason to fail."""
+    """No deadline: the machine may be busy."""
     return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -43,7 +43,7 @@ needs_both = pytest.mark.skipif(len(TWINS) < 2, reason="the compiled twin is not
 
 
 def plain(value: Any) -> Any:
-    """Columns with bytes for buffers, so that they can be compared; the last bits of a validity buffer mean nothing."""
+    """Columns with bytes for buffers, to compare them; unused bits of validity buffers are cleared."""
     if isinstance(value, BytesColumn | HeadersColumn):
         bits = None
         if value.valid is not None:
@@ -86,7 +86,7 @@ def rows_of(columns: Columns) -> list[Record]:
 
 
 def as_text(record: Record) -> Record:
-    """The record with header keys as columns have them: what is not UTF-8 is replaced."""
+    """The record with header keys as in columns: invalid UTF-8 is replaced."""
     headers = [
         (key.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), value) for key, value in record.headers
     ]
@@ -94,12 +94,12 @@ def as_text(record: Record) -> Record:
 
 
 def reader_of(buffer: bytes, next_offset: int = 0) -> BatchReader:
-    """A reader of all batches in these bytes that are whole and have a possible shape."""
+    """A reader of all complete batches with a valid header."""
     return BatchReader(buffer, scan(buffer, 0, len(buffer), check_crc=False).batches, next_offset)
 
 
 def read(sink: Any, buffer: bytes, next_offset: int = 0) -> tuple[Any, int, str | None]:
-    """What a reader gives of these bytes: columns, next offset, and the error that ends them."""
+    """What a reader returns for these bytes: columns, next offset, and the final error."""
     reader = reader_of(buffer, next_offset)
     problem = None
     while not reader.done and problem is None:
@@ -114,7 +114,7 @@ def read(sink: Any, buffer: bytes, next_offset: int = 0) -> tuple[Any, int, str 
 
 
 def follow(lists: list[list[Record]]) -> list[list[Record]]:
-    """The same records with offsets that go on from list to list."""
+    """The same records with consecutive offsets across lists."""
     base, moved = 0, []
     for records in lists:
         shift = base - records[0].offset
@@ -230,7 +230,7 @@ bytes_or_null = st.one_of(st.none(), st.binary(max_size=8), st.binary(min_size=6
 
 
 def bytes_column(values: list[bytes | None], *, first: int = 0, wide: bool = False) -> BytesColumn:
-    """A column in Arrow's layout that begins in the middle of its buffers."""
+    """A column in Arrow's layout that starts in the middle of its buffers."""
     before: list[bytes | None] = [b"?" * (row % 3) for row in range(first)]
     everything = before + values
     ends = array("q" if wide else "i", [0])
@@ -357,7 +357,7 @@ def refusal(call: Callable[[], Any]) -> Any:
 
 
 def wrong_calls(twin: Any) -> list[Any]:
-    """What both twins say of columns that lie."""
+    """The errors of both kernels for invalid columns."""
     good = bytes_column([b"a", b"bc"])
     beyond = good._replace(ends=array("i", [0, 1, 9]))
     backwards = good._replace(ends=array("i", [1, 0, 3]))

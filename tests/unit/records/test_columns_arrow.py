@@ -1,4 +1,4 @@
-"""Columns as pyarrow's objects: what can be written, what is refused in which words, and the schema of what is read."""
+"""Columns as pyarrow objects: what can be written, error messages, and the schema of tables that are read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def table_of(records: list[Record], topic: str = "orders", partition: int = 3) -
 
 
 def records_of(data: Any) -> list[Record]:
-    """What a producer would send of this table, in one partition."""
+    """The records that a producer sends for this table, in one partition."""
     found: list[Record] = []
     for batch in batches_of(data):
         source = writable(batch).source
@@ -161,10 +161,10 @@ def test_small_chunks_are_put_together() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"vlaue": [b""]}, "no column is called 'vlaue': rename or drop it; there are key, value, timestamp"),
-        ({"key": [b""]}, "a column called 'value' is needed, there are key"),
-        ({"value": [1]}, "column 'value' is of type int64: make bytes or text of it first"),
-        ({"value": [b""], "timestamp": ["now"]}, "column 'timestamp' is of type string: give a timestamp, or"),
+        ({"vlaue": [b""]}, "unknown column 'vlaue': rename or drop it; allowed are key, value, timestamp"),
+        ({"key": [b""]}, "the column 'value' is missing: there are key"),
+        ({"value": [1]}, "column 'value' has type int64: convert it to bytes or text first"),
+        ({"value": [b""], "timestamp": ["now"]}, "column 'timestamp' has type string: give a timestamp, or"),
         ({"value": [b""], "timestamp": [-5]}, "a timestamp is negative"),
         (
             {"value": [b""], "timestamp": pa.array([2**62], pa.timestamp("s"))},
@@ -172,16 +172,16 @@ def test_small_chunks_are_put_together() -> None:
         ),
         ({"value": [b""], "timestamp": pa.array([2**63], pa.uint64())}, "column 'timestamp': Integer value .*not in"),
         ({"value": [b""], "partition": [2**40]}, "column 'partition': Integer value 1099511627776 not in range"),
-        ({"value": [b""], "partition": ["one"]}, "column 'partition' is of type string: give int32"),
-        ({"value": [b""], "headers": [["h"]]}, "column 'headers' is of type list<.*>: give list<struct<key"),
+        ({"value": [b""], "partition": ["one"]}, "column 'partition' has type string: give int32"),
+        ({"value": [b""], "headers": [["h"]]}, "column 'headers' has type list<.*>: give list<struct<key"),
         (
             {"value": [b"", b""], "key": [b""]},
-            "no table can be made of this dict: .*expected length 2",
+            "cannot convert this dict to a table: .*expected length 2",
         ),
-        (pandas.Series(["a"], name="value"), "no table can be made of this Series"),
-        (polars.Series("value", ["a"]), "no table can be made of this Series"),
-        (pandas.DataFrame({"value": ["a", 1]}), "no table can be made of this DataFrame: .*column value"),
-        ([1, 2], "list is no table: give a pyarrow table or batch, a pandas or polars frame"),
+        (pandas.Series(["a"], name="value"), "cannot convert this Series to a table"),
+        (polars.Series("value", ["a"]), "cannot convert this Series to a table"),
+        (pandas.DataFrame({"value": ["a", 1]}), "cannot convert this DataFrame to a table: .*column value"),
+        ([1, 2], "list is not a table: give a pyarrow table or batch, a pandas or polars frame"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_words(data: Any, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Both twins of what a consumer makes of batches do the same, on good bytes and on bad ones."""
+"""Both kernels give the same ConsumerRecords and errors, for valid and damaged bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.records import BatchHeader, Record, encode_batch, read_header
 from ottla.records import _consuming_pure as pure
 from ottla.records.consumed import ConsumerRecord, unpacked
 
-compiled = pytest.importorskip("ottla.records._consuming")
+compiled = pytest.importorskip("ottla.records._speedups")
 BATCH_OVERHEAD = 61
 FIELDS = [
     "topic",

@@ -1,4 +1,4 @@
-"""Which twin is in use, and that it is said."""
+"""The choice of the kernels, and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames made ahead: in place, the same bytes as those made on demand, and nothing is touched once it is taken back."""
+"""Frames compressed ahead: in place, equal to frames on demand, and untouched after a withdrawal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def running(packer: Any) -> Iterator[threading.Thread]:
 
 
 def until_done(packer: Any) -> None:
-    """All that was given to it before is done when it has begun with something new."""
+    """All earlier frames are done when the packer has started a new one."""
     while packer.begin(bytearray(LONG[:100_000]), 0, 100_000).size() == 0:
         pass
 
@@ -131,7 +131,7 @@ def test_letting_go_waits_for_what_is_begun() -> None:
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 4), (3, 2), (0, 11), (11, 12)])
 def test_a_place_that_is_not_in_the_buffer_is_refused(packer: Any, start: int, end: int) -> None:
-    with pytest.raises(ValueError, match=f"a buffer of 10 bytes has no place from {start} to {end}"):
+    with pytest.raises(ValueError, match=f"the range {start} to {end} is not in a buffer of 10 bytes"):
         packer.begin(bytearray(10), start, end)
 
 

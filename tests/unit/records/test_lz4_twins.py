@@ -1,4 +1,4 @@
-"""LZ4 frames: both twins make the same bytes, and they are LZ4."""
+"""LZ4 frames: both kernels write the same bytes, and other libraries read them."""
 
 from __future__ import annotations
 

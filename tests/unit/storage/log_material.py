@@ -1,4 +1,4 @@
-"""Batches to append, and a data directory that can be closed, crashed and opened again under a manual clock."""
+"""Batches to append, and a data directory to close, crash and reopen under a manual clock."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record_batch(
 
 
 def marker_batch(producer_id: int, *, epoch: int = 0, commit: bool, coordinator_epoch: int = 0) -> memoryview:
-    """The control batch with which a coordinator ends a transaction."""
+    """The control batch that ends a transaction."""
     key = (0).to_bytes(2, "big") + int(commit).to_bytes(2, "big")
     value = (0).to_bytes(2, "big") + coordinator_epoch.to_bytes(4, "big")
     data = encode_batch(
@@ -64,7 +64,7 @@ def marker_batch(producer_id: int, *, epoch: int = 0, commit: bool, coordinator_
 
 
 def topic_config(**settings: Any) -> TopicConfig:
-    """A topic's configuration; `segment_bytes` may be smaller than Kafka lets a user have it."""
+    """A topic's configuration; `segment_bytes` may be smaller than Kafka's minimum."""
     if "segment_bytes" in settings:
         settings["internal_segment_bytes"] = settings.pop("segment_bytes")
     return TopicConfig.parse({name.replace("_", "."): value for name, value in settings.items()})
@@ -100,7 +100,7 @@ class Store:
         return self.log
 
     def crash(self) -> None:
-        """What kill -9 leaves: everything written is in the files, nothing else was done."""
+        """Stop like kill -9: only what was written is in the files."""
         self.manager.close(clean=False)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Store:
         return self.log.append(records, leader_epoch=leader_epoch, now=self.now, from_client=False)
 
     def fill(self, batches: int, *, size: int = 100) -> None:
-        """Batches of one record each; the value says the offset it got."""
+        """Append batches of one record; the value is the offset."""
         for _ in range(batches):
             self.append(values=[value_at(self.log.log_end_offset, size)])
 
@@ -134,7 +134,7 @@ def value_at(offset: int, size: int = 100) -> bytes:
 
 
 def read_slice(log: Log, offset: int, max_bytes: int = 2**20, end: int | None = None, one: bool = True) -> Slice:
-    """Read, and verify what has to be verified, as the broker does."""
+    """Read and verify segments, as the broker does."""
     end_offset = log.log_end_offset if end is None else end
     while True:
         try:
@@ -146,7 +146,7 @@ def read_slice(log: Log, offset: int, max_bytes: int = 2**20, end: int | None = 
 def read_records(
     log: Log, offset: int | None = None, *, max_bytes: int = 2**20, end: int | None = None
 ) -> list[Record]:
-    """Everything that a consumer gets that starts at `offset`."""
+    """All records that a consumer gets from `offset` on."""
     offset = log.log_start_offset if offset is None else offset
     end_offset = log.log_end_offset if end is None else end
     records: list[Record] = []
@@ -173,7 +173,7 @@ def segment_bases(log: Log) -> list[int]:
 
 
 def find_timestamp(log: Log, timestamp: int, end: int | None = None) -> OffsetAndTimestamp | None:
-    """Look a timestamp up, and verify what has to be verified, as the broker does."""
+    """Look up a timestamp and verify segments, as the broker does."""
     end_offset = log.log_end_offset if end is None else end
     while True:
         try:

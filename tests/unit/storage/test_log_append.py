@@ -1,4 +1,4 @@
-"""What is accepted into a log, what is refused and with which error, and what is stamped on it."""
+"""Appends: accepted and rejected batches, errors, and the fields that the broker sets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def use(store: Store, **settings: object) -> None:
 
 
 def refused(store: Store, error: type[errors.KafkaError], records: memoryview, match: str) -> None:
-    """The error comes, and nothing was written."""
+    """Check that an append raises the error and writes nothing."""
     size, end = store.log.size, store.log.log_end_offset
     with pytest.raises(error, match=match):
         store.append(records)
@@ -220,7 +220,7 @@ def test_damaged_records_under_a_right_crc_are_refused_where_they_must_be_unpack
     from ottla.records.header import crc_of
 
     records[17:21] = crc_of(records, 0, header.size).to_bytes(4, "big")
-    refused(store, errors.InvalidRecord, memoryview(records), "not readable")
+    refused(store, errors.InvalidRecord, memoryview(records), "cannot read the records")
 
 
 @pytest.mark.parametrize(
@@ -359,10 +359,10 @@ def test_leader_epochs_are_noted_where_they_begin(store: Store) -> None:
     store.append(leader_epoch=5)
     log = store.log
     assert log.latest_epoch == 5
-    assert [log.epoch_at(offset) for offset in (0, 1, 2)] == [2, 2, 5]
-    assert log.epoch_end_offset(2) == (2, 2)
-    assert log.epoch_end_offset(3) == (2, 2)
-    assert log.epoch_end_offset(5) == (5, 3)
-    assert log.epoch_end_offset(6) == (-1, -1)
-    assert log.epoch_end_offset(1) == (1, 0)
+    assert [log.epochs.epoch_of(offset) for offset in (0, 1, 2)] == [2, 2, 5]
+    assert log.end_offset_for_epoch(2) == (2, 2)
+    assert log.end_offset_for_epoch(3) == (2, 2)
+    assert log.end_offset_for_epoch(5) == (5, 3)
+    assert log.end_offset_for_epoch(6) == (-1, -1)
+    assert log.end_offset_for_epoch(1) == (1, 0)
     assert (store.directory / "leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 2\n"

@@ -1,4 +1,4 @@
-"""Compaction: what stays, what goes and when, and that a crash in the middle of it loses nothing."""
+"""Compaction: which records stay, and that a crash during compaction loses nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def chosen(store: Store, high_watermark: int | None = None) -> Candidate | None:
 
 
 def compact(store: Store, *, max_keys: int = 10**6, high_watermark: int | None = None) -> list[CleanedSegment]:
-    """One run, in this process."""
+    """Run compaction in this process."""
     found = chosen(store, high_watermark)
     assert found is not None
     job = CleaningJob.from_json(json.loads(json.dumps(make_job(found, max_keys=max_keys, now=store.now).to_json())))
@@ -79,7 +79,7 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 def fill_up(store: Store, key: str = "fill") -> None:
-    """Make all that is there inactive."""
+    """Make all segments inactive."""
     before = store.log.segments.active
     while store.log.segments.active is before:
         put(store, key, b"." * 500)
@@ -409,7 +409,7 @@ def test_a_crash_at_any_step_of_the_swap_loses_nothing(store: Store, point: str,
 
 
 def crash_during_install(store: Store, cleaned: CleanedSegment, point: str) -> None:
-    """Do the steps of `install` up to a point, and stop as kill -9 does."""
+    """Run the first steps of `install`, and stop like kill -9."""
     paths = [
         str(store.directory / f"{cleaned.base_offset:020d}{suffix}") for suffix in (".log", ".index", ".timeindex")
     ]
@@ -439,7 +439,7 @@ def test_a_damaged_segment_is_not_compacted_and_not_touched(store: Store, caplog
     path.write_bytes(data)
     before = segment_bases(store.log)
     assert asyncio.run(Cleaner(store.manager).run()) == 1
-    assert "is not compacted any more" in caplog.text
+    assert "will not be compacted" in caplog.text
     assert path.name in caplog.text
     assert segment_bases(store.log) == before
     assert path.read_bytes() == data

@@ -1,4 +1,4 @@
-"""What `dump` prints of each kind of file."""
+"""The output of `dump` for each kind of file."""
 
 from __future__ import annotations
 
@@ -94,6 +94,6 @@ def test_other_files_are_refused_with_a_list_of_what_can_be_dumped(store: Store)
 def test_damaged_small_files_say_so(store: Store) -> None:
     path = store.directory / f"{5:020d}.snapshot"
     path.write_bytes(b"x")
-    assert "only 1 bytes" in lines(store, path.name)[0]
+    assert "too short (1 bytes)" in lines(store, path.name)[0]
     (store.directory / "leader-epoch-checkpoint").write_text("9\n")
     assert "version" in lines(store, "leader-epoch-checkpoint")[0]

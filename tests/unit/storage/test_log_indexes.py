@@ -1,4 +1,4 @@
-"""The sparse indexes, the leader epochs and the file names, each against a plain list of what was put in."""
+"""Sparse indexes, leader epochs and file names, compared with plain lists."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def test_leader_epochs_against_a_list_of_all_offsets(
     for offset, wrote in enumerate(kept, start):
         assert cache.epoch_of(offset) == wrote
     for asked in range(epoch + 2):
-        found, end_offset = cache.end_offset(asked, len(written))
+        found, end_offset = cache.end_offset_for_epoch(asked, len(written))
         older = [offset for offset, wrote in enumerate(kept, start) if wrote <= asked]
         if kept and asked <= max(kept) and older:
             assert (found, end_offset) == (kept[older[-1] - start], older[-1] + 1)
     if kept:
         assert cache.latest == kept[-1]
-        assert cache.end_offset(max(kept) + 1, len(written)) == (-1, -1)
+        assert cache.end_offset_for_epoch(max(kept) + 1, len(written)) == (-1, -1)
 
 
 @given(st.integers(0, 2**63 - 1), st.sampled_from([".log", ".index", ".snapshot"]), st.sampled_from(["", ".swap"]))

@@ -1,4 +1,4 @@
-"""The data directory as a whole: its lock, its checkpoints, its logs, and the work that comes with time."""
+"""The data directory: lock, checkpoints, logs, and periodic work."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_thousand_partitions_open_quickly_and_with_few_files(tmp_path: Path) -
 
 
 class Waiting:
-    """Lets the background work until something has happened."""
+    """Run the background tasks until a condition is true."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""A log against a simple model of one, through any sequence of what can happen to it."""
+"""Compare a log with a simple model through random sequences of operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RETENTION = 10_000
 
 
 class LogModel(RuleBasedStateMachine):
-    """The model is a list of all records ever written, and where the log starts."""
+    """The model is a list of all written records and the log start offset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(producer=st.integers(1, 3), back=st.integers(1, 5))
     def append_again(self, producer: int, back: int) -> None:
-        """One of the last five batches of a producer comes again; it may have been removed, but not forgotten."""
+        """Send one of a producer's last five batches again, even if its records were removed."""
         batches = self.sequences.get(producer, [])
         if len(batches) < back or batches[-back][2] < self.start:
             return
@@ -112,7 +112,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def apply_retention(self) -> None:
-        """Whole segments go, from the start, and only if all of their records are too old."""
+        """Remove whole segments from the start, only if all of their records are too old."""
         retention.apply(self.store.log, self.end, now=self.store.now)
         start = self.store.log.log_start_offset
         assert start >= self.start
@@ -142,7 +142,7 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: self.end > self.start)
     @rule(kind=st.sampled_from(["cut", "zeroes", "flip"]), where=st.floats(0, 1))
     def lose_power(self, kind: str, where: float) -> None:
-        """Anything that was not flushed may be damaged; a whole prefix of it survives."""
+        """Damage anything that was not flushed; a prefix of whole batches survives."""
         log = self.store.log
         active = log.segments.active
         first = max(self.flushed, active.base_offset)
@@ -194,7 +194,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def read_up_to(self, share: float) -> None:
-        """Only whole batches below the end are given, and all of them."""
+        """A read returns exactly the whole batches below the end."""
         end = self.start + round((self.end - self.start) * share)
         found = read_records(self.store.log, self.start, end=end)
         assert found == self.records[self.start : self.start + len(found)]
@@ -222,7 +222,7 @@ class LogModel(RuleBasedStateMachine):
 
 
 def damage(path: str, kind: str, start: int, where: float) -> None:
-    """Damage a log file somewhere behind `start`; a bit is flipped only where the CRC can tell."""
+    """Damage a log file after `start`; flip a bit only where the CRC covers it."""
     data = bytearray(Path(path).read_bytes())
     batches = scan(data, start, len(data)).batches
     position = start + int((len(data) - 1 - start) * where)

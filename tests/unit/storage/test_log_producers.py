@@ -1,4 +1,4 @@
-"""Idempotent and transactional producers: duplicates, order, fencing, and what is remembered across restarts."""
+"""Idempotent and transactional producers: duplicates, order, fencing, and state across restarts."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def test_a_batch_that_was_put_off_comes_before_those_behind_it(store: Store) -> 
     store.log.producers.put_off(2, 0, 5)
     store.log.producers.put_off(2, 0, 0)
     store.log.producers.put_off(2, 0, 3)
-    with pytest.raises(errors.OutOfOrderSequenceNumber, match="0 was put off"):
+    with pytest.raises(errors.OutOfOrderSequenceNumber, match="0 was deferred"):
         store.append(producer_id=2, sequence=3, transactional=True)
     assert store.append(producer_id=2, sequence=0, transactional=True).base_offset == 0
     assert store.append(producer_id=2, sequence=1, transactional=True).base_offset == 1

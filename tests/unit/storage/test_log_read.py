@@ -1,4 +1,4 @@
-"""What a reader gets: whole batches, within limits, from any offset, and records by their timestamps."""
+"""Reads: whole batches within limits from any offset, and records by timestamp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What retention removes, DeleteRecords, truncation, and when the files really go."""
+"""Retention, DeleteRecords, truncation, and the removal of files."""
 
 from __future__ import annotations
 

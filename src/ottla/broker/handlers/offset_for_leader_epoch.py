@@ -26,7 +26,7 @@ def _answer(node: Node, topic: str, asked: Struct) -> Message:
         if asked.leader_epoch == partition.leader_epoch:
             epoch, end_offset = partition.leader_epoch, partition.log.log_end_offset
         else:
-            epoch, end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
+            epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except KafkaError as error:
         return {"partition": asked.partition, "error_code": error.code}
     return {"partition": asked.partition, "leader_epoch": epoch, "end_offset": end_offset}

@@ -21,7 +21,7 @@ from ottla.metadata.machine import INTERNAL_TOPICS
 from ottla.net.server.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
-from ottla.records import BATCH_OVERHEAD, MAGIC
+from ottla.records import BATCH_OVERHEAD, MAGIC, MAGIC_AT, TRANSACTIONAL
 from ottla.storage.log import Log
 from ottla.types import Millis, TopicPartition
 
@@ -31,7 +31,7 @@ API = ApiKey.PRODUCE
 #: does not name them for one that cannot compress.
 ADVERTISED_FIRST = 0
 #: Where a batch has the lower byte of its attributes, and the bit in it that says it belongs to a transaction.
-ATTRIBUTES, TRANSACTIONAL, MAGIC_AT = 22, 0x10, 16
+ATTRIBUTES = 22
 #: Where it has the id and epoch of its producer and its first sequence number.
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 ABORTABLE_FROM, ADDS_FROM = 11, 12

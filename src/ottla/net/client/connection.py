@@ -1,12 +1,11 @@
-"""One client connection to one broker: layers, version negotiation, requests matched to their responses.
+"""One client connection to one broker: version negotiation, authentication, requests matched to responses.
 
-    TCP ──> TLS, if asked for ──> ApiVersions (the newest we know; else the newest that the broker knows)
-        ──> SaslHandshake, SaslAuthenticate, if asked for ──> request, request, ...
+    TCP ──> TLS, if configured ──> ApiVersions (our newest version, else the broker's newest)
+        ──> SaslHandshake, SaslAuthenticate, if configured ──> request, request, ...
 
-Requests are pipelined: many may be in flight, each waits for the response with its correlation id. A
-request that is not answered in time closes the connection, because everything sent after it would wait for
-it as well. What to ask, whom, and what to do with an error code is decided above, in `ottla.clients`. Sockets are
-opened in transport.py, the framing is in frames.py, the layers in security.py, tls.py and sasl.py.
+Requests are pipelined: each waits for the response with its correlation id. A request without a response in time closes
+the connection, because later responses would wait behind it. `ottla.clients` decides what to send to which broker, and
+handles error codes.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ DEFAULT_CONNECT_TIMEOUT_MS: Millis = 10_000
 DEFAULT_REQUEST_TIMEOUT_MS: Millis = 30_000
 CLOSE_TIMEOUT_MS: Millis = 5_000
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
-#: The part of a session's lifetime after which it is renewed, as Kafka's clients do: early, and not all at once.
+#: A session is renewed after this part of its lifetime, as in Kafka's clients: early, and not all at once.
 RENEW_AFTER = (0.85, 0.95)
 _UNSUPPORTED_VERSION = 35
 
 
 class Records:
-    """Record batches that are to be written to the socket from where they lie, without a copy into the request.
+    """Record batches that are written to the socket without a copy into the request.
 
-    Nobody may change them until the response is there.
+    Do not change them until the response has arrived.
     """
 
     __slots__ = ("data", "length")
@@ -72,7 +71,7 @@ class _InFlight:
 
 
 class Connection:
-    """A connection that has agreed on versions (`Connection.open`), for all tasks of one event loop."""
+    """A connection with negotiated versions, for all tasks of one event loop. Create it with `Connection.open`."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Connection:
         self.security = security
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
-        """The features of the cluster that are switched on, and their levels."""
+        """The enabled features of the cluster, and their levels."""
         self._loop = asyncio.get_running_loop()
         self._on_closed = on_closed
         self._in_flight: dict[int, _InFlight] = {}
@@ -121,7 +120,7 @@ class Connection:
         receive_buffer_bytes: int = OS_BUFFER,
         on_closed: Callable[[], None] | None = None,
     ) -> Connection:
-        """Connect, agree on versions and say who we are, or say what is wrong."""
+        """Connect, negotiate versions and authenticate."""
         connection = cls(
             host,
             port,
@@ -164,22 +163,22 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their responses."""
+        """The number of requests without a response."""
         return len(self._in_flight)
 
     def version_of(self, api_key: int, *, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides speak."""
+        """The newest version of an API that both sides support."""
         _, _, first, last, _ = api(api_key)
         served = self.api_versions.get(api_key)
         if served is None:
             raise UnsupportedVersion(
-                f"the broker at {self.address} does not serve {api_title(api_key)}: it may be too old for this"
+                f"the broker at {self.address} does not support {api_title(api_key)}: upgrade the broker"
             )
         version = min(last, served[1], last if at_most is None else at_most)
         if version < max(first, served[0]):
             raise UnsupportedVersion(
-                f"the broker at {self.address} serves {api_title(api_key)} in versions {served[0]} to {served[1]}, "
-                f"this client speaks {first} to {last}: one of the two has to be upgraded"
+                f"the broker at {self.address} supports {api_title(api_key)} in versions {served[0]} to {served[1]}, "
+                f"this client in versions {first} to {last}: upgrade the older one"
             )
         return version
 
@@ -191,7 +190,7 @@ class Connection:
         at_most: int | None = None,
         timeout_ms: Millis | None = None,
     ) -> codec.Struct:
-        """Send one request in the newest common version (not above `at_most`) and wait for its response."""
+        """Send a request in the newest common version (at most `at_most`) and wait for its response."""
         version = self.version_of(api_key, at_most=at_most)
         await self._until_writable()
         return await self._start(
@@ -203,27 +202,27 @@ class Connection:
         version = self.version_of(api_key, at_most=at_most)
         await self._until_writable()
         frame = self._encode(api_key, version, message)[1]
-        # Nobody will know when it is sent, so that its records may be changed from now on: they are copied.
+        # The caller cannot know when it is sent and may change its records now, so copy them.
         self._write([b"".join(_parts(frame))])
 
     @property
     def writable(self) -> bool:
-        """Whether a request can be written at once: see `start`."""
+        """Whether `start` may be called now."""
         due = self._renew_at is not None and self._loop.time() >= self._renew_at
         return self._failure is None and self._renewing is None and not due and self._writable.is_set()
 
     async def until_writable(self) -> None:
-        """Come back when it is `writable`, or raise why it never will be."""
+        """Wait until the connection is `writable`; raise the reason if it was closed."""
         await self._until_writable()
 
     def start(
         self, api_key: int, message: codec.Message, *, at_most: int | None = None
     ) -> asyncio.Future[codec.Struct]:
-        """Write a request at once, in the order of the calls; the future is its response. Only when `writable`."""
+        """Write a request now and return the future of its response. Call it only when `writable`."""
         return self._start(api_key, self.version_of(api_key, at_most=at_most), message, self.request_timeout_ms)
 
     async def close(self) -> None:
-        """Close when everything written is sent, which matters to requests that have no response."""
+        """Close after everything written was sent: this matters for requests without a response."""
         transport = self._transport
         if transport is not None and self._failure is None:
             transport.close()
@@ -232,7 +231,7 @@ class Connection:
         if transport is not None:
             await self._lost
 
-    # Making the connection.
+    # Open the connection.
 
     async def _negotiate(self, timeout_ms: Millis) -> None:
         message = {"client_software_name": "ottla", "client_software_version": __version__}
@@ -243,12 +242,10 @@ class Connection:
                 version = _version_to_fall_back_to(answer, version)
                 answer = await self._start(ApiKey.API_VERSIONS, version, message, timeout_ms)
         except (Disconnected, RequestTimedOut) as error:
-            # Maybe a broker that is just starting or ending: who knows it to be one may try again.
+            # It may be a broker that is just starting or stopping: a caller that knows it is one may retry.
             raise CannotConnect(why_no_answer(self.address, error, self.security.protocol)) from None
         if answer.error_code:
-            raise NotKafka(
-                f"the broker at {self.address} refused to say what it serves (error code {answer.error_code})"
-            )
+            raise NotKafka(f"the broker at {self.address} rejected ApiVersions with error code {answer.error_code}")
         self.api_versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
 
@@ -265,13 +262,13 @@ class Connection:
             self._renew_at = self._loop.time() + random.uniform(*RENEW_AFTER) * lifetime_ms / 1000
 
     async def _renew(self) -> None:
-        """Say again who we are before the broker forgets it (KIP-368); nothing else is sent meanwhile."""
+        """Authenticate again before the session expires (KIP-368); no other request is sent meanwhile."""
         self._renewing = self._loop.create_future()
         self._renew_at = None
         try:
             await self._authenticate(self.request_timeout_ms)
         except BaseException as error:
-            # Half a conversation cannot be gone on with, nor can anything else be said now.
+            # An unfinished authentication cannot continue, and no other request is allowed.
             why = error if isinstance(error, AuthenticationError) else None
             self._fail(why or Disconnected(f"the session at {self.address} could not be renewed: {error}"))
             raise
@@ -279,7 +276,7 @@ class Connection:
             renewing, self._renewing = self._renewing, None
             renewing.set_result(None)
 
-    # Writing.
+    # Write.
 
     async def _until_writable(self) -> None:
         while self._failure is None:
@@ -296,7 +293,7 @@ class Connection:
     def _start(
         self, api_key: int, version: int, message: codec.Message, timeout_ms: Millis
     ) -> asyncio.Future[codec.Struct]:
-        """Write a request; the future is its response."""
+        """Write a request and return the future of its response."""
         correlation_id, frame = self._encode(api_key, version, message)
         self._write(_parts(frame))
         answer: asyncio.Future[codec.Struct] = self._loop.create_future()
@@ -318,13 +315,13 @@ class Connection:
         else:
             self._transport.writelines(parts)
 
-    # What the framing tells us.
+    # Called by `Frames`.
 
     def frame_received(self, frame: Frame) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._in_flight.pop(correlation_id, None)
         if waiting is None:
-            self._fail(NotKafka(f"{self.address} answered a request that was never sent: it is no Kafka broker"))
+            self._fail(NotKafka(f"{self.address} responded to a request that was never sent: it is not a Kafka broker"))
             return
         self.last_used = self._loop.time()
         self._answers += 1
@@ -334,7 +331,7 @@ class Connection:
         try:
             waiting.answer.set_result(_decode(waiting, frame))
         except codec.DecodeError as error:
-            failure = NotKafka(f"{self.address} sent a response that cannot be read: {error}")
+            failure = NotKafka(f"{self.address} sent an invalid response: {error}")
             waiting.answer.set_exception(failure)
             self._fail(failure)
 
@@ -354,7 +351,7 @@ class Connection:
 
     def _why_lost(self, error: Exception | None) -> OttlaError:
         if isinstance(error, ssl.SSLError):
-            # TLS 1.3 tells only after the handshake that a client's certificate is missing.
+            # With TLS 1.3 a missing client certificate is reported only after the handshake.
             return tls_failure(self.address, self.host, error)
         if self.api_versions and self._answers <= 1 and self._in_flight and self.security.sasl is None:
             return Disconnected(why_closed_at_once(self.address))
@@ -364,13 +361,13 @@ class Connection:
     def _expire(self, correlation_id: int, timeout_ms: Millis) -> None:
         waiting = self._in_flight.pop(correlation_id)
         name = api_title(waiting.api_key)
-        message = f"the broker at {self.address} did not answer {name} within {timeout_ms / 1000:g} s"
+        message = f"the broker at {self.address} did not respond to {name} within {timeout_ms / 1000:g} s"
         if not waiting.answer.done():
             waiting.answer.set_exception(RequestTimedOut(message))
         self._fail(Disconnected(message))
 
     def _fail(self, failure: OttlaError) -> None:
-        """Close once, and give everybody who waits the first reason."""
+        """Close the connection once; all waiting requests fail with the first reason."""
         if self._failure is not None:
             return
         self._failure = failure
@@ -387,7 +384,7 @@ class Connection:
 
 
 def _parts(frame: codec.Buffer) -> list[Any]:
-    """A request and the records in it, in the order of the wire."""
+    """The request and its records, in wire order."""
     if not frame.splices:
         return [frame]
     parts: list[Any] = []
@@ -401,7 +398,7 @@ def _parts(frame: codec.Buffer) -> list[Any]:
 
 
 def _decode(waiting: _InFlight, frame: Frame) -> codec.Struct:
-    """A broker that does not know our ApiVersions answers in version 0: only the error code tells."""
+    """A broker that does not know our version of ApiVersions responds in version 0, with an error code."""
     version = waiting.version
     if waiting.api_key == ApiKey.FETCH:
         # Slices of bytes are copies, slices of a view are not.

@@ -1,7 +1,4 @@
-"""What can go wrong between a client and a broker, in sentences that say what to change.
-
-Recognising who speaks at an address, and why nobody does, belongs here; what to do about it is decided above.
-"""
+"""The errors of client connections, with messages that say what to change."""
 
 from __future__ import annotations
 
@@ -13,23 +10,23 @@ from ottla.protocol.apis import api
 
 
 class CannotConnect(NetworkException):
-    """No connection could be made, or nobody answered on it."""
+    """No connection could be made, or the broker did not respond on it."""
 
 
 class Disconnected(NetworkException):
-    """The connection was lost before the answer came."""
+    """The connection was lost before the response arrived."""
 
 
 class NotKafka(OttlaError):
-    """Something listens there, but it does not speak Kafka's protocol, or not in the way that was configured."""
+    """The server does not speak Kafka's protocol, or not with the configured security.protocol."""
 
 
 class TlsFailed(AuthenticationError):
-    """The two sides could not agree on TLS: a certificate was not accepted, or only one of them speaks it."""
+    """The TLS handshake failed: a certificate was rejected, or only one side uses TLS."""
 
 
 def api_title(api_key: int) -> str:
-    """Kafka's own name of an API.
+    """Kafka's name of an API.
 
     >>> api_title(2)
     'ListOffsets'
@@ -47,17 +44,17 @@ def why_not_connected(address: str, problem: OSError | None) -> str:
 
 
 def why_no_answer(address: str, error: OttlaError, protocol: str) -> str:
-    certificate = ", and set ssl.certfile if it asks for a client's certificate" if protocol.endswith("SSL") else ""
+    certificate = ", and set ssl.certfile if it requires a client certificate" if protocol.endswith("SSL") else ""
     return (
-        f"{address} accepted the connection but did not answer as a Kafka broker does ({error}): "
+        f"{address} accepted the connection but did not respond like a Kafka broker ({error}): "
         f"check that this is the port of a {protocol} listener (security.protocol={protocol}){certificate}"
     )
 
 
 def why_closed_at_once(address: str) -> str:
-    """A listener that asks for SASL answers ApiVersions, and closes the connection at anything else."""
+    """A listener that requires SASL responds to ApiVersions and closes the connection at any other request."""
     return (
-        f"the broker at {address} closed the connection at the first request: if that listener asks for SASL, set "
+        f"the broker at {address} closed the connection at the first request: if that listener requires SASL, set "
         "security.protocol=SASL_PLAINTEXT or SASL_SSL, sasl.mechanism, sasl.username and sasl.password"
     )
 
@@ -76,12 +73,12 @@ _SPEAKERS: tuple[tuple[Callable[[bytes], bool], str], ...] = (
 
 
 def who_speaks(address: str, start: bytes) -> str:
-    """What the first bytes of an answer tell about who gave it."""
+    """Explain a response that is no frame by its first bytes."""
     for recognises, hint in _SPEAKERS:
         if recognises(start):
             return f"{address} {hint}"
     size = int.from_bytes(start[:4], "big")
     return (
-        f"{address} sent something that is no Kafka response (a size of {size:,} bytes): "
+        f"{address} did not send a Kafka response (a size of {size:,} bytes): "
         "check that this is the port of a Kafka broker"
     )

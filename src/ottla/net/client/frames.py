@@ -1,8 +1,7 @@
-"""The framing of a client connection: a stream of bytes cut at four-byte sizes, large responses received in place.
+"""The framing of a client connection: cut the byte stream into frames by their 4-byte sizes.
 
-Small responses share a buffer and are copied out of it once. A response that is larger than what has arrived gets
-memory of its own, into which the socket writes; a Fetch response is never copied again, its records are views of that
-memory. What a frame means is the business of `client.py`.
+Small responses share a buffer and are copied out of it once. A large response gets its own memory, and the socket
+writes into it directly: the records of a Fetch response are views of that memory, without another copy.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Frame = bytes | memoryview
 
 
 class Receiver(Protocol):
-    """Who takes the frames."""
+    """The receiver of the frames: a `Connection`."""
 
     def frame_received(self, frame: Frame) -> None: ...
 
@@ -37,16 +36,16 @@ def _references(kept: list[bytearray], index: int) -> int:
     return sys.getrefcount(kept[index])
 
 
-# How many references a buffer has that nobody but the list knows. Without CPython's counts nothing is used again.
+# The reference count of a buffer that only the list holds. Without CPython's counts no buffer is reused.
 _COUNTS = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 _ALONE = _references([bytearray()], 0) if _COUNTS else -1
 
 
 class FrameMemory:
-    """Memory for large frames, used again as soon as nobody looks at the frame that was in it.
+    """Memory for large frames, reused when the previous frame is no longer referenced.
 
-    A fresh bytearray is written full of zeros, and its pages are new: that costs as much as receiving into it. Whoever
-    still has a view of a frame keeps its memory out of use, for as long as he likes.
+    A new bytearray is filled with zeros in new pages, which costs as much as receiving into it. While a view of a frame
+    exists, its memory is not reused.
 
     >>> memory = FrameMemory()
     >>> frame = memory.take(100_000); first = id(frame.obj); del frame
@@ -64,7 +63,7 @@ class FrameMemory:
         for index in range(len(kept)):
             if size <= len(kept[index]) <= 4 * size + SHARED_BYTES and _references(kept, index) == _ALONE:
                 return memoryview(kept[index])[:size]
-        # A little more than is needed, so that the next one, of about that size, fits too.
+        # A little more than needed, so that the next frame of about this size fits too.
         step = max(SHARED_BYTES, 1 << max(size.bit_length() - 4, 0))
         buffer = bytearray(-(-size // step) * step)
         self._keep(buffer)
@@ -78,7 +77,7 @@ class FrameMemory:
 
 
 class Frames(asyncio.BufferedProtocol):
-    """Cuts the stream, and tells a `Receiver`."""
+    """Cuts the stream into frames for a `Receiver`."""
 
     def __init__(self, receiver: Receiver, max_bytes: int) -> None:
         self._receiver = receiver

@@ -1,8 +1,8 @@
-"""Saying who one is: the conversations of PLAIN, SCRAM and OAUTHBEARER, and the layer that holds them on a connection.
+"""The client's SASL: PLAIN, SCRAM and OAUTHBEARER, and the requests that carry them.
 
-A conversation is a generator: it yields what to send and is sent what the broker answered. A new mechanism is a new
-function, and needs no connection for its tests. `authenticate` puts it into SaslHandshake and SaslAuthenticate.
-Errors say which setting to look at; secrets are in none of them.
+A conversation is a generator: it yields the bytes to send and receives the broker's. A new mechanism is a new function,
+and its tests need no connection. `authenticate` carries it in SaslHandshake and SaslAuthenticate. Errors name the
+setting to check, and contain no secrets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Conversation = Generator[bytes, bytes, None]
 Request = Callable[[int, Message], Awaitable[Struct]]
 
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: Fewer would make the password easy to guess from what goes over the wire; Kafka's broker gives no fewer.
+#: Fewer make the password easy to guess from the network traffic; Kafka's broker never uses fewer.
 MIN_ITERATIONS = 4096
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -47,7 +47,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def plain(username: str, password: str) -> Conversation:
-    """RFC 4616: both at once, in the clear.
+    """RFC 4616: user name and password in plain text.
 
     >>> next(plain("me", "secret"))
     b'\\x00me\\x00secret'
@@ -56,7 +56,7 @@ def plain(username: str, password: str) -> Conversation:
 
 
 def scram(hash_name: str, username: str, password: str, *, nonce: str) -> Conversation:
-    """RFC 5802: both sides show that they know the password, and neither says it."""
+    """RFC 5802: both sides prove that they know the password without sending it."""
     name = username.replace("=", "=3D").replace(",", "=2C")
     bare = f"n={name},r={nonce}"
     server_first = yield f"n,,{bare}".encode()
@@ -80,49 +80,47 @@ def _fields(message: bytes) -> dict[str, str]:
     try:
         parts = message.decode().split(",")
     except UnicodeDecodeError:
-        raise SaslAuthenticationFailed("the broker's SCRAM message cannot be read") from None
+        raise SaslAuthenticationFailed("cannot read the broker's SCRAM message") from None
     return {part[:1]: part[2:] for part in parts if part[1:2] == "="}
 
 
 def _challenge(fields: dict[str, str], nonce: str) -> tuple[bytes, int]:
     if "e" in fields:
-        raise SaslAuthenticationFailed(f"the broker refused it: {fields['e']}")
+        raise SaslAuthenticationFailed(f"the broker rejected it: {fields['e']}")
     try:
         salt, iterations = base64.b64decode(fields["s"], validate=True), int(fields["i"])
         server_nonce = fields["r"]
     except (KeyError, ValueError, binascii.Error):
-        raise SaslAuthenticationFailed("the broker's SCRAM challenge cannot be read") from None
+        raise SaslAuthenticationFailed("cannot read the broker's SCRAM challenge") from None
     if not server_nonce.startswith(nonce) or server_nonce == nonce:
-        raise SaslAuthenticationFailed("the broker's SCRAM challenge answers somebody else's question")
+        raise SaslAuthenticationFailed("the broker's SCRAM challenge is for another request")
     if not MIN_ITERATIONS <= iterations <= 10_000_000:
-        raise SaslAuthenticationFailed(f"the broker asks for {iterations} SCRAM iterations, which is not safe")
+        raise SaslAuthenticationFailed(f"the broker requires {iterations} SCRAM iterations, which is not safe")
     return salt, iterations
 
 
 def _check_server(server_final: bytes, expected: bytes) -> None:
     fields = _fields(server_final)
     if "e" in fields:
-        raise SaslAuthenticationFailed(f"the broker refused it: {fields['e']}")
+        raise SaslAuthenticationFailed(f"the broker rejected it: {fields['e']}")
     try:
         given = base64.b64decode(fields.get("v", ""), validate=True)
     except binascii.Error:
         given = b""
     if not hmac.compare_digest(given, expected):
-        raise SaslAuthenticationFailed(
-            "the broker could not show that it knows the password: it may be somebody else's broker"
-        )
+        raise SaslAuthenticationFailed("the broker could not prove that it knows the password: it may be an impostor")
 
 
 def oauthbearer(token: str, extensions: dict[str, str] | None = None) -> Conversation:
-    """RFC 7628: a token that somebody else has given. A broker that does not like it says why."""
+    """RFC 7628: a token from an identity provider. A broker that rejects it sends the reason."""
     if not _TOKEN.fullmatch(token):
-        raise SaslAuthenticationFailed("sasl.oauth.token.provider gave something that is no bearer token")
+        raise SaslAuthenticationFailed("sasl.oauth.token.provider did not return a bearer token")
     more = "".join(f"\x01{name}={value}" for name, value in (extensions or {}).items())
     answer = yield f"n,,\x01auth=Bearer {token}{more}\x01\x01".encode()
     if answer:
         # The broker waits for this before it ends the conversation with an error.
         yield b"\x01"
-        raise SaslAuthenticationFailed(f"the broker did not accept the token: {_oauth_problem(answer)}")
+        raise SaslAuthenticationFailed(f"the broker rejected the token: {_oauth_problem(answer)}")
 
 
 def _oauth_problem(answer: bytes) -> str:
@@ -137,7 +135,7 @@ def _oauth_problem(answer: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sasl:
-    """A mechanism and what it needs to know."""
+    """A client's SASL mechanism and its credentials."""
 
     mechanism: str
     username: str = ""
@@ -146,12 +144,12 @@ class Sasl:
 
     @classmethod
     def of(cls, config: ClientConfig) -> Sasl | None:
-        """What a configuration says; None if its protocol has no SASL."""
+        """The SASL of a configuration; None if its security.protocol has none."""
         if not config.security_protocol.startswith("SASL"):
             return None
         if config.sasl_mechanism == "OAUTHBEARER":
             if config.sasl_oauth_token_provider is None:
-                raise ConfigError("sasl.oauth.token.provider is missing: sasl.mechanism=OAUTHBEARER needs it.")
+                raise ConfigError("sasl.oauth.token.provider is missing: sasl.mechanism=OAUTHBEARER requires it.")
             return cls("OAUTHBEARER", token_provider=config.sasl_oauth_token_provider)
         jaas = read_jaas(config.sasl_jaas_config or "")
         username = config.sasl_username if config.sasl_username is not None else jaas.get("username", "")
@@ -167,35 +165,35 @@ class Sasl:
         return scram(SCRAM_HASHES[self.mechanism], self.username, self.password, nonce=nonce)
 
     async def _token(self) -> tuple[str, dict[str, str]]:
-        """The token of a function, or of an object with `token` (and `extensions`) as other clients want it."""
+        """The token of a function, or of an object with `token` (and `extensions`) as in other clients."""
         provider = self.token_provider
         extensions: dict[str, str] | None = getattr(provider, "extensions", dict)()
         function = getattr(provider, "token", provider)
         if inspect.iscoroutinefunction(function):
             token = await function()
         else:
-            # It may ask a server for the token: the event loop must not wait for that.
+            # It may call a server, which must not block the event loop.
             token = await asyncio.get_running_loop().run_in_executor(None, function)
             token = await token if inspect.isawaitable(token) else token
         if not isinstance(token, str):
             raise SaslAuthenticationFailed(
-                f"sasl.oauth.token.provider must return a text, not {type(token).__name__}: return the token itself"
+                f"sasl.oauth.token.provider must return the token as str, not {type(token).__name__}"
             )
         return token, dict(extensions or {})
 
     @property
     def settings(self) -> str:
-        """Where to look when the broker does not accept this."""
+        """The settings to check when the broker rejects this."""
         if self.mechanism == "OAUTHBEARER":
             return "check sasl.oauth.token.provider"
         return "check sasl.username, sasl.password and sasl.mechanism"
 
     def __str__(self) -> str:
-        return self.mechanism if not self.username else f"user {self.username!r} by {self.mechanism}"
+        return self.mechanism if not self.username else f"user {self.username!r} with {self.mechanism}"
 
 
 def read_jaas(text: str) -> dict[str, str]:
-    """The options of a line for Java's login modules, which is where Kafka's tools write names and passwords.
+    """The options of a JAAS line, in which Kafka's tools have user name and password.
 
     >>> read_jaas('org.apache.kafka.x.PlainLoginModule required username="me" password="a b";')
     {'username': 'me', 'password': 'a b'}
@@ -208,7 +206,7 @@ def read_jaas(text: str) -> dict[str, str]:
 
 
 async def authenticate(address: str, sasl: Sasl, request: Request) -> Millis:
-    """Hold the conversation; returns how long the broker lets it count (KIP-368), 0 for ever."""
+    """Authenticate, and return the lifetime of the session (KIP-368); 0 if it does not expire."""
     await _handshake(address, sasl, request)
     conversation = await sasl.conversation()
     try:
@@ -216,17 +214,15 @@ async def authenticate(address: str, sasl: Sasl, request: Request) -> Millis:
         while True:
             answer = await request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": message})
             if answer.error_code:
-                raise SaslAuthenticationFailed(_refusal(answer))
+                raise SaslAuthenticationFailed(_reason(answer))
             message = conversation.send(bytes(answer.auth_bytes))
     except StopIteration:
         return int(answer.session_lifetime)
     except SaslAuthenticationFailed as error:
-        raise SaslAuthenticationFailed(
-            f"the broker at {address} did not accept {sasl}: {error}; {sasl.settings}"
-        ) from None
+        raise SaslAuthenticationFailed(f"the broker at {address} rejected {sasl}: {error}; {sasl.settings}") from None
 
 
-def _refusal(answer: Struct) -> str:
+def _reason(answer: Struct) -> str:
     return (answer.error_message or error_name(answer.error_code)).rstrip(".")
 
 
@@ -234,17 +230,17 @@ async def _handshake(address: str, sasl: Sasl, request: Request) -> None:
     try:
         answer = await request(ApiKey.SASL_HANDSHAKE, {"mechanism": sasl.mechanism})
     except UnsupportedVersion:
-        raise IllegalSaslState(_asks_for_none(address)) from None
+        raise IllegalSaslState(_no_sasl(address)) from None
     if answer.error_code == UnsupportedSaslMechanism.code:
         offered = ", ".join(answer.mechanisms) or "none"
         raise UnsupportedSaslMechanism(
-            f"the broker at {address} does not know {sasl.mechanism}: set sasl.mechanism to what it offers ({offered})"
+            f"the broker at {address} does not support {sasl.mechanism}: set sasl.mechanism to one of: {offered}"
         )
     if answer.error_code:
-        raise IllegalSaslState(_asks_for_none(address))
+        raise IllegalSaslState(_no_sasl(address))
 
 
-def _asks_for_none(address: str) -> str:
+def _no_sasl(address: str) -> str:
     return (
         f"the listener at {address} has no SASL: set security.protocol to PLAINTEXT or SSL, "
         "or use the port of a SASL listener"

@@ -1,4 +1,4 @@
-"""The layers of a client's channel: nothing, TLS, SASL, or SASL inside TLS, as ``security.protocol`` says."""
+"""The layers of a client's channel by ``security.protocol``: none, TLS, SASL, or SASL inside TLS."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ottla.net.client.tls import context_of
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What lies between the socket and the requests."""
+    """The client's layers between the socket and the requests."""
 
     tls: ssl.SSLContext | None = None
     sasl: Sasl | None = None
 
     @classmethod
     def of(cls, config: ClientConfig) -> Security:
-        """The layers of a configuration. Files are read now, so that a mistake shows when the client is made."""
+        """The layers of a configuration. Files are read now, so that errors show when the client is created."""
         return cls(context_of(config), Sasl.of(config))
 
     @property
     def protocol(self) -> str:
-        """Kafka's name of the combination.
+        """Kafka's name of this combination.
 
         >>> Security().protocol, Security(sasl=Sasl("PLAIN")).protocol
         ('PLAINTEXT', 'SASL_PLAINTEXT')

@@ -1,7 +1,7 @@
-"""TLS of clients: the context that a configuration asks for, and what its failures mean.
+"""The client's TLS: the SSLContext of a configuration, and explanations of failed handshakes.
 
 Certificates and keys are PEM, as files (``ssl.cafile``, or Kafka's ``ssl.truststore.location``) or as text
-(``ssl.truststore.certificates``). Java's own key stores are refused when the client is made.
+(``ssl.truststore.certificates``). Java key stores are rejected when the client is created.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ottla.errors import ConfigError
 from ottla.net.client.errors import TlsFailed
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-# OpenSSL's numbers for why a certificate was not accepted.
+# OpenSSL's codes for rejected certificates.
 _EXPIRED = 10
 _UNKNOWN_AUTHORITY = (2, 18, 19, 20, 21)
 _WRONG_HOST = (62, 64)
 
 
 def context_of(config: ClientConfig) -> ssl.SSLContext | None:
-    """The TLS that a configuration asks for; None if its protocol has none."""
+    """The SSLContext of a configuration; None if its security.protocol has no TLS."""
     if not config.security_protocol.endswith("SSL"):
         return None
     if config.ssl_context is not None:
         return _own_context(config.ssl_context)
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    # Python 3.13 began to refuse authorities without a key usage, which those made for a Kafka cluster often are.
-    # Kafka's own clients take them, and so does every older Python.
+    # Since Python 3.13, authorities without a key usage are rejected by default. Those made for a Kafka cluster often
+    # have none; Kafka's clients and older Pythons accept them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = config.ssl_endpoint_identification_algorithm == "https"
     chosen = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
@@ -72,7 +72,7 @@ def _load_own_certificate(context: ssl.SSLContext, config: ClientConfig) -> None
 
 
 def _load_text(context: ssl.SSLContext, config: ClientConfig) -> None:
-    """Python reads keys from files only: this one is there for a moment, for nobody else to read."""
+    """Python reads keys only from files, so write a temporary one that only this user can read."""
     text = f"{config.ssl_keystore_key or ''}\n{config.ssl_keystore_certificate_chain}\n"
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "keystore.pem"
@@ -82,7 +82,7 @@ def _load_text(context: ssl.SSLContext, config: ClientConfig) -> None:
             context.load_cert_chain(path, None, config.ssl_key_password or "")
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                f"ssl.keystore.key and ssl.keystore.certificate.chain are no PEM key and certificates ({error})."
+                f"ssl.keystore.key and ssl.keystore.certificate.chain are not a PEM key and certificates ({error})."
             ) from None
 
 
@@ -91,32 +91,32 @@ def _unusable(name: str, path: str, error: OSError) -> ConfigError:
         return ConfigError(f"{name}: there is no file {path}.")
     if isinstance(error, ssl.SSLError):
         return ConfigError(
-            f"{name}: {path} cannot be used ({error.reason or error}): it must be PEM, with a matching key and "
-            "password where a key is needed."
+            f"{name}: cannot use {path} ({error.reason or error}): it must be PEM, with a matching key and "
+            "password if it has a key."
         )
-    return ConfigError(f"{name}: {path} cannot be read ({error.strerror}).")
+    return ConfigError(f"{name}: cannot read {path} ({error.strerror}).")
 
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def tls_failure(address: str, host: str, error: Exception) -> TlsFailed:
-    """What a failed handshake means and what to change."""
+    """Explain a failed handshake and what to change."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return TlsFailed(_why_not_trusted(address, host, error))
     reason = (getattr(error, "reason", None) or "").upper()
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason or "BAD_CERTIFICATE" in reason:
         return TlsFailed(
-            f"the broker at {address} did not accept this client's certificate ({reason.lower()}): it asks for one "
-            "that it trusts; set ssl.certfile and ssl.keyfile"
+            f"the broker at {address} rejected this client's certificate ({reason.lower()}): it requires one that it "
+            "trusts; set ssl.certfile and ssl.keyfile"
         )
     if "UNKNOWN_CA" in reason:
         return TlsFailed(
-            f"the broker at {address} does not know who signed this client's certificate: its truststore must have the "
-            "authority of ssl.certfile"
+            f"the broker at {address} does not trust the authority that signed this client's certificate: add the "
+            "authority of ssl.certfile to the broker's truststore"
         )
     if "VERSION" in reason and "WRONG" not in reason:
-        return TlsFailed(f"{address} speaks another version of TLS ({reason.lower()}): check ssl.enabled.protocols")
+        return TlsFailed(f"{address} uses another version of TLS ({reason.lower()}): check ssl.enabled.protocols")
     why = reason.lower() or str(error) or "it closed the connection"
     return TlsFailed(
         f"{address} does not speak TLS ({why}): use the port of an SSL listener, or set security.protocol=PLAINTEXT"
@@ -126,9 +126,9 @@ def tls_failure(address: str, host: str, error: Exception) -> TlsFailed:
 def _why_not_trusted(address: str, host: str, error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _WRONG_HOST:
         return (
-            f"the certificate of {address} is for another host ({error.verify_message}): use a name that is in it "
-            f"instead of {host!r}, or have one made for {host!r}. "
-            "ssl.endpoint.identification.algorithm= (empty) switches the check off"
+            f"the certificate of {address} is for another host ({error.verify_message}): connect with a name that is "
+            f"in it instead of {host!r}, or create one for {host!r}. "
+            "ssl.endpoint.identification.algorithm= (empty) disables the check"
         )
     if error.verify_code in _UNKNOWN_AUTHORITY:
         return (
@@ -137,4 +137,4 @@ def _why_not_trusted(address: str, host: str, error: ssl.SSLCertVerificationErro
         )
     if error.verify_code == _EXPIRED:
         return f"the certificate of {address} has expired: the broker needs a new one"
-    return f"the certificate of {address} is not accepted: {error.verify_message}"
+    return f"the certificate of {address} is invalid: {error.verify_message}"

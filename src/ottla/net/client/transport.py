@@ -1,6 +1,6 @@
-"""The way from a host name to a transport: look up the name, connect a socket, put TLS on it.
+"""From a host name to a transport: look up the name, connect a socket, do the TLS handshake.
 
-What goes wrong is told by the step at which it does. Requests and responses are the business of `client.py`.
+Each step reports its own errors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.net.client.errors import CannotConnect, why_not_connected
 from ottla.net.client.tls import tls_failure
 
 OS_BUFFER = -1
-#: How much may wait in the transport before writers wait: some produce requests, so that the socket never runs dry.
+#: Bytes in the transport's buffer before writers wait: some produce requests, so that the socket always has data.
 WRITE_AHEAD_BYTES = 4 * 1024 * 1024
 
 Protocol = Callable[[], asyncio.BaseProtocol]
@@ -60,7 +60,7 @@ async def open_transport(
 
 async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
     try:
-        # A number needs no name service, and no thread to wait for it in. As bytes it needs no IDNA codec either.
+        # An IP address needs no name service and no thread. As bytes it needs no IDNA codec either.
         number = host.encode("ascii")
         return list(socket.getaddrinfo(number, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
     except (socket.gaierror, UnicodeError):
@@ -68,11 +68,11 @@ async def _resolve(host: str, port: int) -> list[tuple[Any, ...]]:
     try:
         return list(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (socket.gaierror, UnicodeError):
-        raise CannotConnect(f"the host name {host!r} cannot be resolved: check how it is spelt") from None
+        raise CannotConnect(f"cannot resolve the host name {host!r}: check its spelling") from None
 
 
 def _prepare(sock: socket.socket, send_buffer: int, receive_buffer: int) -> None:
-    """Options that count from the first packet on."""
+    """Set the options that must be set before connecting."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -85,7 +85,7 @@ def _prepare(sock: socket.socket, send_buffer: int, receive_buffer: int) -> None
 async def _layered(
     sock: socket.socket, host: str, port: int, protocol: Protocol, tls: ssl.SSLContext | None
 ) -> asyncio.Transport:
-    """The transport over a connected socket; a failed TLS handshake says why."""
+    """The transport over a connected socket, after the TLS handshake."""
     try:
         transport, _ = await asyncio.get_running_loop().create_connection(
             protocol, sock=sock, ssl=tls, server_hostname=host if tls is not None else None

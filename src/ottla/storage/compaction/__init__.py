@@ -1,1 +1,1 @@
-"""Log compaction: which log is next, the process that rewrites segments, and taking over the result."""
+"""Log compaction: choose the next log, rewrite its segments in a process, and install the result."""

@@ -1,10 +1,10 @@
-"""The broker's side of compaction: which log is next, what its run is to do, and taking over the result.
+"""The broker's side of compaction: choose the next log, describe the job, and install the result.
 
-A log is chosen by the share of it that is dirty (`min.cleanable.dirty.ratio`), or because a record has
-waited for `max.compaction.lag.ms`. Only whole, inactive segments below the last stable offset and older
-than `min.compaction.lag.ms` are compacted. While a run is on, retention leaves the log alone; when the
-result is there, and the log still has the segments that it was made from, they change places: `.cleaned` →
-`.swap` → final name, so that a crash at any point can be finished or undone (see directory.py).
+A log is chosen if enough of it is dirty (`min.cleanable.dirty.ratio`), or if a record has waited for
+`max.compaction.lag.ms`. Only inactive segments below the last stable offset and older than `min.compaction.lag.ms` are
+compacted. During a run, retention skips the log. If the log still has the source segments afterwards, the result
+replaces them: `.cleaned` → `.swap` → final name, so that the next start can finish or undo it after a crash (see
+directory.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
 
 
 def candidate(log: Log, clean_offset: int | None, high_watermark: int, *, now: Millis) -> Candidate | None:
-    """What there is to compact in a log; None if there is nothing."""
+    """The part of a log that can be compacted; None if there is none."""
     start = log.log_start_offset
     first_dirty = start if clean_offset is None or not start <= clean_offset <= log.log_end_offset else clean_offset
     upper_bound = _upper_bound(log, first_dirty, high_watermark, now)
@@ -101,7 +101,7 @@ def make_job(chosen: Candidate, *, max_keys: int, now: Millis) -> CleaningJob:
 
 
 def install(log: Log, cleaned: CleanedSegment, *, now: Millis) -> bool:
-    """Put a compacted segment in the place of its sources; False if the log no longer has them."""
+    """Replace the source segments by the compacted one; False if the log no longer has them."""
     by_base = {segment.base_offset: segment for segment in log.segments.inactive}
     old = [by_base[base] for base in cleaned.sources if base in by_base]
     directory = str(log.directory)
@@ -117,7 +117,7 @@ def install(log: Log, cleaned: CleanedSegment, *, now: Millis) -> bool:
 
 
 def _rename(paths: Iterable[str], state: str, new_state: str) -> None:
-    """The log file first: what is left of the others without it is worth nothing."""
+    """Rename the log file first: the other files are useless without it."""
     for path in paths:
         if os.path.exists(path + state):
             os.replace(path + state, path + new_state)
@@ -134,12 +134,12 @@ def _new_segment(log: Log, cleaned: CleanedSegment) -> Segment:
 
 
 class Cleaner:
-    """Compacts the logs of a manager, one after the other."""
+    """Compacts the logs of a manager, one at a time."""
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._uncleanable: weakref.WeakSet[Log] = weakref.WeakSet()
-        """Logs in which compaction failed: damage does not go away, and is reported once."""
+        """Logs whose compaction failed: they are skipped until a restart, and reported once."""
 
     def next_candidate(self, *, now: Millis) -> Candidate | None:
         """The dirtiest log that is due."""
@@ -154,7 +154,7 @@ class Cleaner:
         return max(candidates, key=lambda found: found.dirty_ratio, default=None)
 
     async def run(self) -> int:
-        """Compact until nothing is due; the number of runs."""
+        """Compact until nothing is due; return the number of runs."""
         count = 0
         chosen = self.next_candidate(now=self._manager.clock.now())
         if chosen is None:
@@ -190,16 +190,16 @@ class Cleaner:
         message = {"job": job.to_json(), "bytes_per_second": config.log_cleaner_io_max_bytes_per_second}
         log.cleaning = True
         try:
-            async for answer in _answers(process, message):
-                if not self._take(log, answer):
+            async for response in _responses(process, message):
+                if not self._take(log, response):
                     break
         finally:
             log.cleaning = False
 
-    def _take(self, log: Log, answer: dict[str, Any]) -> bool:
-        """Act on an answer of the process; False after the last one."""
-        if "segment" in answer:
-            cleaned = CleanedSegment(**answer["segment"])
+    def _take(self, log: Log, response: dict[str, Any]) -> bool:
+        """Handle a response of the process; False after the last one."""
+        if "segment" in response:
+            cleaned = CleanedSegment(**response["segment"])
             if install(log, cleaned, now=self._manager.clock.now()):
                 _LOGGER.info(
                     "%s: compacted %d segments at offset %d from %d to %d bytes, %d of %d records kept",
@@ -208,17 +208,17 @@ class Cleaner:
                 )  # fmt: skip
             return True
         if log.closed:
-            return False  # deleted meanwhile; a new log may have its name by now
-        if "clean_offset" in answer:
-            self._manager.cleaner_offsets[log.topic_partition] = answer["clean_offset"]
+            return False  # It was deleted, and a new log may have its name.
+        if "clean_offset" in response:
+            self._manager.cleaner_offsets[log.topic_partition] = response["clean_offset"]
             self._manager.write_cleaner_offsets()
         else:
             self._uncleanable.add(log)
-            _LOGGER.error("%s is not compacted any more until a restart: %s", log.topic_partition, answer["error"])
+            _LOGGER.error("%s will not be compacted until a restart: %s", log.topic_partition, response["error"])
         return False
 
 
-async def _answers(process: asyncio.subprocess.Process, message: dict[str, Any]) -> Any:
+async def _responses(process: asyncio.subprocess.Process, message: dict[str, Any]) -> Any:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(message).encode() + b"\n")

@@ -1,17 +1,16 @@
-"""Compaction of segment files: of each key only the last record stays.
+"""Compact segment files: keep only the last record of each key.
 
-A run reads the dirty part of a log into a map from key to last offset, and then writes the segments from
-the start of the log anew without what the map makes obsolete. Small neighbours become one segment.
-Everything stays at its offset:
+A run reads the dirty part of a log into a map from key to last offset. Then it rewrites the segments from the start of
+the log without the obsolete records, and merges small neighbours. Records keep their offsets.
 
-- A tombstone (a record without value) stays for `delete_retention_ms` after the first run that kept it;
-that run notes the time of its end, the delete horizon, in the batch. Transaction markers go the same way
-once their transaction has nothing left. - The last batch of every active producer stays, if need be without
-records: its sequence number is still needed. - The last batch of the run stays as well, so that the log
-does not get shorter. - Records of aborted transactions go at once.
+- A tombstone (a record without value) stays for `delete_retention_ms` after the first run that kept it. That run writes
+  the end of this time, the delete horizon, into the batch. A transaction marker is removed in the same way when no
+  record of its transaction is left.
+- The last batch of every active producer stays, without records if necessary: its sequence number is still needed.
+- The last batch of the run stays, so that the log does not get shorter.
+- Records of aborted transactions are removed at once.
 
-This file does not touch the log that is in service: results have `.cleaned` names until the broker takes
-them over.
+The live log is not changed: results have `.cleaned` names until the broker installs them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from ottla.records import BatchHeader, Compression, Record, decode_batch, decode_keys, encode_batch, read_header
+from ottla.records import BatchHeader, Record, decode_batch, decode_keys, encode_batch, read_header
 from ottla.storage.compaction.job import CleanedSegment, CleaningJob, SourceSegment
 from ottla.storage.compaction.state import OffsetMap, Transactions
 from ottla.storage.files import CLEANED, LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX, file_name, write_all
@@ -37,13 +36,13 @@ _WRITE_SIZE = 1024 * 1024
 
 
 class SegmentDamaged(Exception):
-    """A segment cannot be compacted, since it cannot be read."""
+    """A segment cannot be compacted because it is damaged."""
 
 
 def clean(job: CleaningJob, checkpoint: Callable[[int], None]) -> Iterator[CleanedSegment | int]:
-    """Compact; yields each finished segment, and at the end the offset up to which the log is now clean.
+    """Compact; yield each finished segment, and finally the offset up to which the log is clean.
 
-    `checkpoint` is called with the number of bytes handled since the last call: to wait, or to stop by raising.
+    `checkpoint` is called with the number of bytes processed since the last call. It may wait, or raise to stop.
     """
     offset_map = build_map(job, checkpoint)
     transactions = Transactions()
@@ -53,7 +52,7 @@ def clean(job: CleaningJob, checkpoint: Callable[[int], None]) -> Iterator[Clean
 
 
 def build_map(job: CleaningJob, checkpoint: Callable[[int], None]) -> OffsetMap:
-    """Map the keys of the dirty segments, as far as the map has room."""
+    """Map the keys of the dirty segments until the map is full."""
     offset_map = OffsetMap(job.max_keys, job.first_dirty_offset)
     transactions = Transactions()
     dirty = [s for s in job.segments if s.end_offset > job.first_dirty_offset and s.base_offset < job.upper_bound]
@@ -111,7 +110,7 @@ def _pieces(job: CleaningJob, segment: SourceSegment, checkpoint: Callable[[int]
 
 
 def group_segments(job: CleaningJob, end_offset: int) -> list[list[SourceSegment]]:
-    """Neighbours that together fit into one segment, one index and the 31 bits of a relative offset."""
+    """Group neighbours that fit into one segment, one index and the 31 bits of a relative offset."""
     groups: list[list[SourceSegment]] = []
     for segment in (s for s in job.segments if s.base_offset < end_offset):
         group = groups[-1] if groups else []
@@ -198,7 +197,7 @@ class _SegmentCleaner:
                 self._clean_batch(piece, position - piece.start, header)
 
     def _clean_batch(self, piece: Piece, at: int, header: BatchHeader) -> None:
-        """Keep a batch as it is, keep some of its records, keep it empty, or leave it out."""
+        """Keep a batch unchanged, with some of its records, without records, or drop it."""
         if header.is_control:
             discard = self._transactions.discards_marker(header, _is_abort(piece, at, header))
             horizon = header.base_timestamp if header.has_delete_horizon else None
@@ -212,10 +211,10 @@ class _SegmentCleaner:
         if has_records:
             self._keep(piece, at, header, kept, needs_horizon)
         elif self._must_stay(header):
-            self._emit(_empty_batch(header))
+            self._emit(_rebuilt_batch(header, []))
 
     def _choose(self, piece: Piece, at: int, header: BatchHeader) -> tuple[set[int] | None, bool]:
-        """The offsets of the records that stay (None: all), and whether the batch needs a delete horizon."""
+        """The offsets of the records to keep (None: all), and whether the batch needs a delete horizon."""
         if header.base_offset >= self._map.end_offset and header.record_count:
             return None, False
         horizon = header.base_timestamp if header.has_delete_horizon else None
@@ -235,7 +234,7 @@ class _SegmentCleaner:
         return key is not None and offset >= self._map.get(key)
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """The batch is needed for what its header says, even without records."""
+        """Whether the header is needed even without records."""
         if header.next_offset == self._job.upper_bound:
             return True
         last_offset = self._job.last_offsets.get(header.producer_id) if header.producer_id >= 0 else None
@@ -274,7 +273,8 @@ class _SegmentCleaner:
         self._buffer.clear()
 
 
-def _rebuilt_batch(header: BatchHeader, records: list[Record], delete_horizon: int | None) -> bytes:
+def _rebuilt_batch(header: BatchHeader, records: list[Record], delete_horizon: int | None = None) -> bytes:
+    """The batch with these records. Without records it keeps its offsets, sequence and largest timestamp."""
     return encode_batch(
         records,
         base_offset=header.base_offset,
@@ -288,21 +288,5 @@ def _rebuilt_batch(header: BatchHeader, records: list[Record], delete_horizon: i
         control=header.is_control,
         log_append_time=header.max_timestamp if header.is_log_append_time else None,
         delete_horizon=delete_horizon,
-    )
-
-
-def _empty_batch(header: BatchHeader) -> bytes:
-    return encode_batch(
-        [],
-        base_offset=header.base_offset,
-        last_offset=header.last_offset,
-        compression=Compression.NONE,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        leader_epoch=header.partition_leader_epoch,
-        transactional=header.is_transactional,
-        control=header.is_control,
-        log_append_time=header.max_timestamp if header.is_log_append_time else None,
-        max_timestamp=header.max_timestamp,
+        max_timestamp=None if records else header.max_timestamp,
     )

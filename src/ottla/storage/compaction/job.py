@@ -1,4 +1,4 @@
-"""What a compaction run is told, and what it gives back: plain values that travel between two processes as JSON."""
+"""The input and output of a compaction run: plain values that two processes exchange as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.types import Millis
 
 @dataclass(slots=True)
 class SourceSegment:
-    """A segment to read. `end_offset` is where the range of the next one begins."""
+    """A segment to read. `end_offset` is the base offset of the next one."""
 
     base_offset: int
     end_offset: int
@@ -21,13 +21,13 @@ class SourceSegment:
 
 @dataclass(slots=True)
 class CleaningJob:
-    """All that a run needs to know."""
+    """The input of a run."""
 
     directory: str
     segments: list[SourceSegment]
     first_dirty_offset: int
     upper_bound: int
-    """Compaction may go up to here: the base offset of the first segment that has to be left alone."""
+    """The limit of compaction: the base offset of the first segment that must not be compacted."""
     now: Millis
     delete_retention_ms: int
     max_segment_size: int
@@ -35,7 +35,7 @@ class CleaningJob:
     index_interval: int
     max_keys: int
     last_offsets: dict[int, int] = field(default_factory=dict)
-    """Last offset of a data batch of every active producer; -1 if its last batch is a marker."""
+    """Offset of the last data batch of every active producer; -1 if its last batch is a marker."""
     producer_epochs: dict[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class CleaningJob:
 
 @dataclass(slots=True)
 class CleanedSegment:
-    """A compacted segment that waits to take the place of its sources."""
+    """A compacted segment that can replace its sources."""
 
     base_offset: int
     sources: list[int]

@@ -1,9 +1,8 @@
-"""The process that compacts: ``python -m ottla.storage.compaction.process``. It takes jobs from its standard input.
+"""The compaction process: ``python -m ottla.storage.compaction.process``. It reads jobs from standard input.
 
-A line is a `CleaningJob` as JSON. The answer is a line for every compacted segment, ``{"segment": …}``, and
-a last one, ``{"clean_offset": …}`` or ``{"error": …}``. The broker waits for the answer before it sends the
-next job, and the process ends with its input. Being a process of its own, compaction never stops the
-broker's interpreter; being nice, it takes only the processor time that nobody else wants.
+A job is one line, a `CleaningJob` as JSON. The response is one line per compacted segment, ``{"segment": …}``, and a
+last line, ``{"clean_offset": …}`` or ``{"error": …}``. The broker waits for it before it sends the next job. The
+process ends at the end of its input. It does not block the broker's interpreter, and runs with low priority.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _NICENESS = 10
 
 
 class _Orphaned(Exception):
-    """The broker is gone: whatever is written now would be in the way of its successor."""
+    """The broker has ended: files written now could conflict with the next one."""
 
 
 class _Pace:
-    """Keeps to a number of bytes a second, and stops when the broker has gone."""
+    """Limits the bytes per second, and stops when the broker has ended."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self._rate = bytes_per_second
@@ -44,21 +43,21 @@ class _Pace:
 
 
 def run_job(message: dict[str, Any], output: IO[str]) -> None:
-    """Do one job and write its answers."""
+    """Run one job and write its responses."""
     pace = _Pace(message["bytes_per_second"])
     try:
         for result in clean(CleaningJob.from_json(message["job"]), pace):
             if isinstance(result, int):
-                _answer(output, {"clean_offset": result})
+                _respond(output, {"clean_offset": result})
             else:
-                _answer(output, {"segment": asdict(result)})
+                _respond(output, {"segment": asdict(result)})
     except (SegmentDamaged, CorruptBatch) as error:
-        _answer(output, {"error": str(error)})
+        _respond(output, {"error": str(error)})
     except OSError as error:
-        _answer(output, {"error": f"{error.strerror}: {error.filename}"})
+        _respond(output, {"error": f"{error.strerror}: {error.filename}"})
 
 
-def _answer(output: IO[str], message: dict[str, Any]) -> None:
+def _respond(output: IO[str], message: dict[str, Any]) -> None:
     output.write(json.dumps(message, separators=(",", ":")) + "\n")
     output.flush()
 

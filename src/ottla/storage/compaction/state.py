@@ -1,4 +1,4 @@
-"""What a compaction run has to remember: the last offset of every key, and the transactions that it is passing."""
+"""The state of a compaction run: the last offset of every key, and the open transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIGEST = 16
 
 
 class OffsetMap:
-    """The last offset of every key in the dirty part of a log; long keys are known by a digest."""
+    """The last offset of every key in the dirty part of a log. Long keys are stored as digests."""
 
     __slots__ = ("_last", "_max_keys", "end_offset")
 
@@ -21,13 +21,13 @@ class OffsetMap:
         self._last: dict[bytes, int] = {}
         self._max_keys = max_keys
         self.end_offset = start_offset
-        """Everything below has been mapped."""
+        """All offsets below are mapped."""
 
     def __len__(self) -> int:
         return len(self._last)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """False if there is no room for one more key."""
+        """Set the offset of a key; False if the map is full."""
         name = _name(key)
         if name not in self._last and len(self._last) >= self._max_keys:
             return False
@@ -43,7 +43,7 @@ def _name(key: bytes) -> bytes:
 
 
 class Transactions:
-    """The state of transactions while the cleaner goes through the log in order."""
+    """The state of transactions while the cleaner reads the log in order."""
 
     def __init__(self) -> None:
         self.aborted_output: list[AbortedTransaction] = []
@@ -68,7 +68,7 @@ class Transactions:
         return False
 
     def discards_marker(self, header: BatchHeader, aborted: bool | None) -> bool:
-        """Whether a marker has nothing left that it marks; `aborted` is None for an empty control batch."""
+        """Whether no batch of a marker's transaction is left; `aborted` is None for an empty control batch."""
         self._advance(header.last_offset)
         if aborted is None:
             return True

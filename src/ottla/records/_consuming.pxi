@@ -1,34 +1,13 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""What a consumer makes of batches, in C: the same objects and errors as `_consuming_pure`.
+"""Batches as `ConsumerRecord` objects, included by `_speedups`: the same objects and errors as `_consuming_pure`.
 
-A record is one object with C numbers inside, made without a call of its `__init__`; the walk over the bytes is that of
-`_speedups` (see `_walk.pxi`), with all of its checks.
+A record is one object with C numbers inside, made without a call of its `__init__`.
 """
-
-cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
-
-from ottla.records import _problems
-from ottla.records.errors import CorruptBatch
-
-cdef enum:
-    MIN_RECORD = 7
-    MIN_HEADER = 2
-    LOG_APPEND_TIME = 0x08
-
-include "_walk.pxi"
-
 
 @cython.final
 @cython.no_gc
 @cython.freelist(512)
 cdef class ConsumerRecord:
-    """One record that was consumed; see `ottla.consuming.values`."""
+    """A consumed record; see `ottla.consuming.values`."""
 
     cdef public str topic
     cdef public int64_t offset
@@ -83,24 +62,14 @@ cdef class ConsumerRecord:
 
 
 def decode_consumed(payload, header, position, str topic, int32_t partition, int64_t min_offset):
-    cdef Py_buffer view
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        return list_consumed(&view, header, position, topic, partition, min_offset)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef list list_consumed(
-    const Py_buffer *view, header, position, str topic, int32_t partition, int64_t min_offset
-):
+    cdef Held held = hold(payload)
     cdef Walk walk
     cdef Span span
     cdef ConsumerRecord record
     cdef list records = []
     epoch = header.partition_leader_epoch
     leader_epoch = None if epoch < 0 else epoch
-    start(&walk, view, header, position)
+    start(&walk, &held.view, header, position)
     while step(&walk, &span, position):
         if span.offset < min_offset:
             continue
@@ -118,23 +87,3 @@ cdef list list_consumed(
         record.leader_epoch = leader_epoch
         records.append(record)
     return records
-
-
-cdef inline object cut(const uint8_t *start, int32_t length):
-    return None if length < 0 else PyBytes_FromStringAndSize(<const char *> start, length)
-
-
-cdef tuple headers_of(const Span *span, const uint8_t *end):
-    """The headers of a record that has been walked already."""
-    cdef const uint8_t *at = span.headers
-    cdef const uint8_t *part = at
-    cdef int32_t length = 0, index
-    cdef tuple headers = PyTuple_New(span.header_count)
-    for index in range(span.header_count):
-        read_part(&at, end, &part, &length, HEADER_KEY_LENGTH)
-        key = PyUnicode_DecodeUTF8(<char *> part, max(length, 0), "surrogateescape")
-        read_part(&at, end, &part, &length, HEADER_VALUE_LENGTH)
-        pair = (key, cut(part, length))
-        Py_INCREF(pair)
-        PyTuple_SET_ITEM(headers, index, pair)
-    return headers
