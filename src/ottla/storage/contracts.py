@@ -41,6 +41,9 @@ class LogHost(Protocol):
     def start_moved(self, log: Log) -> None:
         """The log start offset has changed: write it down some time soon."""
 
+    def recovery_point_lowered(self, log: Log) -> None:
+        """Write the recovery points down before the log is appended to again."""
+
 
 class FlushJob(NamedTuple):
     """What has to be forced to disk so that everything below `offset` is safe. `run` may be called in any thread."""
