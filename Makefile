@@ -25,9 +25,9 @@ $(STAMP): pyproject.toml setup.py $(shell find src/ottla -name "*.pyx" -o -name 
 run: setup ## the whole story in about a minute: broker, producers, a group, a Spark pipeline and its audit (ARGS="--data FILE")
 	$(BIN)/ottla demo $(ARGS)
 
-# A failed test is rerun alone, to tell FLAKY from FAILED. Both fail the run.
+# A failed test is rerun alone, to tell FLAKY from FAILED. Both fail the run. The workers share the bytecode of the tests.
 test: setup ## all tests except the longest on Spark (make spark)
-	$(BIN)/python -m pytest -p tools.rerun_failures -n $(JOBS) -m 'not long and not cluster' --durations=20 tests
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tools.rerun_failures -n $(JOBS) -m 'not long and not cluster' --durations=20 tests
 
 check: setup ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check src tests benchmarks tools

@@ -11,6 +11,12 @@ from ottla.protocol import _fields
 _fields.STRICT = True
 
 
+def pytest_collection_finish() -> None:
+    """Let later garbage collections skip the modules and tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _find_last_leaks() -> Iterator[None]:
     """Find what is still open at the end. pytest does this too late for a worker of xdist to report it."""

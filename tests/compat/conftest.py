@@ -71,7 +71,7 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     if outside is not None:
         yield outside
         return
-    with start_broker({}, tmp_path_factory.mktemp("broker")) as broker:
+    with start_broker({"group.initial.rebalance.delay.ms": "0"}, tmp_path_factory.mktemp("broker")) as broker:
         yield broker.bootstrap_servers
 
 

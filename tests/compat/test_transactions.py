@@ -117,7 +117,9 @@ def new_id() -> str:
 def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[bytes]:
     """Everything in a topic up to its end, as such a consumer sees it."""
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "isolation.level": isolation}
-    consumer = confluent_kafka.Consumer({**config, "enable.partition.eof": True, "log_level": 0})
+    consumer = confluent_kafka.Consumer(
+        {**config, "enable.partition.eof": True, "fetch.wait.max.ms": 20, "log_level": 0}
+    )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
     found: list[bytes] = []
     deadline = time.monotonic() + DEADLINE
