@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.simulation.member import Member
-from tests.simulation.world import CONFIG, TOPIC, Violation, World
+from tests.simulation.world import CONFIG, TOPIC, Step, Violation, World
 
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
@@ -20,7 +20,6 @@ from ottla.coordinator.history import KEPT, UNDER_WAY, owners
 from ottla.coordinator.messages import JoinResponse
 from ottla.coordinator.serde import decode
 from ottla.coordinator.transitions import State, check_transition
-from ottla.machine import Outcome
 
 ONE_OWNER = "no two owners of a partition in a generation"
 GENERATIONS_GO_UP = "generations only go up"
@@ -32,9 +31,14 @@ NO_TIMER_LEFT_OVER = "no timer is left over"
 HISTORY_IS_BOUNDED = "the history is bounded and in order"
 EVERY_REBALANCE_HAS_ITS_REASON = "every rebalance has its reason"
 STABLE_AFTER_CHURN = "every group is stable once churn stops"
+ACKNOWLEDGED_SURVIVES = "an acknowledged commit survives a kill"
+SESSIONS_END = "a member that was silent for longer than its session is not taken back"
 
-#: The longest that a request may be parked: the largest rebalance timeout of the members.
-LONGEST_WAIT = 30_000
+#: The longest that a request may be parked: the largest rebalance timeout of the members, and a late event loop.
+LONGEST_WAIT = 35_000
+#: A gathered request is answered at the end of its turn, and a step without records when earlier ones are committed.
+TURN = 600
+NEVER = 2**62
 #: What a log that fails may add, since its waits begin again.
 LONGER_WAIT = 90_000
 
@@ -54,16 +58,27 @@ class Invariants:
         """How often a group was deleted: after that its generations begin anew."""
         self._given: dict[tuple[str, int], Counter[str]] = {}
         """In which of these lives a member was told of a generation: what it is told may reach it in a later one."""
+        self._acknowledged: dict[tuple[str, str, int], int] = {}
+        """Offsets whose commits were answered without an error."""
+        self._heard: dict[tuple[str, str], tuple[int, type | None]] = {}
+        """When a member last got a response in this life of the broker, and of which kind its group was."""
         world.observers.append(self.after_step)
+        world.on_decided.append(self.look)
+        world.on_acknowledged.append(self.after_response)
+        world.on_start.append(self.after_start)
 
     # ── after every step ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def after_step(self, name: str, request: Any, outcome: Outcome[r.CoordinatorRecord, Any]) -> None:
+    def after_step(self, step: Step) -> None:
+        outcome = step.outcome
         self._note_ends(outcome.records)
         for response in (outcome.response, *outcome.answers.values()):
             self._note_given(response)
         for record in outcome.records:
             self._check_record(record)
+
+    def look(self) -> None:
+        """Check the coordinator as it is, with what is not committed yet."""
         self._check_consumer_groups()
         self._check_transitions()
         self._check_parked()
@@ -106,6 +121,8 @@ class Invariants:
         key, value = record
         if isinstance(key, r.OffsetCommitKey) and isinstance(value, r.OffsetCommitValue):
             self._check_offset(key, value)
+        elif isinstance(key, r.OffsetCommitKey):
+            self._acknowledged.pop((key.group_id, key.topic, key.partition), None)
         elif isinstance(key, r.GroupMetadataKey) and isinstance(value, r.GroupMetadataValue):
             self._check_generation(key.group_id, value.generation)
             self._check_assignment(key.group_id, value)
@@ -180,10 +197,10 @@ class Invariants:
 
     def _check_parked(self) -> None:
         longest = LONGER_WAIT if self.world.log_fails else LONGEST_WAIT
-        for waiting in self.world.parked.values():
+        for waiting in self.world.waiting.values():
             waited = self.world.now - waiting.since
             if waited > longest:
-                raise Violation(NOTHING_PARKED_FOR_EVER, f"{waiting.what} has waited for {waited} ms")
+                raise Violation(NOTHING_PARKED_FOR_EVER, f"{waiting.step} has waited for {waited} ms")
 
     def _check_timers(self) -> None:
         most = 1
@@ -197,7 +214,55 @@ class Invariants:
         if len(self.world.timers) > most + 20:
             raise Violation(NO_TIMER_LEFT_OVER, f"{len(self.world.timers)} timers for {most} reasons")
 
+    # ── responses ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def after_response(self, step: Step) -> None:
+        """A response without an error is on its way to its client."""
+        if step.name == "commit":
+            for key, value in step.outcome.records:
+                if isinstance(key, r.OffsetCommitKey) and isinstance(value, r.OffsetCommitValue):
+                    self._acknowledged[key.group_id, key.topic, key.partition] = value.offset
+        if step.name in ("heartbeat", "consumer_heartbeat", "follow"):
+            self._check_session(step)
+        member_id = getattr(step.outcome.response, "member_id", "") or getattr(step.request, "member_id", "")
+        if member_id:
+            group_id = step.request.group_id
+            self._heard[group_id, member_id] = self.world.now, type(self.world.coordinator.groups.get(group_id))
+
+    def _check_session(self, step: Step) -> None:
+        request, response = step.request, step.outcome.response
+        group = self.world.coordinator.groups.get(request.group_id)
+        heard, kind = self._heard.get((request.group_id, request.member_id), (0, None))
+        # A group that becomes another kind gives every member a new session.
+        if kind is not type(group) or response.error_code or self.world.log_fails:
+            return
+        if getattr(request, "member_epoch", 1) <= 0 or self._waits(request.member_id):
+            return
+        silent = self.world.now - heard
+        if silent > self._session_timeout(group, request.member_id) + TURN:
+            raise Violation(SESSIONS_END, f"{request.member_id} of {request.group_id} was silent for {silent} ms")
+
+    def _waits(self, member_id: str) -> bool:
+        """Whether a request of the member is parked: its session does not end meanwhile."""
+        waiting = [each.step for each in self.world.waiting.values() if each.is_parked]
+        return any(step is not None and step.request.member_id == member_id for step in waiting)
+
+    def _session_timeout(self, group: Group | None, member_id: str) -> int:
+        if isinstance(group, ClassicGroup) and member_id in group.members:
+            return group.members[member_id].session_timeout
+        if isinstance(group, ConsumerGroup) and member_id in group.members:
+            return group.session_timeout_of(group.members[member_id])
+        return NEVER
+
     # ── at restarts and at the end ────────────────────────────────────────────────────────────────────────────────
+
+    def after_start(self) -> None:
+        """The broker has loaded its log: it has every commit that was acknowledged. Sessions start again."""
+        self._heard.clear()
+        for (group_id, topic, partition), offset in self._acknowledged.items():
+            known = self.world.coordinator.offsets.get(group_id, topic, partition)
+            if known is None or known.offset < offset:
+                raise Violation(ACKNOWLEDGED_SURVIVES, f"offset {offset} of {topic}-{partition} in {group_id}: {known}")
 
     def check_log(self) -> None:
         """Replay the log into another coordinator, whole and compacted: offsets and stable groups are the same."""
@@ -219,8 +284,8 @@ class Invariants:
 
     def unsettled(self, members: list[Member]) -> str | None:
         """Say what is still missing until every group is stable, or None."""
-        if self.world.parked:
-            return f"{len(self.world.parked)} requests are parked"
+        if parked := [each for each in self.world.waiting.values() if each.is_parked]:
+            return f"{len(parked)} requests are parked"
         for group_id in {member.group_id for member in members}:
             mine = [member for member in members if member.group_id == group_id]
             group = self.world.coordinator.groups.get(group_id)

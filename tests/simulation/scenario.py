@@ -46,6 +46,7 @@ class Scenario:
             lost=self.random.choice([0, 0.01, 0.05]),
             slow=self.random.choice([0, 0.02, 0.1]),
             append_fails=self.random.choice([0, 0, 0.15]),
+            late=self.random.choice([0, 0.02, 0.2]),
         )
         self.world.log_fails = self.world.weather.append_fails > 0
         for _ in range(self.random.randrange(2, 6)):

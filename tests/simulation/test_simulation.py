@@ -45,7 +45,7 @@ def _told(invariants: Invariants, member_id: str) -> Any:
 
 def test_two_owners_are_found_unless_the_group_began_anew_between_them() -> None:
     """Seeds 42042 and 43434 of all protocols: an answer may reach its member when the group has ended long ago."""
-    invariants = Invariants(SimpleNamespace(observers=[]))  # type: ignore[arg-type]
+    invariants = Invariants(SimpleNamespace(observers=[], on_decided=[], on_acknowledged=[], on_start=[]))  # type: ignore[arg-type]
     early, late = _told(invariants, "a"), _told(invariants, "b")
     invariants._note_ends([r.CoordinatorRecord(r.GroupMetadataKey("group"), None)])
     invariants.member_owns(_told(invariants, "c"))

@@ -33,8 +33,8 @@ from ottla.coordinator.messages import FetchRequest, TopicToFetch
 from ottla.coordinator.offsets import Offsets
 from ottla.machine import Outcome
 from ottla.records import BatchHeader
-from ottla.runtime.timers import TimerQueue
 from ottla.storage.producers import Marker, ProducerState
+from ottla.timers import TimerQueue
 from ottla.transactions import messages as m
 from ottla.transactions.config import TransactionConfig
 from ottla.transactions.coordinator import TransactionCoordinator

@@ -1,20 +1,27 @@
 """The world of a simulation: virtual time, a network that loses and delays, and a broker that restarts.
 
-Everything that happens follows from the seed. The broker is the real coordinator, driven as the runner does it:
-operation, append, replay, answer. Its log is all that survives a restart. A connection is closed by whoever gives up
-first; what was sent on it before is lost from then on, as with TCP.
+Everything follows from the seed. The broker is the real coordinator with the real driver. Its ports are simulated:
+
+- The journal may refuse records. In some lives of the broker it commits late, as with several replicas; what is not
+  committed may be lost when the broker is killed.
+- Wake-ups come late, as from a busy event loop.
+- Responses to gathered requests leave at the end of a turn, after the write.
+
+A connection is closed by the side that gives up first. What was sent on it before is lost, as with TCP.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
+
+from tests.virtual import VirtualCommit, VirtualReply, VirtualWakeup
 
 from ottla import errors
 from ottla.coordinator import records as r
@@ -22,10 +29,10 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.serde import decode, encode
+from ottla.driver import Driver
 from ottla.machine import Outcome, Parked
-from ottla.records import PackedCommits
-from ottla.runtime.runner import RETRY_AFTER
-from ottla.runtime.timers import TimerQueue
+from ottla.timers import TimerQueue
+from ottla.types import Millis
 
 START = 1_700_000_000_000
 TOPIC = "orders"
@@ -62,11 +69,15 @@ class Connection:
 
 @dataclass
 class Waiting:
-    """A request that the broker has parked."""
+    """A request that the broker has not answered yet."""
 
-    reply: OnAnswer
+    step: Step | None
     since: int
-    what: str
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it waits for other members, and not only until its records are committed."""
+        return self.step is not None and isinstance(self.step.outcome.response, Parked)
 
 
 @dataclass
@@ -76,6 +87,86 @@ class Weather:
     lost: float = 0.0
     slow: float = 0.0
     append_fails: float = 0.0
+    late: float = 0.0
+    """How often the event loop is late by more than a moment."""
+
+
+class Step(NamedTuple):
+    """An operation of the coordinator, for the invariants."""
+
+    name: str
+    request: Any
+    outcome: Outcome[r.CoordinatorRecord, Any]
+
+
+class Provisional:
+    """The response to a gathered request. It leaves at the end of the turn."""
+
+    def __init__(self) -> None:
+        self.response: Any = None
+
+    def refuse(self, error: Exception) -> None:
+        self.response = _told(error)
+
+
+class WatchedCoordinator(Coordinator):
+    """Tells the world what it decides and when that is in the log."""
+
+    world: World
+
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[r.CoordinatorRecord, None]:
+        return self.world.decided("fire", key, super().fire(key, now=now))
+
+    def replay_batch(self, records: Sequence[r.CoordinatorRecord], /) -> None:
+        super().replay_batch(records)
+        self.world.replayed(records)
+
+
+class WorldClock:
+    """The time of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> Millis:
+        return self._world.now
+
+    elapsed = now
+
+
+class Journal:
+    """The log of the broker as its driver sees it, for one life of the broker."""
+
+    def __init__(self, world: World, *, lags: bool) -> None:
+        self._world = world
+        self.lags = lags
+        """It commits late."""
+        self.committed_end = len(world.log)
+        self._last_commit = 0
+
+    def append(self, records: Sequence[r.CoordinatorRecord], /) -> int:
+        world = self._world
+        if world.is_up and world.random.random() < world.weather.append_fails:
+            raise AppendFailed
+        world.log += map(encode, records)
+        return len(world.log)
+
+    def committed(self, position: int, /) -> VirtualCommit | None:
+        if position <= self.committed_end or not self.lags:
+            self._commit(position)
+            return None
+        commit, world = VirtualCommit(), self._world
+        self._last_commit = max(self._last_commit, world.now + world.random.choice([1, 5, 50, 500]))
+        world.after_unless_killed(self._last_commit - world.now, lambda: self._finish(position, commit))
+        return commit
+
+    def _finish(self, position: int, commit: VirtualCommit) -> None:
+        self._commit(position)
+        commit.finish()
+
+    def _commit(self, position: int) -> None:
+        self.committed_end = max(self.committed_end, position)
+        self._world.observe_up_to(self.committed_end)
 
 
 class World:
@@ -89,11 +180,24 @@ class World:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.partitions = 4
         self.trace: deque[str] = deque(maxlen=400)
-        self.observers: list[Callable[[str, Any, Outcome[Any, Any]], None]] = []
+        self.observers: list[Callable[[Step], None]] = []
+        """Told of every step once it is committed."""
+        self.on_decided: list[Callable[[], None]] = []
+        """Told of every step once the coordinator has taken it."""
+        self.on_acknowledged: list[Callable[[Step], None]] = []
+        """Told of every step whose response is sent."""
+        self.on_start: list[Callable[[], None]] = []
         self.steps = 0
+        self._decided: list[Step] = []
+        """Steps whose records are not in the log yet."""
+        self._uncommitted: deque[tuple[int, Step]] = deque()
+        """Steps in the log that are not committed yet, with the position after each."""
+        self._unwritten: list[Callable[[], None]] = []
+        self._provisional: list[tuple[Step, Provisional, OnAnswer]] = []
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._ids = count(1)
+        self._life = 0
         self._on_close: dict[Connection, Callable[[], None]] = {}
         self.is_up = False
         self.start_broker()
@@ -103,23 +207,20 @@ class World:
     def after(self, delay: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now + max(0, int(delay)), next(self._order), event))
 
+    def after_unless_killed(self, delay: float, event: Callable[[], None]) -> None:
+        """The same for what a kill of the broker prevents."""
+        life = self._life
+        self.after(delay, lambda: event() if self._life == life else None)
+
     def run_until(self, end: int, stop: Callable[[], bool] | None = None) -> None:
         """Let things happen until a time, or until the world is as wanted."""
-        while (at := self._next_time()) is not None and at <= end:
+        while self._events and self._events[0][0] <= end:
+            at, _, event = heapq.heappop(self._events)
             self.now = max(self.now, at)
-            deadline = self.timers.next_deadline() if self.is_up else None
-            if deadline is not None and deadline <= self.now:
-                self._fire(next(self.timers.due(now=self.now)))
-            else:
-                heapq.heappop(self._events)[2]()
+            event()
             if stop is not None and stop():
                 return
         self.now = end
-
-    def _next_time(self) -> int | None:
-        times = [self._events[0][0]] if self._events else []
-        deadline = self.timers.next_deadline() if self.is_up else None
-        return min([*times, deadline] if deadline is not None else times, default=None)
 
     def say(self, text: str) -> None:
         self.trace.append(f"{(self.now - START) / 1000:9.3f}  {text}")
@@ -137,71 +238,106 @@ class World:
         self.partitions += partitions
         self.say(f"the topic has {self.partitions} partitions")
         if self.is_up:
-            self._apply("topics", None, self.coordinator.topics_changed((TOPIC,), created=False, now=self.now))
+            self._begin("topics_changed", (TOPIC,), created=False)
 
     def start_broker(self) -> None:
         """Load everything from the log."""
-        self.say("the broker starts")
-        self.coordinator = Coordinator(CONFIG, new_id=self.new_id, topics=self.topics)
-        self.timers = TimerQueue()
-        self.parked: dict[Hashable, Waiting] = {}
+        lags = self.random.random() < 0.4
+        self.say(f"the broker starts{', and commits late' if lags else ''}")
+        self._life += 1
+        self.coordinator = WatchedCoordinator(CONFIG, new_id=self.new_id, topics=self.topics)
+        self.coordinator.world = self
+        self.journal = Journal(self, lags=lags)
+        self.driver: Driver[r.CoordinatorRecord] = Driver(
+            self.coordinator,
+            self.journal,
+            WorldClock(self),
+            call_later=self._call_later,
+            new_reply=VirtualReply,
+            before_send=self._unwritten.append,
+        )
+        self.waiting: dict[VirtualReply, Waiting] = {}
         for key, value in self.log:
             self.coordinator.replay(decode(key, value))
+        self._begin("loaded")
         self.is_up = True
-        self._apply("loaded", None, self.coordinator.loaded(now=self.now), may_fail=False)
+        for observe in self.on_start:
+            observe()
 
     def stop_broker(self) -> None:
-        """Kill it: connections break, what was parked is never answered."""
-        self.say("the broker is killed")
+        """Kill it: connections break, parked requests are never answered, what is not committed may be lost."""
+        self._life += 1
         self.is_up = False
-        self.parked.clear()
+        self.waiting.clear()
+        self._decided.clear()
+        self._unwritten.clear()
+        self._provisional.clear()
+        ends = [self.journal.committed_end, *(position for position, _ in self._uncommitted)]
+        end = self.random.choice(ends)
+        self.say(f"the broker is killed and loses {len(self.log) - end} records")
+        del self.log[end:]
+        self.observe_up_to(end)
+        self._uncommitted.clear()
         for connection in list(self._on_close):
             self.close(connection)
 
-    def _apply(self, name: str, request: Any, outcome: Outcome[Any, Any], *, may_fail: bool = True) -> None:
-        records = outcome.records
-        if records and may_fail and self.random.random() < self.weather.append_fails:
-            if self.random.random() < 0.5:  # A runner may have set the timers by then, or not.
-                self._set_timers(outcome)
-            for token in outcome.answers:
-                self._answer(token, errors.CoordinatorNotAvailable())
-            self._set_and_answer(self.coordinator.append_failed(outcome, now=self.now))
-            if name == "fire":
-                self.timers.set(request, self.now + RETRY_AFTER)
-            raise AppendFailed
-        self.log += map(encode, records)
-        if isinstance(records, PackedCommits):
-            self.coordinator.replay_commit(records)
+    @property
+    def timers(self) -> TimerQueue:
+        return self.driver.timers
+
+    def _call_later(self, delay: Millis, callback: Callable[[], None]) -> VirtualWakeup:
+        wakeup = VirtualWakeup(callback)
+        late = self.random.uniform(0, 2_000) if self.random.random() < self.weather.late else self.random.uniform(0, 3)
+        self.after_unless_killed(delay + late, wakeup)
+        return wakeup
+
+    # ── steps of the coordinator ──────────────────────────────────────────────────────────────────────────────────
+
+    def decided(self, name: str, request: Any, outcome: Outcome[Any, Any]) -> Outcome[Any, Any]:
+        """The coordinator has decided something."""
+        step = Step(name, request, outcome)
+        if outcome.records:
+            self._decided.append(step)
         else:
-            for record in records:
-                self.coordinator.replay(record)
-        self._set_and_answer(outcome)
-        self.steps += 1
-        for observe in self.observers:
-            observe(name, request, outcome)
+            self._in_log(step)
+        return outcome
 
-    def _set_and_answer(self, outcome: Outcome[Any, Any]) -> None:
-        self._set_timers(outcome)
-        for token, answer in outcome.answers.items():
-            self._answer(token, answer)
+    def replayed(self, records: Sequence[r.CoordinatorRecord]) -> None:
+        """The records of an outcome are in the log. Those of earlier ones that are not, never will be."""
+        while self._decided:
+            step = self._decided.pop(0)
+            if step.outcome.records is records:
+                self._in_log(step)
+                return
 
-    def _set_timers(self, outcome: Outcome[Any, Any]) -> None:
-        for timer in outcome.timers:
-            if timer.at is None:
-                self.timers.cancel(timer.key)
-            else:
-                self.timers.set(timer.key, timer.at)
+    def _in_log(self, step: Step) -> None:
+        self._uncommitted.append((len(self.log), step))
+        for look in self.on_decided:
+            look()
+        self.observe_up_to(self.journal.committed_end)
 
-    def _answer(self, token: Hashable, answer: Any) -> None:
-        waiting = self.parked.pop(token, None)
-        if waiting is not None:
-            waiting.reply(answer)
+    def observe_up_to(self, position: int) -> None:
+        """Tell the observers of what is committed now."""
+        while self._uncommitted and self._uncommitted[0][0] <= position:
+            self.steps += 1
+            _, step = self._uncommitted.popleft()
+            for observe in self.observers:
+                observe(step)
 
-    def _fire(self, key: Hashable) -> None:
+    def _begin(self, name: str, *args: Any, **kwargs: Any) -> tuple[Step | None, Any]:
+        """Run an operation; return the step and its response, its reply, or the error."""
+        steps: list[Step] = []
+
+        def operation(*args: Any, now: Millis, **kwargs: Any) -> Outcome[Any, Any]:
+            outcome = getattr(self.coordinator, name)(*args, now=now, **kwargs)
+            steps.append(Step(name, args[0] if args else None, outcome))
+            return self.decided(name, args[0] if args else None, outcome)
+
         try:
-            self._apply("fire", key, self.coordinator.fire(key, now=self.now))
-        except AppendFailed:
-            self.say(f"the log did not take what came of {key}")
+            begun = self.driver.begin(operation, *args, **kwargs)
+        except (errors.KafkaError, AppendFailed) as error:
+            begun = error
+        return (steps[0] if steps else None), begun
 
     # ── the network ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -245,32 +381,67 @@ class World:
             delay = connection.last_arrival - self.now
             self.after(delay, lambda: self._arrive(connection, name, request, reply))
 
-    def _decide(self, name: str, request: Any) -> Outcome[r.CoordinatorRecord, Any]:
-        """Run an operation. Heartbeats of consumers take the quick way where there is one, as in the broker."""
-        if name == "consumer_heartbeat":
-            followed = self.coordinator.follow(request, now=self.now)
-            if followed.response is not None:
-                return followed
-        decided: Outcome[r.CoordinatorRecord, Any] = getattr(self.coordinator, name)(request, now=self.now)
-        return decided
-
     def _arrive(self, connection: Connection, name: str, request: Any, reply: OnAnswer) -> None:
         if not self.is_up:
             self.close(connection)
-        if not connection.is_open:
+        if not connection.is_open or self._gather(name, request, reply):
             return
+        step, begun = self._begin(name, request)
+
+        def finish(response: Any) -> None:
+            self.waiting.pop(begun, None)
+            self._send(step, response, reply)
+
+        if isinstance(begun, VirtualReply) and not begun.done():
+            self.waiting[begun] = Waiting(step, self.now)
+            begun.callbacks.append(finish)
+        else:
+            self._send(step, begun.result if isinstance(begun, VirtualReply) else begun, reply)
+
+    def _gather(self, name: str, request: Any, reply: OnAnswer) -> bool:
+        """Take ordinary commits and heartbeats as the broker does: written together, answered after the write."""
+        if name == "consumer_heartbeat":
+            name = "follow"
+        elif name != "commit" or not isinstance(request.offsets, bytes):
+            return False
+        driver = self.driver
+        if not driver.gathered and (self.journal.lags or not driver.is_committed):
+            return False
+        provisional, steps = Provisional(), []
+
+        def operation(request: Any, *, now: Millis) -> Outcome[Any, Any]:
+            outcome = getattr(self.coordinator, name)(request, now=now)
+            if outcome.response is not None:
+                steps.append(Step(name, request, outcome))
+                self.decided(name, request, outcome)
+            return outcome
+
         try:
-            outcome = self._decide(name, request)
-            if isinstance(outcome.response, Parked):
-                self.parked[outcome.response.token] = Waiting(reply, self.now, f"{name} {request}")
-            self._apply(name, request, outcome)
+            provisional.response = driver.gather(operation, request, provisional.refuse)
         except errors.KafkaError as error:
             reply(error)
-        except AppendFailed:
-            self.say(f"the log did not take what came of {name}")
-            if isinstance(outcome.response, Parked):
-                self.parked.pop(outcome.response.token, None)
-            reply(errors.CoordinatorNotAvailable())
-        else:
-            if not isinstance(outcome.response, Parked):
-                reply(outcome.response)
+            return True
+        if not steps:
+            return False
+        if not self._provisional:
+            self.after_unless_killed(self.random.choice([0, 0, 1, 5]), self._end_turn)
+        self._provisional.append((steps[0], provisional, reply))
+        return True
+
+    def _end_turn(self) -> None:
+        while self._unwritten:
+            self._unwritten.pop()()
+        provisional, self._provisional = self._provisional, []
+        for step, each, reply in provisional:
+            self._send(step, each.response, reply)
+
+    def _send(self, step: Step | None, response: Any, reply: OnAnswer) -> None:
+        response = _told(response) if isinstance(response, Exception) else response
+        if step is not None and not isinstance(response, errors.KafkaError):
+            for observe in self.on_acknowledged:
+                observe(Step(step.name, step.request, step.outcome._replace(response=response)))
+        reply(response)
+
+
+def _told(error: Exception) -> errors.KafkaError:
+    return error if isinstance(error, errors.KafkaError) else errors.CoordinatorNotAvailable()

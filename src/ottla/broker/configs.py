@@ -53,7 +53,7 @@ async def _alter_broker(node: Node, name: str, change: Change, *, validate_only:
         configs = change.broker(node.config, for_all_brokers=for_all)
         if validate_only:
             return
-        await node.runner.run(node.metadata.set_broker_configs, configs, cluster_wide=for_all)
+        await node.controller.run(node.metadata.set_broker_configs, configs, cluster_wide=for_all)
         use_dynamic_configs(node)
 
 
@@ -61,7 +61,7 @@ async def _alter_group(node: Node, name: str, change: Change, *, validate_only: 
     async with node.topics_lock:
         configs = change.group(node.config, group_overrides(node, name))
         if not validate_only:
-            await node.runner.run(node.metadata.set_group_configs, name, configs)
+            await node.controller.run(node.metadata.set_group_configs, name, configs)
 
 
 def group_overrides(node: Node, name: str) -> Mapping[str, str]:

@@ -1,9 +1,4 @@
-"""The coordinators of this broker: one for each partition of ``__consumer_offsets``, each a pure machine behind a
-runner.
-
-A shard is loaded by replay when the broker starts (or when the topic is made); until then its groups answer
-COORDINATOR_LOAD_IN_PROGRESS. What a shard decides is appended to its partition before anybody is told.
-"""
+"""The group coordinators of this broker: one for each partition of ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -11,29 +6,28 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
 from ottla.assignors import Assignor
 from ottla.broker.partition import EndOfTransaction, Partition
 from ottla.broker.server_assignors import load_assignors
-from ottla.broker.state_topics import PartitionJournal, StateShard, read_batches, readable
-from ottla.broker.topics import ensure_internal_topic
+from ottla.broker.state_topics import LONGEST_KEPT, Shard, Shards
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
-from ottla.coordinator.coordinator import Coordinator, partition_for
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
-from ottla.coordinator.messages import CommitRequest, CommitResponse, TransactionalCommitRequest
+from ottla.coordinator.messages import CommitRequest
+from ottla.coordinator.records import CoordinatorRecord
 from ottla.coordinator.serde import decode, encode_batch
+from ottla.driver import Commit
 from ottla.machine import Outcome, Parked
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.net.server.connection import Later
 from ottla.protocol.codec import Message
 from ottla.records import BatchHeader, decode_batch
-from ottla.runtime.runner import Gathering, Runner
-from ottla.storage.contracts import AppendInfo
 from ottla.storage.transactions import read_marker
 from ottla.types import NO_PRODUCER_ID, TopicPartition
 
@@ -42,50 +36,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.groups")
 Response = TypeVar("Response")
-Asker: TypeAlias = Sequence[Any]
-"""A function that is called with the rest and an error."""
-#: Where a group belongs is computed letter by letter; it is kept for names that are not just there to fill memory.
-LONGEST_KEPT = 128
-_partition_for = lru_cache(1 << 14)(partition_for)
 
 
-def answer_of(outcome: Outcome[Any, Response]) -> Response:
-    """Return the answer of an operation that only looks: it writes nothing and waits for nothing."""
-    assert not outcome.records
-    assert not isinstance(outcome.response, Parked)
-    return outcome.response
-
-
-class Shard(StateShard):
-    """The coordinator of one partition."""
+class GroupShard(Shard[CoordinatorRecord]):
+    """The groups of one partition."""
 
     def __init__(self, node: Node, partition: Partition, config: GroupConfig, assignors: Sequence[Assignor]) -> None:
-        super().__init__(partition)
-        self._node = node
         topics = TopicInfos(node)
         self.coordinator = Coordinator(
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
         )
-        self.journal = PartitionJournal(node, partition, encode_batch)
-        gathering = Gathering(node.unwritten, self.coordinator.join_gathered, self.coordinator.replay_gathered, _tell)
-        self.runner = Runner(self.coordinator, self.journal, node.clock, self.coordinator.append_failed, gathering)
+        super().__init__(node, partition, self.coordinator, encode_batch)
 
-    async def load(self) -> None:
-        if not self.is_loaded:
-            await self._replay_partition()
-        await self.runner.run(self.coordinator.loaded)
-        self.is_loaded = True
-
-    async def _replay_partition(self) -> None:
-        count = 0
-        async for data, position, header in read_batches(self._partition):
-            if header.is_control:
-                self._replay_marker(data, position, header)
-            else:
-                count += self._replay(data, position, header)
-        logger.info("loaded %d records of %s-%d", count, self._partition.topic, self._partition.index)
-
-    def _replay(self, data: bytes, position: int, header: BatchHeader) -> int:
+    def replay(self, data: bytes, position: int, header: BatchHeader) -> int:
+        if header.is_control:
+            marker = read_marker(data, position, header)
+            if marker is not None:
+                self.coordinator.replay_end_transaction(header.producer_id, committed=not marker.aborted)
+            return 0
         records = decode_batch(data, position)
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in records:
@@ -93,47 +61,22 @@ class Shard(StateShard):
                 self.coordinator.replay(decode(record.key, record.value), producer_id=producer_id)
         return len(records)
 
-    def _replay_marker(self, data: bytes, position: int, header: BatchHeader) -> None:
-        marker = read_marker(data, position, header)
-        if marker is not None:
-            self.coordinator.replay_end_transaction(header.producer_id, committed=not marker.aborted)
-
-    async def commit_in_transaction(self, request: TransactionalCommitRequest) -> CommitResponse:
-        """Commit offsets that count when the transaction of the producer is committed."""
-        now = self.runner.time()
-        self.settle()
-        outcome = self.coordinator.commit_transactional(request, now=now)
-        if outcome.records:
-            producer_id = request.producer_id
-            try:
-                position = self.journal.append(outcome.records, producer_id, request.producer_epoch)
-            except Exception as error:
-                self.runner.not_appended(outcome, error)
-                raise
-            for record in outcome.records:
-                self.coordinator.replay(record, producer_id=producer_id)
-            if (pending := self.journal.committed(position)) is not None:
-                await pending
-        # What is left of it are timers and the answer.
-        return await self.runner.run(lambda *, now: outcome._replace(records=()))
+    async def loaded(self) -> None:
+        await self.runner.run(self.coordinator.loaded)
+        self.is_loaded = True
 
     def has_ongoing(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a transaction of the producer has offsets here already."""
-        return self._partition.log.producers.has_ongoing(producer_id, producer_epoch)
+        """Whether a transaction of the producer already has offsets here."""
+        return self.partition.log.producers.has_ongoing(producer_id, producer_epoch)
 
-    def settle(self) -> None:
-        """Write what was gathered: whatever is asked next comes after it."""
-        if self.runner.gathered:
-            self.runner.write()
-
-    def write_marker(self, end: EndOfTransaction) -> AppendInfo:
-        """Write the end of a transaction: its offsets count now, or never."""
+    def write_marker(self, end: EndOfTransaction) -> Commit | None:
+        """Write the end of a transaction: its offsets now count, or never will. Return what to wait for."""
         if not self.is_loaded:
-            raise self.why_not(str(self._partition.log.topic_partition))
-        self.settle()
-        info = self._partition.append_marker(end, now=self._node.clock.now())
-        self.coordinator.replay_end_transaction(end.producer_id, committed=end.committed)
-        return info
+            raise self.why_not(str(self.partition.log.topic_partition))
+        return self.runner.write_through(
+            lambda: self.partition.append_marker(end, now=self._node.clock.now()).last_offset + 1,
+            lambda: self.coordinator.replay_end_transaction(end.producer_id, committed=end.committed),
+        )
 
 
 class Groups:
@@ -141,19 +84,11 @@ class Groups:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._assignors = load_assignors(node.config.group_consumer_assignors)
-        self._shards: list[Shard] = []
-        self._opening = asyncio.Lock()
-        self._loading: set[asyncio.Task[None]] = set()
-
-    async def ready(self) -> None:
-        """Make ``__consumer_offsets`` if it is not there, and its coordinators."""
-        if self._shards:
-            return
-        async with self._opening:
-            if not self._shards:
-                await ensure_internal_topic(self._node, CONSUMER_OFFSETS, *self._layout())
-                self.open()
+        assignors = load_assignors(node.config.group_consumer_assignors)
+        config = group_config(node.config, assignors)
+        self.shards: Shards[GroupShard] = Shards(
+            node, CONSUMER_OFFSETS, self._layout, lambda each: GroupShard(node, each, config, assignors), "group"
+        )
 
     def _layout(self) -> tuple[int, dict[str, str]]:
         config = self._node.config
@@ -161,124 +96,83 @@ class Groups:
         configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": segment_bytes}
         return config.offsets_topic_num_partitions, configs
 
-    def open(self) -> None:
-        """Begin to load the coordinators of the partitions that there are."""
-        config = group_config(self._node.config, self._assignors)
-        for partition in self._node.partitions.get(CONSUMER_OFFSETS, []):
-            shard = Shard(self._node, partition, config, self._assignors)
-            self._shards.append(shard)
-            task = asyncio.ensure_future(shard.load_or_break())
-            self._loading.add(task)
-            task.add_done_callback(self._loading.discard)
-
-    def of(self, group_id: str) -> Coordinator:
-        """Return the coordinator of a group, or raise the error that says why there is none now."""
-        return self._shard(group_id).coordinator
-
-    def all(self) -> Iterator[Coordinator]:
-        """Give every coordinator that there is."""
-        for shard in readable(self._shards, "groups"):
-            shard.settle()
-            yield shard.coordinator
-
-    def _shard(self, group_id: str) -> Shard:
-        shard = self._shards[self.index_of(group_id)]
-        if not shard.is_loaded:
-            raise shard.why_not(f"the group '{group_id}'")
-        shard.settle()
-        return shard
-
     async def run(
-        self, group_id: str, operation: Callable[[Coordinator], Callable[..., Outcome[Any, Response]]], request: Any
+        self, group_id: str, operation: Callable[..., Outcome[Any, Response]], /, *args: Any, **kwargs: Any
     ) -> Response:
-        """Run an operation of a group's coordinator and return its answer once it is safe."""
-        shard = self._shard(group_id)
+        """Run an operation of a group's coordinator, such as ``Coordinator.leave``, and return its response."""
+        shard = self.shards.of(group_id)
         try:
-            return await shard.runner.run(operation(shard.coordinator), request)
+            return await shard.runner.run(operation, shard.coordinator, *args, **kwargs)
         except errors.KafkaError as error:
-            raise _of_group(error) from error
+            raise group_error(error) from error
 
     def ask(
         self,
         group_id: str,
         operation: Callable[..., Outcome[Any, Response]],
         request: Any,
-        told: Callable[[Response | errors.KafkaError], Message],
+        to_message: Callable[[Response | errors.KafkaError], Message],
     ) -> Message | Later:
-        """The same for a handler that is no coroutine: it says how its client is told of the answer, or of an error."""
+        """Do the same for a handler that is no coroutine. ``to_message`` encodes the response, or the error."""
         try:
-            shard = self._shard(group_id)
+            shard = self.shards.of(group_id)
             begun = shard.runner.begin(operation, shard.coordinator, request)
         except errors.KafkaError as error:
-            return told(_of_group(error))
+            return to_message(group_error(error))
         if isinstance(begun, asyncio.Future):
-            return Later(begun, partial(_finish, told))
-        return told(begun)
+            return Later(begun, partial(_finish, to_message))
+        return to_message(begun)
 
-    def commit(self, request: CommitRequest, asker: Asker) -> bool:
-        """Commit packed offsets together with others: they are taken unless the asker is told.
+    def commit(self, request: CommitRequest, refuse: Callable[[Exception], None]) -> bool:
+        """Commit packed offsets together with others; return False if that is not possible now.
 
-        False if this cannot be.
+        ``refuse`` is called if they could not be written after all. The response must wait for the end of the turn.
         """
         shard = self._gathering(request.group_id)
         if shard is None:
             return False
-        shard.runner.gather(shard.coordinator.commit, request, asker)
+        shard.runner.gather(shard.coordinator.commit, request, refuse)
         return True
 
-    def follow(self, request: ConsumerHeartbeatRequest, asker: Asker) -> ConsumerHeartbeatResponse | None:
-        """Answer a heartbeat that is like most, with what it writes gathered as commits are."""
+    def follow(
+        self, request: ConsumerHeartbeatRequest, refuse: Callable[[Exception], None]
+    ) -> ConsumerHeartbeatResponse | None:
+        """Answer an ordinary heartbeat, with its records gathered as those of commits are."""
         shard = self._gathering(request.group_id)
         if shard is None:
             return None
-        response = shard.runner.gather(shard.coordinator.follow, request, asker)
+        response = shard.runner.gather(shard.coordinator.follow, request, refuse)
         assert not isinstance(response, Parked)
         return response
 
-    def _gathering(self, group_id: str) -> Shard | None:
-        """Return the shard of a group if what it is asked can be written together with what others ask."""
-        if len(group_id) > LONGEST_KEPT or not self._shards:
+    def _gathering(self, group_id: str) -> GroupShard | None:
+        """Return the shard of a group if its records can be gathered: they must be committed once they are written."""
+        shards = self.shards
+        if len(group_id) > LONGEST_KEPT or not shards.all:
             return None
-        shard = self._shards[_partition_for(group_id, len(self._shards))]
-        if not shard.runner.gathered and not (shard.is_loaded and shard.journal.forces_nothing):
-            return None
-        return shard
+        shard = shards.all[shards.index_of(group_id)]
+        runner = shard.runner
+        if runner.gathered or (shard.is_loaded and shard.partition.commits_at_once and runner.is_committed):
+            return shard
+        return None
 
-    def index_of(self, group_id: str) -> int:
-        """Return the partition of ``__consumer_offsets`` that a group belongs to."""
-        if not self._shards:
-            raise errors.CoordinatorNotAvailable("No group has a coordinator yet: ask FindCoordinator first.")
-        find = _partition_for if len(group_id) <= LONGEST_KEPT else partition_for
-        return find(group_id, len(self._shards))
-
-    def shard_of(self, group_id: str) -> Shard:
-        """Return the shard of a group, or raise the error that says why there is none now."""
-        return self._shard(group_id)
-
-    def write_marker(self, index: int, end: EndOfTransaction) -> AppendInfo:
+    def write_marker(self, index: int, end: EndOfTransaction) -> Commit | None:
         """Write the end of a transaction to a partition of ``__consumer_offsets``."""
-        if not 0 <= index < len(self._shards):
+        if not 0 <= index < len(self.shards.all):
             raise errors.UnknownTopicOrPartition(f"The partition {CONSUMER_OFFSETS}-{index} does not exist.")
-        return self._shards[index].write_marker(end)
+        return self.shards.all[index].write_marker(end)
 
     async def topic_changed(self, name: str, *, created: bool = False, deleted: Sequence[TopicPartition] = ()) -> None:
-        """Let groups know that a topic came, went or grew; what was committed for deleted partitions is forgotten."""
-        for shard in self._shards:
+        """Tell groups that a topic was created, deleted or has grown. Offsets of deleted partitions are deleted."""
+        for shard in self.shards.all:
             if shard.is_loaded:
                 if deleted:
                     await shard.runner.run(shard.coordinator.partitions_deleted, deleted)
                 await shard.runner.run(shard.coordinator.topics_changed, (name,), created=created)
 
-    def close(self) -> None:
-        """Stop all timers and loading."""
-        for task in self._loading:
-            task.cancel()
-        for shard in self._shards:
-            shard.runner.close()
-
 
 def group_config(config: BrokerConfig, assignors: Sequence[Assignor]) -> GroupConfig:
-    """What the coordinators need of the broker's config."""
+    """Return the settings of the coordinators."""
     return GroupConfig(
         group_min_session_timeout_ms=config.group_min_session_timeout_ms,
         group_max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -309,7 +203,7 @@ def _times_of(node: Node, group_id: str) -> Times | None:
 
 
 class TopicInfos(Mapping[str, TopicInfo]):
-    """The topics as groups see them. There may be very many: each is looked at when it is asked for."""
+    """The topics as groups see them, without a copy of all of them."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -328,33 +222,28 @@ class TopicInfos(Mapping[str, TopicInfo]):
         return len(self._node.metadata.topics)
 
 
-def _finish(told: Callable[[Any], Message], future: asyncio.Future[Any]) -> Message:
+def _finish(to_message: Callable[[Any], Message], future: asyncio.Future[Any]) -> Message:
     try:
-        answer = future.result()
+        response = future.result()
     except errors.KafkaError as error:
-        answer = _of_group(error)
-    return told(answer)
+        response = group_error(error)
+    return to_message(response)
 
 
-def _tell(asker: Asker, error: Exception) -> None:
-    if not isinstance(error, errors.KafkaError):
-        logger.error("what was gathered could not be written", exc_info=error)
-        error = errors.UnknownServerError(str(error))
-    refuse, *args = asker
-    refuse(*args, _of_group(error))
-
-
-def _of_group(error: errors.KafkaError) -> errors.KafkaError:
-    """Say what an error of the log means to whoever asked something of a group."""
+def group_error(error: Exception) -> errors.KafkaError:
+    """Return what a client of a group is told when its operation failed."""
     if isinstance(error, errors.KafkaStorageError):
         return errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}")
     if isinstance(error, errors.RecordListTooLarge):
-        # As Kafka does: not the request is too large but the group as a whole.
+        # As in Kafka: not the request is too large but the group as a whole.
         return errors.UnknownServerError(f"The group's records could not be written: {error}")
-    return error
+    if isinstance(error, errors.KafkaError):
+        return error
+    logger.error("a group's records could not be written", exc_info=error)
+    return errors.UnknownServerError(str(error))
 
 
 def _new_id() -> str:
-    # Members are told apart by it, and one must not be able to guess another's.
+    # A member must not be able to guess the id of another one.
     raw = secrets.token_hex(16)
     return f"{raw[:8]}-{raw[8:12]}-{raw[12:16]}-{raw[16:20]}-{raw[20:]}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla import errors
+from ottla.broker.authorization import Authorizer
 from ottla.broker.changes import Changes
 from ottla.broker.fetch_sessions import FetchSessions
 from ottla.broker.instruments import Instruments
@@ -18,7 +19,9 @@ from ottla.broker.producer_ids import ProducerIds
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener
 from ottla.metadata import Metadata, MetadataRecord, Topic
+from ottla.net.server.channel import Principal
 from ottla.net.server.connection import Connection
+from ottla.net.server.turn import Turn
 from ottla.runtime.clock import Clock
 from ottla.runtime.runner import Runner
 from ottla.storage.manager import LogManager
@@ -37,6 +40,11 @@ class Call(NamedTuple):
     correlation_id: int
     client_id: str | None
 
+    @property
+    def principal(self) -> Principal:
+        """Who sent the request."""
+        return self.connection.channel.principal
+
 
 class Node:
     """The state of one broker."""
@@ -46,20 +54,21 @@ class Node:
         config: BrokerConfig,
         clock: Clock,
         metadata: Metadata,
-        runner: Runner[MetadataRecord],
+        controller: Runner[MetadataRecord],
         logs: LogManager,
+        turn: Turn,
     ) -> None:
         self.config = config
         self.clock = clock
         self.metadata = metadata
-        self.runner = runner
+        self.controller = controller
+        """Runs the operations of the metadata machine, which decides about topics, configs and producer ids."""
         self.logs = logs
         self.partitions: dict[str, list[Partition]] = {}
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _random_id)
-        self.producer_ids = ProducerIds(runner, metadata)
+        self.producer_ids = ProducerIds(controller, metadata)
         self.metrics = Instruments()
-        self.unwritten: list[Callable[[], None]] = []
-        """What has to be written before any answer leaves: see `Runner.gather`."""
+        self.turn = turn
         self.groups: Groups
         self.transactions: Transactions
         self.advertised: Callable[[], Listener]
@@ -67,6 +76,7 @@ class Node:
         # Topics are created, changed and deleted one after the other; clients ask for the same one at the same time.
         self.topics_lock = asyncio.Lock()
         self.changes = Changes()
+        self.authorizer: Authorizer | None = None
 
     @property
     def id(self) -> int:
@@ -76,7 +86,7 @@ class Node:
     def address(self, connection: Connection) -> tuple[str, int]:
         """Return the address that a client on this connection is told to find the broker at."""
         listener = self.advertised()
-        return listener.host or connection.local_host, listener.port
+        return listener.host or connection.channel.local_host, listener.port
 
     def partition(self, topic: str, index: int) -> Partition:
         """Return a partition, or raise UnknownTopicOrPartition."""

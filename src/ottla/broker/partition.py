@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla import errors
+from ottla.storage.flusher import Flusher
 from ottla.storage.log import AppendInfo, Log
 from ottla.storage.transactions import marker_batch
 from ottla.types import Millis
@@ -62,13 +63,14 @@ class EndOfTransaction(NamedTuple):
 class Partition:
     """One partition of a topic, led by this broker."""
 
-    __slots__ = ("index", "leader_epoch", "log", "topic", "waiters")
+    __slots__ = ("_flusher", "index", "leader_epoch", "log", "topic", "waiters")
 
-    def __init__(self, topic: str, index: int, log: Log, leader_epoch: int) -> None:
+    def __init__(self, topic: str, index: int, log: Log, leader_epoch: int, flusher: Flusher) -> None:
         self.topic = topic
         self.index = index
         self.log = log
         self.leader_epoch = leader_epoch
+        self._flusher = flusher
         self.waiters: set[FetchWaiter] = set()
 
     @property
@@ -84,6 +86,25 @@ class Partition:
     def readable_end(self, *, read_committed: bool) -> int:
         """Return the offset up to which a consumer of this isolation level reads."""
         return self.last_stable_offset if read_committed else self.high_watermark
+
+    @property
+    def commits_at_once(self) -> bool:
+        """Whether every append is committed as soon as it is written."""
+        return not self.log.flushes_on_append
+
+    def committed(self, offset: int) -> asyncio.Future[None] | None:
+        """Return None if everything below the offset is committed, else a future that waits for it.
+
+        This is the only thing that ``acks=all``, offset commits, group state and transaction state wait for. With one
+        replica, a record is committed when it is written, and flushed if the topic's config asks for that.
+        """
+        return self.flushed(offset)
+
+    def flushed(self, offset: int) -> asyncio.Future[None] | None:
+        """Return None if the topic's config asks for no flush below the offset, else a future that waits for it."""
+        if not self.log.must_flush(offset):
+            return None
+        return asyncio.ensure_future(self._flusher.flushed(self.log, offset))
 
     def check_epoch(self, leader_epoch: int) -> None:
         """Compare the leader epoch that a client knows with the present one; -1 is not compared."""
@@ -136,7 +157,7 @@ class Partition:
                 waiter.appended(size)
 
     def _release_stable(self) -> None:
-        """How many bytes have been decided nobody counts: whoever waits for them looks again."""
+        """Wake the read_committed fetches: they check again how much they can read."""
         for waiter in tuple(self.waiters):
             if waiter.read_committed:
                 waiter.release()

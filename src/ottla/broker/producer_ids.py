@@ -11,8 +11,8 @@ from ottla.runtime.runner import Runner
 class ProducerIds:
     """Gives each producer an id that no other has had, also after a crash."""
 
-    def __init__(self, runner: Runner[MetadataRecord], metadata: Metadata) -> None:
-        self._runner = runner
+    def __init__(self, controller: Runner[MetadataRecord], metadata: Metadata) -> None:
+        self._controller = controller
         self._metadata = metadata
         self._block = iter(range(0))
         self._lock = asyncio.Lock()
@@ -22,6 +22,6 @@ class ProducerIds:
         async with self._lock:
             taken = next(self._block, None)
             if taken is None:
-                self._block = iter(await self._runner.run(self._metadata.take_producer_ids))
+                self._block = iter(await self._controller.run(self._metadata.take_producer_ids))
                 taken = next(self._block)
             return taken

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from ottla.metadata import Metadata, MetadataRecord
 from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, TopicDeleted, from_json, to_json
 from ottla.net.server.connection import Answer, Connection, Later
 from ottla.net.server.listener import Limits, Server
+from ottla.net.server.turn import Turn
 from ottla.runtime.clock import Clock, SystemClock
 from ottla.runtime.journal import FileJournal
 from ottla.runtime.limits import raise_open_files_limit
@@ -53,7 +54,7 @@ class BrokerServer:
         self._journal: FileJournal[MetadataRecord] | None = None
         self._servers: list[Server] = []
         self._metrics_server: MetricsServer | None = None
-        self._unwritten: list[Callable[[], None]] = []
+        self._turn = Turn()
         self._deleted: set[UUID] = set()
         """Topics whose deletion the journal tells of; a crash may have left their files."""
 
@@ -110,8 +111,8 @@ class BrokerServer:
         node.transactions = Transactions(node)
         await self._open_topics(node)
         use_dynamic_configs(node)
-        node.groups.open()
-        node.transactions.open()
+        node.groups.shards.open()
+        node.transactions.shards.open()
         self._logs.start_background(asyncio.get_running_loop())
         if self.config.ottla_metrics_listener:
             await self._serve_metrics(node, self.config.ottla_metrics_listener)
@@ -128,7 +129,7 @@ class BrokerServer:
         self._metrics_server = server
 
     async def _listen(self, listener: Listener) -> Server:
-        server = Server(self._handle, _limits(self.config), self._unwritten)
+        server = Server(self._handle, _limits(self.config), self._turn)
         await server.start(listener.host, listener.port)
         return server
 
@@ -150,8 +151,8 @@ class BrokerServer:
         elif unclean:
             metadata.replay(LeaderEpochsRaised())
         journal.rewrite(metadata.snapshot())
-        node = Node(self.config, self._clock, metadata, Runner(metadata, journal, self._clock), logs)
-        node.unwritten = self._unwritten
+        controller = Runner(metadata, journal, self._clock)
+        node = Node(self.config, self._clock, metadata, controller, logs, self._turn)
         node.on_config_change = self._use_limits
         node.advertised = self._advertised
         self._dispatcher = Dispatcher(node)
@@ -202,9 +203,9 @@ class BrokerServer:
             await server.stop()
         if self._node is not None:
             await self._node.changes.finish()
-            self._node.runner.close()
-            self._node.transactions.close()
-            self._node.groups.close()
+            self._node.controller.close()
+            self._node.transactions.shards.close()
+            self._node.groups.shards.close()
         if self._logs is not None:
             await self._logs.stop_background()
             self._logs.close(clean=clean and self._node is not None)

@@ -1,15 +1,25 @@
-"""Topics in which the broker keeps its coordinators: a partition of one, as a runner writes it and a load reads it."""
+"""The topics that hold the state of coordinators: ``__consumer_offsets`` and ``__transaction_state``.
+
+A *shard* is one partition of such a topic with its coordinator. It is loaded by replay; until then its keys get
+COORDINATOR_LOAD_IN_PROGRESS.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla import errors
 from ottla.broker.partition import Partition
+from ottla.broker.topics import ensure_internal_topic
+from ottla.coordinator.coordinator import partition_for
+from ottla.driver import Commit
+from ottla.machine import Machine
 from ottla.records import BatchHeader, scan
+from ottla.runtime.runner import Runner
 from ottla.storage.verification import SegmentUnverified
 from ottla.types import Millis
 
@@ -18,89 +28,159 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.broker")
 READ_AT_ONCE = 1 << 20
-#: The `flush.messages` that never asks for a flush.
-NEVER = 2**63 - 1
+#: The partition of a key is computed letter by letter. It is kept for keys of ordinary length.
+LONGEST_KEPT = 128
+_partition_for = lru_cache(1 << 14)(partition_for)
 T = TypeVar("T")
-#: The records of one decision as a batch of a time, in the transaction of a producer (id and epoch) if there is one.
-Encode = Callable[[Sequence[T], Millis, int, int], bytearray]
 
 
-class StateShard:
-    """A partition of such a topic, as far as its coordinator can be used."""
+class PartitionJournal(Generic[T]):
+    """A partition as the journal of its coordinator."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, node: Node, partition: Partition, encode: Callable[[Sequence[T], Millis], bytearray]) -> None:
+        self._clock = node.clock
         self._partition = partition
-        self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
-        """Whether it can be: at once where there is nothing to replay."""
-        self.is_broken = False
-        """Whether it could not be replayed. As with Kafka nothing in it has a coordinator then, until a restart."""
+        self._encode = encode
 
-    async def load(self) -> None:
-        """Replay the partition if it has records, then let the coordinator go to work."""
+    def append(self, records: Sequence[T], /) -> int:
+        """Write the records as one batch, all or nothing."""
+        now = self._clock.now()
+        info = self._partition.append_own(memoryview(self._encode(records, now)), now=now)
+        return info.last_offset + 1
+
+    def committed(self, position: int, /) -> Commit | None:
+        return self._partition.committed(position)
+
+
+class Shard(Generic[T]):
+    """One partition with its coordinator, as far as it can be used."""
+
+    def __init__(
+        self,
+        node: Node,
+        partition: Partition,
+        machine: Machine[T],
+        encode: Callable[[Sequence[T], Millis], bytearray],
+    ) -> None:
+        self._node = node
+        self.partition = partition
+        self.runner: Runner[T] = Runner(
+            machine, PartitionJournal(node, partition, encode), node.clock, node.turn.before_send
+        )
+        self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
+        self.is_broken = False
+        """The partition could not be replayed. As in Kafka, its keys have no coordinator until a restart."""
+
+    def replay(self, data: bytes, position: int, header: BatchHeader) -> int:
+        """Replay one batch; return how many records it has."""
         raise NotImplementedError
 
-    async def load_or_break(self) -> None:
-        """Load it, or remember that this cannot be done."""
+    async def loaded(self) -> None:
+        """Start the coordinator. The partition has been replayed."""
+        raise NotImplementedError
+
+    async def load(self) -> None:
+        """Replay the partition and start the coordinator."""
         try:
-            await self.load()
+            if not self.is_loaded:
+                await self._replay_partition()
+            await self.loaded()
         except Exception:
             self.is_broken = not self.is_loaded
-            logger.exception(
-                "%s could not be loaded; what is kept in it is not served", self._partition.log.topic_partition
-            )
+            logger.exception("%s could not be loaded; its keys are not served", self.partition.log.topic_partition)
+
+    async def _replay_partition(self) -> None:
+        count = 0
+        async for data, position, header in read_batches(self.partition):
+            count += self.replay(data, position, header)
+        logger.info("loaded %d records of %s-%d", count, self.partition.topic, self.partition.index)
 
     def why_not(self, what: str) -> errors.KafkaError:
-        """Return the error for something that is kept here, while the shard is not loaded."""
+        """Return the error for a key of this shard while it is not loaded."""
         if self.is_broken:
             return errors.NotCoordinator(f"The records of {what} cannot be read: see the broker's log.")
         return errors.CoordinatorLoadInProgress(f"The records of {what} are being loaded.")
 
-
-S = TypeVar("S", bound=StateShard)
-
-
-def readable(shards: Iterable[S], what: str) -> Iterator[S]:
-    """Give every shard but those that cannot be read; raise as long as there are some to be loaded."""
-    for shard in shards:
-        if shard.is_loaded:
-            yield shard
-        elif not shard.is_broken:
-            raise shard.why_not(f"some {what}")
+    def close(self) -> None:
+        """Stop the timers."""
+        self.runner.close()
 
 
-class PartitionJournal(Generic[T]):
-    """A partition as the runner of its coordinator writes it."""
+S = TypeVar("S", bound=Shard)  # type: ignore[type-arg]
 
-    def __init__(self, node: Node, partition: Partition, encode: Encode[T]) -> None:
+
+class Shards(Generic[S]):
+    """All shards of one topic on this broker."""
+
+    def __init__(
+        self,
+        node: Node,
+        topic: str,
+        layout: Callable[[], tuple[int, Mapping[str, str]]],
+        new_shard: Callable[[Partition], S],
+        kind: str,
+    ) -> None:
+        """``layout`` returns partitions and configs for a new topic; ``kind`` is what the keys are, for messages."""
         self._node = node
-        self._partition = partition
-        self._encode = encode
+        self._topic = topic
+        self._layout = layout
+        self._new_shard = new_shard
+        self._kind = kind
+        self.all: list[S] = []
+        self._opening = asyncio.Lock()
+        self._loading: set[asyncio.Task[None]] = set()
 
-    def append(self, records: Sequence[T], /, producer_id: int = -1, producer_epoch: int = -1) -> int:
-        """Write the records as one batch, all or nothing.
+    async def ready(self) -> None:
+        """Create the topic and its coordinators if they do not exist."""
+        if self.all:
+            return
+        async with self._opening:
+            if not self.all:
+                await ensure_internal_topic(self._node, self._topic, *self._layout())
+                self.open()
 
-        Those of a producer's transaction count when that is committed.
-        """
-        now = self._node.clock.now()
-        batch = self._encode(records, now, producer_id, producer_epoch)
-        info = self._partition.append_own(memoryview(batch), now=now)
-        return info.last_offset + 1
+    def open(self) -> None:
+        """Start to load the coordinators of the existing partitions."""
+        for partition in self._node.partitions.get(self._topic, []):
+            shard = self._new_shard(partition)
+            self.all.append(shard)
+            task = asyncio.ensure_future(shard.load())
+            self._loading.add(task)
+            task.add_done_callback(self._loading.discard)
 
-    @property
-    def forces_nothing(self) -> bool:
-        """Whether what is written is committed at once, however much it is."""
-        return self._partition.log.config.flush_messages == NEVER
+    def index_of(self, key: str) -> int:
+        """Return the partition that a key belongs to."""
+        if not self.all:
+            raise errors.CoordinatorNotAvailable(
+                f"There is no coordinator for {self._kind}s yet: send FindCoordinator first."
+            )
+        return (_partition_for if len(key) <= LONGEST_KEPT else partition_for)(key, len(self.all))
 
-    def committed(self, position: int, /) -> Awaitable[None] | None:
-        """With one replica, written is committed; the topic's own flush settings can ask for more."""
-        log = self._partition.log
-        if log.recovery_point >= position or log.config.flush_messages > position - log.recovery_point:
-            return None
-        return self._node.logs.flusher.flushed(log, position)
+    def of(self, key: str) -> S:
+        """Return the shard of a key, or raise the error that says why it cannot be used now."""
+        shard = self.all[self.index_of(key)]
+        if not shard.is_loaded:
+            raise shard.why_not(f"the {self._kind} {key!r}")
+        return shard
+
+    def readable(self) -> Iterator[S]:
+        """Iterate over the shards that can be read; raise while one is being loaded."""
+        for shard in self.all:
+            if shard.is_loaded:
+                yield shard
+            elif not shard.is_broken:
+                raise shard.why_not(f"some {self._kind}s")
+
+    def close(self) -> None:
+        """Stop all timers and loading."""
+        for task in self._loading:
+            task.cancel()
+        for shard in self.all:
+            shard.close()
 
 
 async def read_batches(partition: Partition) -> AsyncIterator[tuple[bytes, int, BatchHeader]]:
-    """Give every batch of a partition, as the bytes that it lies in, its position there and its header."""
+    """Iterate over the batches of a partition: the bytes that hold each one, its position there and its header."""
     offset = partition.log.log_start_offset
     while offset < partition.high_watermark:
         data = await _read(partition, offset)

@@ -32,7 +32,7 @@ async def create_topic(
 
 async def _create_topic(node: Node, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
     async with node.topics_lock:
-        await node.runner.run(node.metadata.create_topic, name, uuid4(), partitions, configs)
+        await node.controller.run(node.metadata.create_topic, name, uuid4(), partitions, configs)
         topic = node.metadata.topics[name]
         await open_partitions(node, topic)
     await node.groups.topic_changed(name, created=True)
@@ -72,7 +72,7 @@ async def add_partitions(node: Node, name: str, partitions: int, *, validate_onl
 
 async def _add_partitions(node: Node, name: str, partitions: int) -> None:
     async with node.topics_lock:
-        await node.runner.run(node.metadata.add_partitions, name, partitions)
+        await node.controller.run(node.metadata.add_partitions, name, partitions)
         await open_partitions(node, node.metadata.topics[name])
     await node.groups.topic_changed(name)
 
@@ -93,7 +93,7 @@ def _is_own(node: Node, name: str) -> bool:
 
 async def _delete_topic(node: Node, name: str) -> None:
     async with node.topics_lock:
-        await node.runner.run(node.metadata.delete_topic, name)
+        await node.controller.run(node.metadata.delete_topic, name)
         partitions = node.partitions.pop(name, [])
         for partition in partitions:
             node.logs.delete(partition.log.topic_partition)
@@ -104,7 +104,7 @@ async def _delete_topic(node: Node, name: str) -> None:
 async def set_topic_configs(node: Node, name: str, configs: Mapping[str, str]) -> None:
     """Replace the overrides of a topic; they hold from the next append on."""
     config = effective_topic_config(node.config, configs)
-    await node.runner.run(node.metadata.set_topic_configs, name, configs)
+    await node.controller.run(node.metadata.set_topic_configs, name, configs)
     for partition in node.partitions.get(name, []):
         partition.log.config = config
 
@@ -117,7 +117,7 @@ async def open_partitions(node: Node, topic: Topic) -> None:
         topic_partition = TopicPartition(topic.name, index)
         log = node.logs.get(topic_partition) or node.logs.create(topic_partition, topic.topic_id, config)
         log.config = config
-        opened.append(Partition(topic.name, index, log, topic.leader_epoch))
+        opened.append(Partition(topic.name, index, log, topic.leader_epoch, node.logs.flusher))
         if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
             await asyncio.sleep(0)
     # All at once: a client that sees a topic sees all of its partitions.

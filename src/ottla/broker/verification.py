@@ -41,7 +41,7 @@ async def added_or_verified(
         if adds:
             codes = dict.fromkeys(partitions, await node.transactions.add_partitions(wish))
         else:
-            codes = node.transactions.verify(wish)
+            codes = await node.transactions.verify(wish)
     except errors.KafkaError as error:
         return dict.fromkeys(partitions, error)
     return {place: _error(code, place) for place, code in codes.items()}

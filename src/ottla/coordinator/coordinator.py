@@ -29,7 +29,7 @@ from ottla.coordinator.consumer_messages import (
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Group, Shard, TopicInfo
 from ottla.coordinator.offsets import NO_PRODUCER
-from ottla.machine import Outcome
+from ottla.machine import Machine, Outcome
 from ottla.records import PackedCommits, join_commits, pack_commits
 from ottla.types import Millis, TopicPartition
 
@@ -61,7 +61,7 @@ def _no_own_times(group_id: str) -> Times | None:
     return None
 
 
-class Coordinator:
+class Coordinator(Machine[Record]):
     """All groups and offsets of one shard."""
 
     def __init__(
@@ -204,7 +204,7 @@ class Coordinator:
     def commit_transactional(
         self, request: m.TransactionalCommitRequest, *, now: Millis
     ) -> Outcome[Record, m.CommitResponse]:
-        """TxnOffsetCommit. The records belong into a batch of the producer's transaction; replay them with its id."""
+        """TxnOffsetCommit. The records belong to the producer's transaction."""
         fx = Effects(now=now)
         group = self.groups.get(request.group_id)
         try:
@@ -212,7 +212,9 @@ class Coordinator:
                 group.check_commit(request, fx)
             elif request.generation_id >= 0:
                 raise errors.IllegalGeneration(f"There is no group {request.group_id}.")
-            return fx.outcome(self.offsets.commit(request.group_id, request.offsets, fx))
+            response = self.offsets.commit(request.group_id, request.offsets, fx)
+            records = r.TransactionalRecords(fx.records, request.producer_id, request.producer_epoch)
+            return fx.outcome(response, records)
         except errors.StaleMemberEpoch as error:
             raise errors.IllegalGeneration(str(error)) from error
 
@@ -385,19 +387,17 @@ class Coordinator:
             return
         replayer(key, value, producer_id)
 
-    @staticmethod
-    def join_gathered(parts: list[Sequence[Record]]) -> Sequence[Record]:
-        """Make one sequence of what several operations gave that are written together."""
-        packed = [part for part in parts if isinstance(part, PackedCommits)]
-        return join_commits(packed) if len(packed) == len(parts) else [record for part in parts for record in part]
+    def join_batches(self, batches: Sequence[Sequence[Record]], /) -> Sequence[Record]:
+        packed = [batch for batch in batches if isinstance(batch, PackedCommits)]
+        return join_commits(packed) if len(packed) == len(batches) else super().join_batches(batches)
 
-    def replay_gathered(self, records: Sequence[Record]) -> None:
-        """Replay what one of them gave."""
+    def replay_batch(self, records: Sequence[Record], /) -> None:
         if isinstance(records, PackedCommits):
             self.replay_commit(records)
         else:
+            producer_id = records.producer_id if isinstance(records, r.TransactionalRecords) else NO_PRODUCER
             for record in records:
-                self.replay(record)
+                self.replay(record, producer_id=producer_id)
 
     def replay_commit(self, commits: PackedCommits) -> None:
         """Replay what `commit` gave for packed offsets, all at once."""

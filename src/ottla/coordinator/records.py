@@ -10,8 +10,9 @@ Our own type is `HISTORY_TYPE`, why a group rebalanced. Its number lies far from
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 from ottla.types import Millis
@@ -381,6 +382,18 @@ class CoordinatorRecord(NamedTuple):
     @property
     def is_tombstone(self) -> bool:
         return self.value is None
+
+
+class TransactionalRecords(tuple[CoordinatorRecord, ...]):
+    """The records of one outcome that count when the transaction of a producer is committed."""
+
+    producer_id: int
+    producer_epoch: int
+
+    def __new__(cls, records: Iterable[CoordinatorRecord], producer_id: int, producer_epoch: int) -> Self:
+        new = super().__new__(cls, records)
+        new.producer_id, new.producer_epoch = producer_id, producer_epoch
+        return new
 
 
 COMMIT_TYPES = (OffsetCommitKey, OffsetCommitValue, CoordinatorRecord)

@@ -105,13 +105,14 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
     return encode_key(record.key), encode_value(record.value)
 
 
-def encode_batch(
-    records: Sequence[r.CoordinatorRecord], timestamp: Millis, producer_id: int = -1, producer_epoch: int = -1
-) -> bytearray:
+def encode_batch(records: Sequence[r.CoordinatorRecord], timestamp: Millis) -> bytearray:
     """The records of one decision as a batch. Commits, which are most of what is written, have a way of their own, and
     so has what a rebalance writes for every member."""
     if isinstance(records, PackedCommits):
         return encode_packed(records, timestamp)
+    producer_id, producer_epoch = -1, -1
+    if isinstance(records, r.TransactionalRecords):
+        producer_id, producer_epoch = records.producer_id, records.producer_epoch
     key, value = r.OffsetCommitKey, r.OffsetCommitValue
     batch = encode_commits(records, key, value, timestamp, producer_id, producer_epoch)
     if batch is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from ottla import errors
-from ottla.machine import Outcome
+from ottla.machine import Machine, Outcome
 from ottla.metadata import records as r
 from ottla.types import Millis, wrong_with_topic_name
 
@@ -47,7 +47,7 @@ def check_topic_name(name: str) -> None:
         raise errors.InvalidTopicException(f"The topic name {name[:300]!r} {problem}.")
 
 
-class Metadata:
+class Metadata(Machine[r.MetadataRecord]):
     """Topics, dynamic configs and producer ids of a cluster."""
 
     def __init__(self) -> None:

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
+from ottla.driver import Clock as Clock
 from ottla.types import Millis
-
-
-class Clock(Protocol):
-    """A source of the present time."""
-
-    def now(self) -> Millis:
-        """Return milliseconds since the epoch."""
-
-    def elapsed(self) -> Millis:
-        """Return milliseconds since some time, which nobody sets: what is measured by it lasted that long."""
 
 
 class SystemClock:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -94,11 +94,11 @@ class FileJournal(Generic[Record]):
         self._end += len(data)
         return self._end
 
-    def committed(self, position: int, /) -> Awaitable[None] | None:
-        """Wait for an fsync that covers the position; all who wait share one."""
+    def committed(self, position: int, /) -> asyncio.Future[None] | None:
+        """Wait for an fsync that covers the position. All waiters share one."""
         if not self._fsync or position <= self._synced:
             return None
-        return self._sync_up_to(position)
+        return asyncio.ensure_future(self._sync_up_to(position))
 
     async def _sync_up_to(self, position: int) -> None:
         while self._synced < position:

@@ -40,6 +40,9 @@ __all__ = ["AppendInfo", "FlushJob", "Log", "LogHost", "SegmentUnverified", "Sli
 
 _CONTROL = 0x20
 
+#: The default of ``flush.messages``: an append is never flushed.
+NEVER_FLUSH = 2**63 - 1
+
 
 class Log:
     """The log of one partition."""
@@ -132,6 +135,18 @@ class Log:
     @property
     def unflushed(self) -> bool:
         return self.recovery_point < self.log_end_offset
+
+    def must_flush(self, offset: int) -> bool:
+        """Whether the topic's config asks for a flush before the records below an offset are acknowledged."""
+        point = self.recovery_point
+        if offset <= point:
+            return False
+        return self._rules.flush_always or self.log_end_offset - point >= self._rules.flush_messages
+
+    @property
+    def flushes_on_append(self) -> bool:
+        """Whether the topic's config may ask for a flush before an acknowledgement."""
+        return self._rules.flush_always or self._rules.flush_messages != NEVER_FLUSH
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import TypeVar
 
 from ottla import errors
-from ottla.machine import Outcome, Timer
+from ottla.machine import Machine, Outcome, Timer
 from ottla.transactions import messages as m
 from ottla.transactions.config import TransactionConfig
 from ottla.transactions.records import LONGEST_ID, TransactionRecord
@@ -28,7 +28,7 @@ Record = TransactionRecord
 Response = TypeVar("Response")
 
 
-class TransactionCoordinator:
+class TransactionCoordinator(Machine[TransactionRecord]):
     """All transactional ids of one shard."""
 
     def __init__(self, config: TransactionConfig) -> None:

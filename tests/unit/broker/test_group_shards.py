@@ -35,7 +35,7 @@ def wire() -> Iterator[Wire]:
         wire.create_topic("topic")
         find(wire)
         groups = broker._running().node.groups
-        groups._shards[partition_for(GROUP, 4)].is_loaded = False
+        groups.shards.all[partition_for(GROUP, 4)].is_loaded = False
         yield wire
 
 
@@ -133,7 +133,7 @@ def test_a_commit_that_cannot_be_written_is_refused_and_forgotten(version: int) 
         wire.create_topic("topic")
         find(wire)
         assert commit(wire, version=version) == 0
-        log = broker._running().node.groups._shards[partition_for(GROUP, 4)]._partition.log
+        log = broker._running().node.groups.shards.all[partition_for(GROUP, 4)].partition.log
         log.closed = True
         assert commit(wire, version=version, offset=6) == errors.CoordinatorNotAvailable.code
         log.closed = False
@@ -160,7 +160,7 @@ def test_a_step_of_a_consumer_that_cannot_be_written_is_refused_and_taken_again(
             assert beat(wire, member, epoch) == (0, 6)
         assert beat(wire, members[-1], -1) == (0, -1)
         assert beat(wire, members[0], 6) == (0, 7)
-        log = broker._running().node.groups._shards[partition_for(GROUP, 4)]._partition.log
+        log = broker._running().node.groups.shards.all[partition_for(GROUP, 4)].partition.log
         log.closed = True
         assert beat(wire, members[1], 6) == (errors.CoordinatorNotAvailable.code, 0)
         log.closed = False

@@ -15,10 +15,8 @@ from ottla.coordinator.config import Times
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_member import MemberState, Partitions
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, DescribedConsumerGroup
-from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
-from ottla.runtime.timers import TimerQueue
-from unit.coordinator.group_context import GROUP, Call, GroupContext
+from unit.coordinator.group_context import GROUP, Call, GroupContext, WatchedCoordinator
 
 REBALANCE = 300_000
 SESSION = 45_000
@@ -55,16 +53,14 @@ class ConsumerContext(GroupContext):
     assignors: Sequence[Assignor] | None = None
     times: dict[str, Times] = field(default_factory=dict)
 
-    def _new_coordinator(self) -> None:
-        self.coordinator = Coordinator(
+    def new_coordinator(self) -> WatchedCoordinator:
+        return WatchedCoordinator(
             self.config,
             new_id=lambda: f"id-{next(self._ids)}",
             topics=lambda: self.topics,
             assignors=self.assignors,
             times_of=self.times.get,
         )
-        self.timers = TimerQueue()
-        self.answers = {}
 
     # ── members ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,15 +1,17 @@
-"""A coordinator in virtual time that speaks of members, generations and time: what the tests of this folder read like.
+"""A coordinator in virtual time, in words of members, generations and time.
 
-Every call runs one operation as the broker's runner would: operation, append, replay, answers. It returns a
-:class:`Call` with what came out of it, to be compared exactly.
+Every call runs one operation with the broker's driver. It returns a :class:`Call` with the outcome, to be compared
+exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
+
+from tests.virtual import VirtualReply, VirtualWakeup
 
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
@@ -18,10 +20,11 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import EXPIRE_OFFSETS, Coordinator
 from ottla.coordinator.history import UNDER_WAY
 from ottla.coordinator.serde import decode, encode
-from ottla.machine import Outcome, Parked
+from ottla.driver import Driver
+from ottla.machine import Outcome
 from ottla.protocol.codec import encode_data
-from ottla.runtime.runner import RETRY_AFTER
-from ottla.runtime.timers import TimerQueue
+from ottla.timers import TimerQueue
+from ottla.types import Millis
 
 START = 1_000_000
 GROUP = "billing"
@@ -54,17 +57,19 @@ class Call:
     """An operation that was run, and what has become of it."""
 
     outcome: Outcome[r.CoordinatorRecord, Any]
-    answers: dict[Hashable, Any]
+    begun: Any
+    """The response, or a reply that will have it."""
 
     @property
     def is_parked(self) -> bool:
-        return isinstance(self.outcome.response, Parked) and self.outcome.response.token not in self.answers
+        return isinstance(self.begun, VirtualReply) and not self.begun.done()
 
     @property
     def response(self) -> Any:
-        """The answer, which may have come later; None while there is none."""
-        response = self.outcome.response
-        return self.answers.get(response.token) if isinstance(response, Parked) else response
+        """The response, which may have come later; None while there is none."""
+        if isinstance(self.begun, VirtualReply):
+            return self.begun.result if self.begun.done() else None
+        return self.begun
 
     @property
     def error_code(self) -> int:
@@ -100,6 +105,48 @@ class Expired(NamedTuple):
     answers: dict[Hashable, Any]
 
 
+class WatchedCoordinator(Coordinator):
+    """Remembers what the timers did."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fired: list[tuple[Hashable, Outcome[r.CoordinatorRecord, None]]] = []
+
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[r.CoordinatorRecord, None]:
+        outcome = super().fire(key, now=now)
+        self.fired.append((key, outcome))
+        return outcome
+
+
+class ContextClock:
+    """The time of a context."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+
+    def now(self) -> Millis:
+        return self._context.now
+
+    elapsed = now
+
+
+class ContextJournal:
+    """The log of a context."""
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+
+    def append(self, records: Sequence[r.CoordinatorRecord], /) -> int:
+        if self._context.append_fails:
+            self._context.failures += 1
+            raise AppendFailed
+        self._context.log += map(encode, records)
+        return len(self._context.log)
+
+    def committed(self, position: int, /) -> None:
+        return None
+
+
 @dataclass
 class GroupContext:
     """One shard, its log and its clock."""
@@ -108,56 +155,63 @@ class GroupContext:
     now: int = START
     log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     append_fails: bool = False
+    failures: int = 0
+    """How often the log did not take records."""
 
     def __post_init__(self) -> None:
         self._ids = count(1)
-        self._new_coordinator()
+        self._start()
 
-    def _new_coordinator(self) -> None:
-        self.coordinator = Coordinator(self.config, new_id=lambda: str(next(self._ids)))
-        self.timers = TimerQueue()
-        self.answers: dict[Hashable, Any] = {}
+    def new_coordinator(self) -> WatchedCoordinator:
+        return WatchedCoordinator(self.config, new_id=lambda: str(next(self._ids)))
 
-    # ── the runner ────────────────────────────────────────────────────────────────────────────────────────────────
+    def _start(self) -> None:
+        self.coordinator = self.new_coordinator()
+        self.driver: Driver[r.CoordinatorRecord] = Driver(
+            self.coordinator,
+            ContextJournal(self),
+            ContextClock(self),
+            call_later=lambda delay, callback: VirtualWakeup(callback),
+            new_reply=VirtualReply,
+            before_send=lambda write: None,
+        )
+
+    @property
+    def timers(self) -> TimerQueue:
+        return self.driver.timers
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, operation: Callable[..., Outcome[r.CoordinatorRecord, Any]], *args: Any, **kwargs: Any) -> Call:
-        outcome = operation(*args, **kwargs, now=self.now)
-        if self.append_fails and outcome.records:
-            self.answers.update(dict.fromkeys(outcome.answers, AppendFailed()))
-            self._apply(self.coordinator.append_failed(outcome, now=self.now))
-            if operation == self.coordinator.fire:
-                self.timers.set(args[0], self.now + RETRY_AFTER)
-            raise AppendFailed
-        for record in outcome.records:
-            self.log.append(encode(record))
-            self.coordinator.replay(record)
-        self._apply(outcome)
-        return Call(outcome, self.answers)
+        outcomes = []
 
-    def _apply(self, outcome: Outcome[r.CoordinatorRecord, Any]) -> None:
-        for timer in outcome.timers:
-            if timer.at is None:
-                self.timers.cancel(timer.key)
-            else:
-                self.timers.set(timer.key, timer.at)
-        self.answers.update(outcome.answers)
+        def watched(*args: Any, **kwargs: Any) -> Outcome[r.CoordinatorRecord, Any]:
+            outcomes.append(operation(*args, **kwargs))
+            return outcomes[0]
+
+        begun = self.driver.begin(watched, *args, **kwargs)
+        return Call(outcomes[0], begun)
 
     def sleep(self, duration: int) -> list[Expired]:
-        """Let time pass; return the timers that ran out and did something, in order, but for that of the history."""
+        """Let time pass; return the timers that fired and did something, in order, without those of the history."""
         end, expired = self.now + duration, []
         while (deadline := self.timers.next_deadline()) is not None and deadline <= end:
-            self.now = max(self.now, deadline)
-            key = next(self.timers.due(now=self.now))
-            call = self.run(self.coordinator.fire, key)
-            rearmed = not call.outcome.records and not call.outcome.answers and set(call.timers) == {key}
-            if key != HISTORY_TIMER and (not rearmed or key[0] in ("join",)):  # type: ignore[index]
-                expired.append(Expired(self.now, key, call.records, dict(call.outcome.answers)))
+            self.now, failures = max(self.now, deadline), self.failures
+            self.driver.fire_due(self.now)
+            if self.failures > failures:
+                raise AppendFailed
+            fired, self.coordinator.fired = self.coordinator.fired, []
+            for key, outcome in fired:
+                call = Call(outcome, None)
+                rearmed = not outcome.records and not outcome.answers and set(call.timers) == {key}
+                if key != HISTORY_TIMER and (not rearmed or key[0] in ("join",)):  # type: ignore[index]
+                    expired.append(Expired(self.now, key, call.records, dict(outcome.answers)))
         self.now = end
         return expired
 
     def restart(self) -> Call:
         """Stop as if killed, and load everything from the log."""
-        self._new_coordinator()
+        self._start()
         for key, value in self.log:
             self.coordinator.replay(decode(key, value))
         return self.run(self.coordinator.loaded)

@@ -226,7 +226,7 @@ commits = st.builds(
 def test_many_commits_are_written_as_one_by_one(records: list[r.CoordinatorRecord], timestamp: int) -> None:
     pairs = [encode(record) for record in records]
     assert encode_batch(records, timestamp) == encode_pairs(pairs, timestamp)
-    assert encode_batch(records, timestamp, 7, 3) == encode_pairs(pairs, timestamp, 7, 3)
+    assert encode_batch(r.TransactionalRecords(records, 7, 3), timestamp) == encode_pairs(pairs, timestamp, 7, 3)
 
 
 texts = st.text(max_size=3) | st.text(min_size=120, max_size=140)

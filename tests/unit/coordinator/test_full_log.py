@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 from uuid import UUID
@@ -34,7 +34,7 @@ class Log:
         self.records += records
         return len(self.records)
 
-    def committed(self, position: int, /) -> Awaitable[None] | None:
+    def committed(self, position: int, /) -> None:
         return None
 
 
@@ -46,7 +46,7 @@ class Shard:
         config = GroupConfig(group_initial_rebalance_delay_ms=0)
         self.coordinator = Coordinator(config, new_id=lambda: str(next(ids)), topics=lambda: topics)
         self.log, self.clock = Log(), ManualClock()
-        self.runner = Runner(self.coordinator, self.log, self.clock, self.coordinator.append_failed)
+        self.runner = Runner(self.coordinator, self.log, self.clock)
 
     async def refused(self, operation: Callable[..., Any], request: Any) -> None:
         self.log.is_full = True
@@ -56,7 +56,7 @@ class Shard:
 
     async def sleep(self, duration: int) -> None:
         self.clock.advance(duration)
-        await self.runner.fire_due()
+        self.runner.fire_due(self.clock.now())
 
     async def beat(self, member: str, epoch: int) -> int:
         return (await self.runner.run(self.coordinator.consumer_heartbeat, heartbeat(member, epoch))).member_epoch

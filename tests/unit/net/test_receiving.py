@@ -119,7 +119,7 @@ def test_clients_that_send_without_end_do_not_keep_the_event_loop_from_others() 
         def slow(connection: Connection, frame: memoryview) -> None:
             nonlocal handled
             handled += 1
-            server.unwritten[:] = [bool]
+            server.turn.unwritten[:] = [bool]
             end = time.monotonic() + 0.002
             while time.monotonic() < end:
                 pass
@@ -144,7 +144,7 @@ def test_an_answer_that_cannot_be_sent_for_lack_of_a_write_harms_no_other() -> N
 
         def answer(connection: Connection, frame: memoryview) -> Buffer:
             if frame == b"write it":
-                server.unwritten.append(broken)
+                server.turn.unwritten.append(broken)
                 return Buffer(framed(bytes(ANSWERS_TOGETHER)))
             return Buffer(framed(bytes(frame)))
 

@@ -72,7 +72,7 @@ def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> Non
 
     async def scenario() -> None:
         def answer(connection: Connection, frame: memoryview) -> Buffer:
-            server.unwritten.append(nothing)
+            server.turn.unwritten.append(nothing)
             return Buffer(framed(bytes(frame) * (size // 10)))
 
         async with serving(answer, send_buffer=4096) as server:
@@ -96,7 +96,7 @@ def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> Non
 def test_a_connection_that_ends_meanwhile_harms_no_other() -> None:
     async def scenario() -> None:
         def answer(connection: Connection, frame: memoryview) -> Buffer:
-            server.unwritten.append(nothing)
+            server.turn.unwritten.append(nothing)
             return Buffer(framed(bytes(frame)))
 
         async with serving(answer) as server:
@@ -130,7 +130,7 @@ def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
                 writer.write(framed(b"question"))
             while len(waiting) < MANY:
                 await asyncio.sleep(0.001)
-            server.unwritten.append(nothing)
+            server.turn.unwritten.append(nothing)
             for future in waiting:
                 future.set_result(Buffer(framed(b"answer")))
             while server.sending.is_settled:
@@ -239,7 +239,7 @@ def test_answers_that_cannot_be_sent_at_all_close_their_connections(
 
     async def scenario() -> None:
         def answer(connection: Connection, frame: memoryview) -> Buffer:
-            server.unwritten.append(nothing)
+            server.turn.unwritten.append(nothing)
             return Buffer(framed(bytes(frame)))
 
         async with serving(answer) as server:

@@ -20,14 +20,13 @@ def journal(path: Path) -> FileJournal[Any]:
 def write(path: Path, *records: Any) -> None:
     file = journal(path)
     file.open()
-    position = file.append(records)
-    pending = file.committed(position)
-    assert pending is not None
-    asyncio.run(_wait(pending))
+    asyncio.run(_write(file, records))
     file.close()
 
 
-async def _wait(pending: Any) -> None:
+async def _write(file: FileJournal[Any], records: tuple[Any, ...]) -> None:
+    pending = file.committed(file.append(records))
+    assert pending is not None
     await pending
 
 

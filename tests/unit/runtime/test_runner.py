@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import pytest
 
-from ottla.machine import Outcome, Parked, Timer
-from ottla.runtime.runner import RETRY_AFTER, Gathering, Runner
+from ottla import errors
+from ottla.driver import RETRY_AFTER
+from ottla.machine import Machine, Outcome, Parked, Timer
+from ottla.runtime.runner import Runner
 from ottla.testing import ManualClock
 from ottla.types import Millis
 
 
-class Counter:
+class Counter(Machine[int]):
     """A machine that adds up numbers, and answers those who wait for a total."""
 
     def __init__(self) -> None:
@@ -51,8 +53,8 @@ class SlowJournal:
         self.records += records
         return len(self.records)
 
-    def committed(self, position: int, /) -> Awaitable[None] | None:
-        return None if self.commit.is_set() else self._wait()
+    def committed(self, position: int, /) -> asyncio.Future[None] | None:
+        return None if self.commit.is_set() else asyncio.ensure_future(self._wait())
 
     async def _wait(self) -> None:
         await self.commit.wait()
@@ -146,10 +148,10 @@ def test_a_timer_fires_when_its_time_has_come() -> None:
         parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
         await asyncio.sleep(0)
         clock.advance(99)
-        await runner.fire_due()
+        runner.fire_due(clock.now())
         assert not parked.done()
         clock.advance(1)
-        await runner.fire_due()
+        runner.fire_due(clock.now())
         assert await parked == -1
         assert machine.total == 1000
         runner.close()
@@ -160,7 +162,7 @@ def test_a_timer_fires_when_its_time_has_come() -> None:
 def test_a_timer_that_is_due_comes_before_what_is_asked_even_if_the_event_loop_is_late() -> None:
     async def scenario() -> None:
         each, clock = Gatherer(), ManualClock()
-        runner = Runner(each.machine, each.journal, clock, gathering=each.gathering)
+        runner = Runner(each.machine, each.journal, clock, each.unwritten.append)
         parked = asyncio.ensure_future(runner.run(each.machine.wait_for, 2_000))
         await asyncio.sleep(0)
         clock.advance(99)
@@ -170,7 +172,7 @@ def test_a_timer_that_is_due_comes_before_what_is_asked_even_if_the_event_loop_i
         assert await parked == -1
         runner._set_timers(Outcome((), None, timers=(Timer("other", clock.now() + 10),)))
         clock.advance(10)
-        runner.gather(each.machine.add, 1, "asker")
+        runner.gather(each.machine.add, 1, print)
         assert each.journal.records == [5, 1000, 2, 1000]
         runner.write()
         assert each.machine.total == 2008
@@ -194,7 +196,7 @@ def test_a_clock_that_is_set_forward_lets_nobody_be_late() -> None:
         assert not parked.done()
         assert journal.records == [5]
         runner.close()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(errors.NotCoordinator):
             await parked
 
     asyncio.run(scenario())
@@ -208,29 +210,28 @@ def test_a_timer_whose_records_were_never_committed_fires_again() -> None:
         parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
         await asyncio.sleep(0)
         clock.advance(100)
-        fired = asyncio.ensure_future(runner.fire_due())
+        runner.fire_due(clock.now())
         await asyncio.sleep(0)
-        assert not fired.done()
+        assert not parked.done()
         journal.commit.set()
-        await fired
         with pytest.raises(OSError, match="disk broken"):
             await parked
         clock.advance(RETRY_AFTER)
-        await runner.fire_due()
+        runner.fire_due(clock.now())
         assert journal.records == [1000, 1000]
         runner.close()
 
     asyncio.run(scenario())
 
 
-def test_closing_cancels_what_is_parked() -> None:
+def test_closing_fails_what_is_parked() -> None:
     async def scenario() -> None:
         machine = Counter()
         runner = Runner(machine, SlowJournal(), ManualClock())
         parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
         await asyncio.sleep(0)
         runner.close()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(errors.NotCoordinator):
             await parked
 
     asyncio.run(scenario())
@@ -247,7 +248,7 @@ def test_a_machine_is_told_what_the_journal_did_not_take_and_those_that_wait_fai
     async def scenario() -> None:
         machine, journal, clock = Worried(), SlowJournal(), ManualClock()
         journal.commit.set()
-        runner = Runner(machine, journal, clock, machine.append_failed)
+        runner = Runner(machine, journal, clock)
         answered = asyncio.ensure_future(runner.run(machine.wait_for, 6))
         failed = asyncio.ensure_future(runner.run(machine.wait_for, 3))
         await asyncio.sleep(0)
@@ -259,7 +260,7 @@ def test_a_machine_is_told_what_the_journal_did_not_take_and_those_that_wait_fai
         assert await answered == -2
         journal.broken = False
         clock.advance(50)
-        await runner.fire_due()
+        runner.fire_due(clock.now())
         assert journal.records == [1000]
         runner.close()
 
@@ -278,7 +279,7 @@ def test_timers_of_what_the_journal_did_not_take_stay_as_they_were() -> None:
             await runner.run(lambda *, now: Outcome((1,), 1, timers=(Timer(6, None),)))
         journal.broken = False
         clock.advance(100)
-        await runner.fire_due()
+        runner.fire_due(clock.now())
         assert await parked == -1
         runner.close()
 
@@ -294,12 +295,12 @@ def test_a_timer_whose_records_the_journal_did_not_take_fires_again() -> None:
         await asyncio.sleep(0)
         journal.broken = True
         clock.advance(100)
-        await runner.fire_due()
+        runner.fire_due(clock.now())
         with pytest.raises(OSError, match="disk full"):
             await parked
         journal.broken = False
         clock.advance(RETRY_AFTER)
-        await runner.fire_due()
+        runner.fire_due(clock.now())
         assert machine.total == 1000
         runner.close()
 
@@ -318,28 +319,17 @@ class ShortJournal(SlowJournal):
 
 
 class Gatherer:
-    """A runner that gathers, and who was told of a failure."""
+    """A runner that gathers, and the requests that were refused."""
 
     def __init__(self) -> None:
-        self.machine, self.journal = Counter(), ShortJournal()
+        self.machine, self.journal, self.clock = Counter(), ShortJournal(), ManualClock()
         self.journal.commit.set()
         self.unwritten: list[Callable[[], None]] = []
         self.failed: list[tuple[str, str]] = []
-        self.gathering: Gathering[int] = Gathering(self.unwritten, self.join, self.replay, self.fail)
-        self.runner = Runner(self.machine, self.journal, ManualClock(), gathering=self.gathering)
+        self.runner = Runner(self.machine, self.journal, self.clock, self.unwritten.append)
 
-    def fail(self, asker: str, error: Exception) -> None:
-        self.failed.append((asker, str(error)))
-
-    @staticmethod
-    def join(parts: list[Sequence[int]]) -> Sequence[int]:
-        return [record for part in parts for record in part]
-
-    def replay(self, records: Sequence[int]) -> None:
-        self.machine.total += sum(records)
-
-    def gather(self, number: int, asker: str) -> None:
-        self.runner.gather(self.machine.add, number, asker)
+    def gather(self, number: int, name: str) -> None:
+        self.runner.gather(self.machine.add, number, lambda error: self.failed.append((name, str(error))))
 
 
 def test_what_is_gathered_changes_nothing_until_it_is_written_together() -> None:
@@ -376,10 +366,43 @@ def test_other_operations_and_timers_come_after_what_was_gathered() -> None:
         each.gather(5, "first")
         assert await each.runner.run(each.machine.add, 1) == 6
         each.gather(2, "second")
-        each.runner._timers.set("due", 0)
-        await each.runner.fire_due()
+        each.runner.timers.set("due", 0)
+        each.runner.fire_due(each.clock.now())
         assert each.journal.records == [5, 1, 2, 1000]
         each.unwritten.pop()()
         assert each.journal.records == [5, 1, 2, 1000]
+
+    asyncio.run(scenario())
+
+
+def test_a_response_without_records_waits_for_the_records_that_it_may_depend_on() -> None:
+    async def scenario() -> None:
+        machine, journal = Counter(), SlowJournal()
+        runner = Runner(machine, journal, ManualClock())
+        adding = asyncio.ensure_future(runner.run(machine.add, 5))
+        await asyncio.sleep(0)
+        reading = asyncio.ensure_future(runner.run(lambda *, now: Outcome((), machine.total)))
+        await asyncio.sleep(0)
+        assert not reading.done()
+        journal.commit.set()
+        assert [await adding, await reading] == [5, 5]
+        assert runner.is_committed
+        assert runner.begin(lambda *, now: Outcome((), machine.total)) == 5
+
+    asyncio.run(scenario())
+
+
+def test_a_provisional_response_is_refused_if_its_records_are_not_committed_when_they_are_written() -> None:
+    async def scenario() -> None:
+        each = Gatherer()
+        each.gather(5, "first")
+        each.gather(2, "second")
+        each.journal.commit.clear()
+        each.runner.write()
+        assert [name for name, _ in each.failed] == ["first", "second"]
+        assert each.machine.total == 7
+        each.journal.commit.set()
+        while not each.runner.is_committed:
+            await asyncio.sleep(0)
 
     asyncio.run(scenario())

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from ottla.machine import Outcome, Timer
-from ottla.runtime.timers import TimerQueue
+from ottla.timers import TimerQueue
 from ottla.transactions import messages as m
 from ottla.transactions.config import TransactionConfig
 from ottla.transactions.coordinator import TransactionCoordinator

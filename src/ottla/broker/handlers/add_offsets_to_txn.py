@@ -19,12 +19,12 @@ FENCED_FROM = 2
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     try:
-        await node.groups.ready()
+        await node.groups.shards.ready()
         wish = AddPartitionsRequest(
             transactional_id=request.transactional_id,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
-            partitions=frozenset({TopicPartition(CONSUMER_OFFSETS, node.groups.index_of(request.group_id))}),
+            partitions=frozenset({TopicPartition(CONSUMER_OFFSETS, node.groups.shards.index_of(request.group_id))}),
         )
         code = await node.transactions.add_partitions(wish)
     except errors.KafkaError as error:

@@ -45,13 +45,13 @@ async def _transaction(node: Node, asked: Struct) -> Message:
         partitions=_partitions(asked.topics),
         version=SECOND_VERSION,
     )
-    codes = _verify(node, wish) if asked.verify_only else await _add(node, wish)
+    codes = await (_verify if asked.verify_only else _add)(node, wish)
     return {"transactional_id": asked.transactional_id, "topic_results": _results(asked.topics, codes)}
 
 
-def _verify(node: Node, wish: AddPartitionsRequest) -> dict[TopicPartition, int]:
+async def _verify(node: Node, wish: AddPartitionsRequest) -> dict[TopicPartition, int]:
     try:
-        return node.transactions.verify(wish)
+        return await node.transactions.verify(wish)
     except errors.KafkaError as error:
         return dict.fromkeys(wish.partitions, error.code)
 

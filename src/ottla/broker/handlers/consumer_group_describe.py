@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.groups import answer_of
 from ottla.broker.handlers.describe_groups import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer_messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
+from ottla.coordinator.coordinator import Coordinator
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.CONSUMER_GROUP_DESCRIBE
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return {"groups": [_describe(node, group_id, operations) for group_id in request.group_ids]}
+    return {"groups": [await _describe(node, group_id, operations) for group_id in request.group_ids]}
 
 
-def _describe(node: Node, group_id: str, operations: int) -> Message:
+async def _describe(node: Node, group_id: str, operations: int) -> Message:
     try:
-        group = answer_of(node.groups.of(group_id).describe_consumer(group_id, now=node.clock.now()))
+        group = await node.groups.run(group_id, Coordinator.describe_consumer, group_id)
     except errors.KafkaError as error:
         group = DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=str(error))
     return {

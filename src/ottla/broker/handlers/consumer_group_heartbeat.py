@@ -5,9 +5,11 @@ v1 brings patterns, and ids that members make themselves.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ottla import errors
+from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
@@ -30,19 +32,18 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Buffer | Later:
 
 
 def _followed(node: Node, call: Call, wish: ConsumerHeartbeatRequest) -> Buffer | None:
-    """Take a heartbeat that is like most, together with others, and return the frame of its answer; None for others."""
-    asker: list[Any] = [_refuse, call]
-    taken = node.groups.follow(wish, asker)
-    if taken is None:
+    """Take an ordinary heartbeat, to be written together with others, and return its provisional response."""
+    frame = Buffer()
+    response = node.groups.follow(wish, partial(_refuse, call, frame))
+    if response is None:
         return None
-    answer = codec.encode_response(API, call.api_version, call.correlation_id, _told(taken))
-    asker.append(answer)
-    return answer
+    frame += codec.encode_response(API, call.api_version, call.correlation_id, _told(response))
+    return frame
 
 
-def _refuse(call: Call, answer: Buffer, error: errors.KafkaError) -> None:
-    """Put an error into the frame of an answer that had none."""
-    answer[:] = codec.encode_response(API, call.api_version, call.correlation_id, _told(error))
+def _refuse(call: Call, frame: Buffer, error: Exception) -> None:
+    """Put an error into the frame of a provisional response."""
+    frame[:] = codec.encode_response(API, call.api_version, call.correlation_id, _told(group_error(error)))
 
 
 def _wish(call: Call, request: Struct) -> ConsumerHeartbeatRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.coordinator.coordinator import Coordinator
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -16,7 +17,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 
 async def _delete(node: Node, group_id: str) -> Message:
     try:
-        answer = await node.groups.run(group_id, lambda group: group.delete_groups, (group_id,))
+        answer = await node.groups.run(group_id, Coordinator.delete_groups, (group_id,))
     except errors.KafkaError as error:
         return {"group_id": group_id, "error_code": error.code}
     return {"group_id": group_id, "error_code": answer[0].error_code}

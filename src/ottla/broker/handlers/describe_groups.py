@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.groups import answer_of
 from ottla.broker.node import Call, Node
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import DescribedGroup, DescribedMember
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -15,14 +15,14 @@ NOT_ASKED = -(2**31)
 GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     asked = request.include_authorized_operations
-    return {"groups": [_describe(node, call, group_id, operations=asked) for group_id in request.groups]}
+    return {"groups": [await _describe(node, call, group_id, operations=asked) for group_id in request.groups]}
 
 
-def _describe(node: Node, call: Call, group_id: str, *, operations: bool) -> Message:
+async def _describe(node: Node, call: Call, group_id: str, *, operations: bool) -> Message:
     try:
-        group = answer_of(node.groups.of(group_id).describe(group_id, now=node.clock.now()))
+        group = await node.groups.run(group_id, Coordinator.describe, group_id)
     except errors.KafkaError as error:
         group = DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error))
     # Before v6 a group that is not there is a dead one, without an error.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import groupby
 
 from ottla import errors
-from ottla.broker.groups import answer_of
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -14,14 +13,14 @@ from ottla.transactions.messages import Described
 API = ApiKey.DESCRIBE_TRANSACTIONS
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {"transaction_states": [_describe(node, each) for each in dict.fromkeys(request.transactional_ids)]}
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    return {"transaction_states": [await _describe(node, each) for each in dict.fromkeys(request.transactional_ids)]}
 
 
-def _describe(node: Node, transactional_id: str) -> Message:
+async def _describe(node: Node, transactional_id: str) -> Message:
     try:
         shard = node.transactions.of(transactional_id)
-        found = answer_of(shard.coordinator.describe(transactional_id, now=node.clock.now()))
+        found = await shard.runner.run(shard.coordinator.describe, transactional_id)
     except errors.KafkaError as error:
         found = Described(transactional_id, error.code)
     return {

@@ -25,9 +25,9 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:
     try:
         if key_type == GROUP:
-            await node.groups.ready()
+            await node.groups.shards.ready()
         elif key_type == TRANSACTION:
-            await node.transactions.ready()
+            await node.transactions.shards.ready()
         else:
             raise errors.InvalidRequest(f"There are no coordinators of the type {key_type} here.")
     except errors.KafkaError as error:

@@ -34,7 +34,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 
 async def _init(node: Node, request: Struct) -> InitResponse:
     transactional_id = request.transactional_id
-    await node.transactions.ready()
+    await node.transactions.shards.ready()
     spare = await node.transactions.spare_producer_id(transactional_id)
     shard = node.transactions.of(transactional_id)
     wish = InitRequest(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import LeaveRequest, LeavingMember
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -20,7 +21,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         )
     wish = LeaveRequest(group_id=request.group_id, members=members)
     try:
-        answer = await node.groups.run(wish.group_id, lambda group: group.leave, wish)
+        answer = await node.groups.run(wish.group_id, Coordinator.leave, wish)
     except errors.KafkaError as error:
         return {"error_code": error.code, "members": []}
     code = answer.error_code

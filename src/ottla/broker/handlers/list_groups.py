@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.groups import answer_of
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -11,14 +10,13 @@ from ottla.protocol.codec import Message, Struct
 API = ApiKey.LIST_GROUPS
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     filters = request.states_filter, request.types_filter
     try:
-        shards = list(node.groups.all())
+        shards = list(node.groups.shards.readable())
     except errors.KafkaError as error:
         return {"error_code": error.code, "groups": []}
-    now = node.clock.now()
-    found = [group for shard in shards for group in answer_of(shard.list_groups(*filters, now=now))]
+    found = [group for shard in shards for group in await shard.runner.run(shard.coordinator.list_groups, *filters)]
     return {
         "groups": [
             {

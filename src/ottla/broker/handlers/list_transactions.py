@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla import errors
-from ottla.broker.groups import answer_of
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer_regex import Pattern
 from ottla.coordinator.consumer_regex_syntax import InvalidPattern
@@ -16,25 +15,26 @@ from ottla.transactions.transitions import State
 API = ApiKey.LIST_TRANSACTIONS
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     known = set(State)
     unknown = [state for state in request.state_filters if state not in known]
     try:
-        shards = list(node.transactions.all())
+        shards = list(node.transactions.shards.readable())
         matches = _matcher(request.transactional_id_pattern)
     except errors.KafkaError as error:
         return {"error_code": error.code, "transaction_states": []}
     states = [state for state in request.state_filters if state in known]
     if unknown and not states:
         return {"unknown_state_filters": unknown, "transaction_states": []}
-    now = node.clock.now()
     found = [
         each
         for shard in shards
-        for each in answer_of(
-            shard.list_transactions(
-                states, request.producer_id_filters, longer_than=request.duration_filter, matches=matches, now=now
-            )
+        for each in await shard.runner.run(
+            shard.coordinator.list_transactions,
+            states,
+            request.producer_id_filters,
+            longer_than=request.duration_filter,
+            matches=matches,
         )
     ]
     return {

@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any
 
 from ottla import errors
+from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import CommitRequest, CommitResponse, Offset
@@ -52,9 +53,9 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
 
 
 def quick(node: Node, version: int, correlation_id: int, frame: memoryview, body: int) -> Buffer | None:
-    """Take a commit that is like most, together with others, and return the frame of its answer.
+    """Take an ordinary commit, to be written together with others, and return the frame of its response.
 
-    It must not leave before what is in ``node.unwritten`` was called. None if the commit takes the long way.
+    The response is provisional until the write at the end of the turn. None means: take the ordinary path.
     """
     topics = node.metadata.topics if version < FIRST_WITH_IDS else node.metadata.topics_by_id
     commit = read_commit(frame, body, version, correlation_id, topics, node.config.offset_metadata_max_bytes)
@@ -62,17 +63,17 @@ def quick(node: Node, version: int, correlation_id: int, frame: memoryview, body
         return None
     wish, answer = commit
     try:
-        is_taken = node.groups.commit(_new(CommitRequest, wish), (_refuse, version, correlation_id, answer))
+        is_taken = node.groups.commit(_new(CommitRequest, wish), partial(_refuse, version, correlation_id, answer))
     except errors.KafkaError as error:
         _refuse(version, correlation_id, answer, error)
         return answer
     return answer if is_taken else None
 
 
-def _refuse(version: int, correlation_id: int, answer: Buffer, error: errors.KafkaError) -> None:
-    """Put an error into the frame of an answer that had none."""
+def _refuse(version: int, correlation_id: int, answer: Buffer, error: Exception) -> None:
+    """Put an error into the frame of a provisional response."""
     told = codec.decode_response(API, version, memoryview(answer)[4:])
-    message = _answer(told, repeat(error.code))
+    message = _answer(told, repeat(group_error(error).code))
     answer[:] = codec.encode_response(API, version, correlation_id, message)
 
 

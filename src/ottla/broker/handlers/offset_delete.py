@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import DeleteOffsetsRequest
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -18,7 +19,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     known = tuple(each for each in named if _exists(node, *each))
     try:
         wish = DeleteOffsetsRequest(group_id=request.group_id, partitions=known)
-        answer = await node.groups.run(request.group_id, lambda group: group.delete_offsets, wish)
+        answer = await node.groups.run(request.group_id, Coordinator.delete_offsets, wish)
     except errors.KafkaError as error:
         return {"error_code": error.code, "topics": []}
     codes = {(each.topic, each.partition): each.error_code for each in answer.partitions}

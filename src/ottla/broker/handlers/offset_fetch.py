@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from ottla import errors
-from ottla.broker.groups import answer_of
 from ottla.broker.node import Call, Node
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import FetchedPartition, FetchRequest, TopicToFetch
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -17,14 +17,14 @@ from ottla.protocol.codec import Message, Struct
 API = ApiKey.OFFSET_FETCH
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
+async def handle(node: Node, call: Call, request: Struct) -> Message:
     if call.api_version < 8:
-        return _old(node, call, request)
-    return {"groups": [_group(node, call, request, asked) for asked in request.groups]}
+        return await _old(node, call, request)
+    return {"groups": [await _group(node, call, request, asked) for asked in request.groups]}
 
 
-def _old(node: Node, call: Call, request: Struct) -> Message:
-    answer = _group(node, call, request, request)
+async def _old(node: Node, call: Call, request: Struct) -> Message:
+    answer = await _group(node, call, request, request)
     del answer["group_id"]
     for topic in answer["topics"]:
         del topic["topic_id"]
@@ -37,7 +37,7 @@ def _old(node: Node, call: Call, request: Struct) -> Message:
     return answer
 
 
-def _group(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
+async def _group(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
     topics: list[TopicToFetch] | None = None
     unknown: list[Message] = []
     if asked.topics is not None:
@@ -56,7 +56,7 @@ def _group(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
         require_stable=request.require_stable,
     )
     try:
-        answer = answer_of(node.groups.of(asked.group_id).fetch(wish, now=node.clock.now()))
+        answer = await node.groups.run(asked.group_id, Coordinator.fetch, wish)
     except errors.KafkaError as error:
         return {"group_id": asked.group_id, "error_code": error.code, "topics": []}
     return {"group_id": asked.group_id, "error_code": 0, "topics": _topics(node, topics, answer.partitions) + unknown}

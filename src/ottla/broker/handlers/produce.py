@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -34,9 +35,10 @@ ATTRIBUTES, TRANSACTIONAL, MAGIC_AT = 22, 0x10, 16
 #: Where it has the id and epoch of its producer and its first sequence number.
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 ABORTABLE_FROM, ADDS_FROM = 11, 12
+ALL = -1
 logger = logging.getLogger("ottla.broker")
-#: Logs whose new records must be on disk before the answer, and up to which offset.
-Flushes = list[tuple[Log, int]]
+#: Responses for partitions whose records are not committed yet, and what each waits for.
+Waits = list[tuple[Message, Future[None]]]
 #: Why nothing may be written to some partitions in a transaction.
 Verdicts = Mapping[tuple[str, int], errors.KafkaError | None]
 _NO_VERDICTS: Verdicts = {}
@@ -50,13 +52,13 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
 
 def _produce(node: Node, request: Struct, verdicts: Verdicts) -> Message | Awaitable[Message | None] | None:
     now = node.clock.now()
-    flushes: Flushes = []
+    waits: Waits = []
     responses = [
         {
             "name": topic.name,
             "topic_id": topic.topic_id,
             "partition_responses": [
-                _append(node, request, topic, data, flushes, verdicts, now=now) for data in topic.partition_data
+                _append(node, request, topic, data, waits, verdicts, now=now) for data in topic.partition_data
             ],
         }
         for topic in request.topic_data
@@ -65,11 +67,11 @@ def _produce(node: Node, request: Struct, verdicts: Verdicts) -> Message | Await
         _close_on_errors(responses)
         return None
     answer: Message = {"responses": responses}
-    return _flushed(node, flushes, answer) if flushes else answer
+    return _committed(waits, answer) if waits else answer
 
 
 def _append(
-    node: Node, request: Struct, topic: Struct, data: Struct, flushes: Flushes, verdicts: Verdicts, *, now: Millis
+    node: Node, request: Struct, topic: Struct, data: Struct, waits: Waits, verdicts: Verdicts, *, now: Millis
 ) -> Message:
     try:
         _check(request, data)
@@ -84,15 +86,18 @@ def _append(
         node.metrics.produce_failed(error.name)
         return _refused(data.index, error)
     node.metrics.produced(name, len(data.records))
-    if info.flush_due:
-        flushes.append((partition.log, info.last_offset + 1))
-    return {
+    message: Message = {
         "index": data.index,
         "base_offset": info.base_offset,
         "log_append_time": info.log_append_time,
         "log_start_offset": info.log_start_offset,
         "record_errors": (),
     }
+    # acks=all waits until the records are committed, acks=1 only for a flush that the topic asks for.
+    wait = partition.committed if request.acks == ALL else partition.flushed
+    if request.acks and (pending := wait(info.last_offset + 1)) is not None:
+        waits.append((message, pending))
+    return message
 
 
 def _check(request: Struct, data: Struct) -> None:
@@ -217,12 +222,11 @@ def _close_on_errors(responses: list[dict[str, Any]]) -> None:
                 )
 
 
-async def _flushed(node: Node, flushes: Flushes, answer: Message) -> Message:
-    try:
-        for log, offset in flushes:
-            await node.logs.flusher.flushed(log, offset)
-    except errors.KafkaStorageError as error:
-        logger.error("%s", error)
-        for topic in answer["responses"]:
-            topic["partition_responses"] = [_refused(p["index"], error) for p in topic["partition_responses"]]
+async def _committed(waits: Waits, answer: Message) -> Message:
+    for message, pending in waits:
+        try:
+            await pending
+        except errors.KafkaStorageError as error:
+            logger.error("%s", error)
+            message.update(_refused(message["index"], error))
     return answer

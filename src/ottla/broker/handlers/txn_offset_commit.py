@@ -53,15 +53,15 @@ async def _commit(node: Node, call: Call, wish: TransactionalCommitRequest) -> t
         return ()
     if not wish.group_id:
         raise errors.InvalidGroupId("A group id is needed.")
-    await node.groups.ready()
-    shard = node.groups.shard_of(wish.group_id)
+    await node.groups.shards.ready()
+    shard = node.groups.shards.of(wish.group_id)
     producer = Producer(wish.transactional_id, wish.producer_id, wish.producer_epoch)
     if not shard.has_ongoing(producer.producer_id, producer.producer_epoch):
-        place = TopicPartition(CONSUMER_OFFSETS, node.groups.index_of(wish.group_id))
+        place = TopicPartition(CONSUMER_OFFSETS, node.groups.shards.index_of(wish.group_id))
         verdicts = await added_or_verified(node, producer, frozenset({place}), adds=call.api_version >= ADDS_FROM)
         if (error := verdicts[place]) is not ADDED:
             raise error
-    return (await shard.commit_in_transaction(wish)).error_codes
+    return (await shard.runner.run(shard.coordinator.commit_transactional, wish)).error_codes
 
 
 def _told(error: errors.KafkaError, version: int) -> int:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Awaitable, Callable
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from ottla.net.server.channel import Channel
 from ottla.net.server.outgoing import Outgoing
 from ottla.net.server.receiving import LITTLE
 from ottla.protocol.codec import Buffer
@@ -52,17 +52,17 @@ class Connection:
     """A client's connection: receives frames, has them handled in order, sends the answers."""
 
     __slots__ = (
-        "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_socket", "_task",
-        "_writing", "buffer", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint",
+        "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_task", "_writing",
+        "buffer", "channel", "client_host", "client_port", "client_software", "fd", "filled", "frame_hint",
         "last_active", "receiving_since",
     )  # fmt: skip
 
-    def __init__(self, server: Server, sock: socket.socket, host: str, port: int) -> None:
+    def __init__(self, server: Server, channel: Channel, host: str, port: int) -> None:
         self._server = server
-        self._socket = sock
-        self.fd = sock.fileno()
+        self.channel = channel
+        self.fd = channel.fd
         self._loop = server.loop
-        self._outgoing = Outgoing(sock)
+        self._outgoing = Outgoing(channel)
         self._busy = False
         self._writing = False
         self._closed = False
@@ -79,12 +79,6 @@ class Connection:
         """How far the buffer is filled: a large frame is received to its end, or its successor would have to move."""
         self.last_active = self.receiving_since = self._loop.time()
         server.readers.add(self)
-
-    @property
-    def local_host(self) -> str:
-        """The address of this computer that the client connected to."""
-        host: str = self._socket.getsockname()[0]
-        return host
 
     @property
     def is_receiving(self) -> bool:
@@ -106,7 +100,7 @@ class Connection:
     @property
     def expects_little(self) -> bool:
         """Whether `received` may be called with what the socket has: a new request that is probably short."""
-        return self.buffer is None and self.frame_hint <= LITTLE and not self._busy
+        return self.buffer is None and self.frame_hint <= LITTLE and not self._busy and self.channel.is_plain
 
     def received(self, data: memoryview, now: float) -> None:
         """Take what was received in a buffer of others."""
@@ -143,7 +137,7 @@ class Connection:
             buffer = self.buffer = self._server.pool.take(self._receive_to)
         filled = self.filled
         try:
-            count = self._socket.recv_into(memoryview(buffer)[filled : self._receive_to])
+            count = self.channel.receive_into(memoryview(buffer)[filled : self._receive_to])
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -310,13 +304,14 @@ class Connection:
         return done
 
     def _flush(self) -> bool:
-        if self._server.unwritten:
-            self._server.write()
+        turn = self._server.turn
+        if turn.unwritten:
+            turn.write()
         return self._outgoing.flush()
 
     def take_frame(self) -> Buffer | None:
         """Give out what is queued if it is one frame that others can send; `not_sent` brings the rest back."""
-        return None if self._writing else self._outgoing.take_frame()
+        return None if self._writing or not self.channel.is_plain else self._outgoing.take_frame()
 
     def not_sent(self, frames: list[memoryview]) -> None:
         """Send what was given out and not sent, from where that ended. Nothing has been sent since."""
@@ -354,7 +349,7 @@ class Connection:
             with contextlib.suppress(OSError):
                 self._flush()  # The answers to what came before.
             self._outgoing.clear()
-        self._socket.close()
+        self.channel.close()
         if self._task is not None:
             self._task.cancel()
         self.buffer = None

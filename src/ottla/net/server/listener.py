@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 from ottla.errors import OttlaError
 from ottla.net.buffers import BufferPool
+from ottla.net.server.channel import Channel, PlainChannel
 from ottla.net.server.connection import Connection, FrameHandler
 from ottla.net.server.receiving import Readers, readers_of
 from ottla.net.server.sending import Sending
+from ottla.net.server.turn import Turn
 
 logger = logging.getLogger("ottla.net")
 #: With so many connections that have answers, those leave before the end of the turn: their clients can go on.
@@ -51,11 +53,15 @@ class Server:
     """
 
     def __init__(
-        self, handler: FrameHandler, limits: Limits, unwritten: list[Callable[[], None]] | None = None
+        self,
+        handler: FrameHandler,
+        limits: Limits,
+        turn: Turn | None = None,
+        new_channel: Callable[[socket.socket], Channel] = PlainChannel,
     ) -> None:
         self.handler = handler
-        self.unwritten = unwritten if unwritten is not None else []
-        """What must be called before anything is sent: answers say that something is written which is not yet."""
+        self._new_channel = new_channel
+        self.turn = turn or Turn()
         self.limits = limits
         self.max_request_size = limits.max_request_size
         self.loop: asyncio.AbstractEventLoop
@@ -74,14 +80,12 @@ class Server:
         self._sweeper: asyncio.TimerHandle | None = None
         self.sending = Sending()
         self._answered: list[Connection] = []
-        """Those with answers that leave at the end of the turn,"""
-        self._has_written = False
-        """and whether some of these waited for a write that has been made."""
+        """Connections with responses that leave at the end of the turn."""
 
     async def start(self, host: str, port: int) -> None:
         """Listen on an address; port 0 picks a free one."""
         self.loop = asyncio.get_running_loop()
-        self.readers = readers_of(self.loop, self.unwritten)
+        self.readers = readers_of(self.loop, self.turn)
         try:
             self._socket = await _listen(host, port, self.limits)
         except BaseException:
@@ -130,7 +134,7 @@ class Server:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self.accepted += 1
             self._per_ip[host] += 1
-            self.connections.add(Connection(self, sock, host, port))
+            self.connections.add(Connection(self, self._new_channel(sock), host, port))
 
     def _refuse(self, sock: socket.socket, host: str, why: str) -> None:
         self.refused += 1
@@ -159,19 +163,19 @@ class Server:
 
     def _send_answers(self) -> None:
         connections, self._answered = self._answered, []
-        waited_for_write = self.unwritten or self._has_written
+        waited_for_write = self.turn.unwritten or self.turn.has_written
         # A thread that is sending anyway need not be waited for.
         if waited_for_write and (len(connections) >= MANY_ANSWERS or self.sending.is_busy):
             self._hand_over(connections)
         else:
             for connection in connections:
                 connection.flush()
-        self._has_written = False
+        self.turn.has_written = False
 
     def _hand_over(self, connections: list[Connection]) -> None:
         """Have the thread send what it can, while the next requests are read here."""
-        if self.unwritten:
-            self.write()
+        if self.turn.unwritten:
+            self.turn.write()
         self.sending.make_room()
         taken: list[Connection] = []
         frames: list[bytearray] = []
@@ -191,12 +195,6 @@ class Server:
         """Wait until the thread has sent what was handed over to it."""
         if not self.sending.is_settled:
             self.sending.settle()
-
-    def write(self) -> None:
-        """Make what the answers say come true, before they leave."""
-        self._has_written = True
-        while self.unwritten:
-            self.unwritten.pop()()
 
     def report_failure(self, connection: Connection, error: Exception) -> None:
         """Put an error that no handler expected into the log."""

@@ -4,18 +4,16 @@ takes them."""
 from __future__ import annotations
 
 import os
-import socket
 from collections import deque
 from typing import Protocol
 
+from ottla.net.server.channel import Channel
 from ottla.protocol.codec import Buffer
 
 #: A slice this small is cheaper to read and send with the bytes around it than by a system call of its own.
 SMALL_SLICE = 16 * 1024
 #: How many buffers one system call is given; the least that systems promise is 16.
 MOST_PARTS = 16
-MSG_MORE = getattr(socket, "MSG_MORE", 0)
-_HAS_SENDFILE = hasattr(os, "sendfile")
 
 
 class OpenFile(Protocol):
@@ -52,10 +50,10 @@ class _SliceToSend:
 class Outgoing:
     """What a connection still has to send."""
 
-    __slots__ = ("_parts", "_socket", "size")
+    __slots__ = ("_channel", "_parts", "size")
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._parts: deque[Buffer | memoryview | _SliceToSend] = deque()
         self.size = 0
         """How many bytes were queued since all was sent: 0 if nothing has to be sent."""
@@ -96,7 +94,7 @@ class Outgoing:
                     if self._send_slice(part):
                         parts.popleft()
                 elif len(parts) == 1:
-                    count = self._socket.send(part)
+                    count = self._channel.send(part)
                     if count == len(part):
                         parts.clear()
                     else:
@@ -115,7 +113,7 @@ class Outgoing:
             if isinstance(part, _SliceToSend) or len(run) == MOST_PARTS:
                 break
             run.append(part)
-        self._sent(self._socket.sendmsg(run, (), MSG_MORE if len(run) < len(self._parts) else 0))
+        self._sent(self._channel.send_parts(run, more=len(run) < len(self._parts)))
 
     def _sent(self, count: int) -> None:
         parts = self._parts
@@ -129,10 +127,7 @@ class Outgoing:
             parts.popleft()
 
     def _send_slice(self, part: _SliceToSend) -> bool:
-        if _HAS_SENDFILE:
-            sent = os.sendfile(self._socket.fileno(), part.file.fd, part.position, part.length)
-        else:
-            sent = self._socket.send(os.pread(part.file.fd, min(part.length, 1 << 20), part.position))
+        sent = self._channel.send_file(part.file.fd, part.position, part.length)
         if sent == 0:
             raise OSError("the file ends before the slice that was to be sent")
         part.position += sent

@@ -11,7 +11,6 @@ import os
 import select
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Sequence
 from errno import EAGAIN, EINTR, EWOULDBLOCK
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +18,7 @@ from ottla.net.server.kernels import kernels
 
 if TYPE_CHECKING:
     from ottla.net.server.connection import Connection
+    from ottla.net.server.turn import Turn
 
 #: So many connections the event loop watches by itself.
 FEW = 16
@@ -64,9 +64,9 @@ class LoopReaders:
 class EpollReaders:
     """The event loop watches a few, and an epoll the others."""
 
-    def __init__(self, loop: AbstractEventLoop, unwritten: Sequence[object]) -> None:
+    def __init__(self, loop: AbstractEventLoop, turn: Turn) -> None:
         self._loop = loop
-        self._unwritten = unwritten
+        self._turn = turn
         self._few: set[Connection] = set()
         self._by_loop = LoopReaders(loop)
         self._others: dict[int, Connection] = {}
@@ -101,7 +101,7 @@ class EpollReaders:
         while left > 0:
             ready = [self._others[fd] for fd, _ in self._epoll.poll(0, left)]
             self._receive_from(ready)
-            if not self._unwritten or len(ready) < MANY or time.monotonic() > end:
+            if not self._turn.unwritten or len(ready) < MANY or time.monotonic() > end:
                 return
             left -= len(ready)
 
@@ -129,6 +129,6 @@ class EpollReaders:
                 connection.receiving_ended(os.strerror(-count) if count else "")
 
 
-def readers_of(loop: AbstractEventLoop, unwritten: Sequence[object]) -> Readers:
-    """Return what this system can do best; ``unwritten`` is that of the server."""
-    return EpollReaders(loop, unwritten) if hasattr(select, "epoll") else LoopReaders(loop)
+def readers_of(loop: AbstractEventLoop, turn: Turn) -> Readers:
+    """Return the best readers for this system."""
+    return EpollReaders(loop, turn) if hasattr(select, "epoll") else LoopReaders(loop)

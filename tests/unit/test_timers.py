@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.runtime.timers import TimerQueue
+from ottla.timers import TimerQueue
 
 
 def test_a_timer_of_the_same_key_is_replaced() -> None:
