@@ -40,8 +40,9 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class KafkaPythonDriver(Driver):
-    #: A rebalance that is under way when a poll ends is begun anew by the next one.
-    poll_seconds = 0.5
+    #: Long enough for a commit, a join and a sync on a loaded machine: the next poll starts a rebalance again that
+    #: was not finished in this one. A poll that has records returns earlier.
+    poll_seconds = 2.0
 
     def __init__(self, options: Options, journal: Journal) -> None:
         super().__init__(options, journal)
