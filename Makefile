@@ -30,12 +30,9 @@ $(STAMP): pyproject.toml setup.py $(shell find src/ottla -name "*.pyx" -o -name 
 run: setup ## a complete example in about a minute: broker, producers, group, Spark pipeline, audit (ARGS="--data FILE")
 	$(BIN)/ottla demo $(ARGS)
 
-# What fails beside others is tried once more alone: a test of real clients must not fail because the machine was slow for
-# a moment, and what fails for a reason fails again.
-test: setup ## all tests, but for the longest on Spark (make spark)
-	$(BIN)/python -m pytest -n $(JOBS) -m 'not long and not cluster' --durations=20 tests || \
-	{ echo "The tests that failed are run again, alone:"; \
-	$(BIN)/python -m pytest -p no:unraisableexception -m 'not long and not cluster' --last-failed --last-failed-no-failures none tests; }
+# A failed test is rerun alone, to tell FLAKY from FAILED. Both fail the run. The workers share the bytecode of the tests.
+test: setup ## all tests except the longest on Spark (make spark)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tools.rerun_failures -n $(JOBS) -m 'not long and not cluster' --durations=20 tests
 
 check: setup ## ruff, mypy strict, import-linter
 	$(BIN)/ruff check src tests benchmarks tools

@@ -1,14 +1,31 @@
-"""What every test has: messages are checked for fields that do not exist. And who runs what, with several processes."""
+"""Settings of all tests: messages may not have unknown fields, and nothing may be left open."""
 
+import gc
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from ottla.protocol import _fields
 
 _fields.STRICT = True
 
 
+def pytest_collection_finish() -> None:
+    """Let later garbage collections skip the modules and tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _find_last_leaks() -> Iterator[None]:
+    """Find what is still open at the end. pytest does this too late for a worker of xdist to report it."""
+    yield
+    gc.collect()
+
+
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    """A file's tests stay together, for they share a broker; those on Spark all do, for they share a session."""
+    """Keep the tests of a file on one worker, as they share a broker, and all Spark tests, as they share a session."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):  # type: ignore[misc, unused-ignore]

@@ -15,7 +15,7 @@ from ottla.clients.consumer.blocking import Consumer
 from ottla.consuming.values import ConsumerRecord, RebalanceListener
 from ottla.types import TopicPartition
 
-DEADLINE = 20.0
+DEADLINE = 40.0
 
 
 def write(servers: str, topic: str, values: Iterable[bytes], partition: int = 0, **config: Any) -> None:

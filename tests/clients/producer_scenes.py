@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from ottla.clients.producer.blocking import Producer
 from ottla.producing.values import View
 
-DEADLINE = 20.0
+DEADLINE = 40.0
 
 
 def stored(servers: str, topic: str, partitions: int = 1) -> dict[int, list[Any]]:

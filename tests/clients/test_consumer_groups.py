@@ -101,7 +101,7 @@ def test_members_share_and_groups_do_not(servers: str, topic: str, make: Make, p
     assert len(read(other, 40)) == 40
 
 
-def wait(condition: Callable[[], object], timeout: float = 15.0) -> None:
+def wait(condition: Callable[[], object], timeout: float = 40.0) -> None:
     deadline = time.monotonic() + timeout
     gate = threading.Event()
     while not condition():

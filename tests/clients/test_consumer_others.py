@@ -112,7 +112,7 @@ def ours(bootstrap_servers: str) -> Iterator[Callable[..., Consumer]]:
         one.close()
 
 
-def wait(condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:
+def wait(condition: Callable[[], object], what: str, timeout: float = 40.0) -> None:
     deadline, gate = time.monotonic() + timeout, threading.Event()
     while not condition():
         assert time.monotonic() < deadline, what

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 
 from ottla import Consumer, TopicPartition
 
-DEADLINE = 20.0
+DEADLINE = 40.0
 
 
 def committed(servers: str, topic: str, count: int, partitions: int = 1) -> list[bytes]:

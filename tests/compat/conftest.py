@@ -17,6 +17,8 @@ from .clients.base import TP, Admin, Client, ClientError, Code
 from .waiting import until
 
 HERE = Path(__file__).parent
+#: Groups have nobody to wait for, and many connections may be opened at once.
+CONFIG = {"group.initial.rebalance.delay.ms": "0", "socket.listen.backlog.size": "1000"}
 
 
 class MakeTopic(Protocol):
@@ -71,7 +73,7 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     if outside is not None:
         yield outside
         return
-    with start_broker({}, tmp_path_factory.mktemp("broker")) as broker:
+    with start_broker(CONFIG, tmp_path_factory.mktemp("broker")) as broker:
         yield broker.bootstrap_servers
 
 

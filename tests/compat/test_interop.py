@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from .clients.base import TP, Client
 from .conftest import MakeTopic
 from .waiting import take
 
-COMPRESSIONS = [None, "gzip", "snappy", "lz4", "zstd"]
+#: Every compression, with and without idempotence.
+PRODUCERS = [(None, False), ("gzip", True), ("snappy", False), ("lz4", True), ("zstd", False), (None, True)]
 HEADERS = (("a", b"1"), ("b", b""))
 
 
-@pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-def test_every_library_reads_every_other(
-    producing: Client, consuming: Client, make_topic: MakeTopic, idempotent: bool
-) -> None:
+def test_every_library_reads_every_other(producing: Client, consuming: Client, make_topic: MakeTopic) -> None:
     topic, each, when = make_topic(), 40, int(time.time() * 1000) - 60_000
     expected = []
-    for compression in COMPRESSIONS:
+    for compression, idempotent in PRODUCERS:
         with producing.producer(compression=compression, idempotent=idempotent, linger_ms=20) as producer:
             for number in range(each):
                 record = (b"key %d" % number, f"{compression} {number}".encode() * 20, HEADERS, when + number)

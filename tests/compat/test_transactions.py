@@ -20,8 +20,6 @@ from kafka.structs import OffsetAndMetadata
 from .conftest import MakeTopic, StartBroker
 from .waiting import DEADLINE, until
 
-Fenced = (KafkaException, ProducerFencedError)
-
 
 class TransactionalProducer(Protocol):
     """What the two libraries have in common."""
@@ -119,7 +117,9 @@ def new_id() -> str:
 def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[bytes]:
     """Everything in a topic up to its end, as such a consumer sees it."""
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "isolation.level": isolation}
-    consumer = confluent_kafka.Consumer({**config, "enable.partition.eof": True, "log_level": 0})
+    consumer = confluent_kafka.Consumer(
+        {**config, "enable.partition.eof": True, "fetch.wait.max.ms": 20, "log_level": 0}
+    )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
     found: list[bytes] = []
     deadline = time.monotonic() + DEADLINE
@@ -169,6 +169,19 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
     assert len(read(bootstrap_servers, topic, isolation="read_uncommitted")) == 12
 
 
+def commit_is_fenced(producer: TransactionalProducer) -> bool:
+    """Whether a commit fails because of a newer producer. It must fail in any case.
+
+    kafka-python tries to get a new epoch when its batch is rejected. Until that is answered, `commit` fails with
+    "Invalid transition attempted from state BUMPING_PRODUCER_EPOCH" if it comes at that moment.
+    """
+    with pytest.raises((KafkaException, KafkaError)) as raised:
+        producer.commit()
+    if isinstance(raised.value, KafkaException):
+        return bool(raised.value.args[0].code() == confluent_kafka.KafkaError._FENCED)
+    return isinstance(raised.value, ProducerFencedError) or "ProducerFencedError" in str(raised.value)
+
+
 def test_a_second_producer_of_the_same_id_fences_the_first(
     make: Make, make_topic: MakeTopic, bootstrap_servers: str
 ) -> None:
@@ -178,13 +191,13 @@ def test_a_second_producer_of_the_same_id_fences_the_first(
     first.send(topic, b"left open")
     first.flush()
     second = make(name)
-    with pytest.raises(Fenced):  # noqa: PT012
-        first.send(topic, b"zombie")
-        first.commit()
+    first.send(topic, b"zombie")
+    until(lambda: commit_is_fenced(first), "the first producer to learn that it is fenced")
     second.begin()
     second.send(topic, b"second")
     second.commit()
     assert read(bootstrap_servers, topic) == [b"second"]
+    assert read(bootstrap_servers, topic, isolation="read_uncommitted") == [b"left open", b"second"]
 
 
 @pytest.mark.parametrize("commits", [True, False])

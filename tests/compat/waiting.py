@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from .clients.base import Consumer, Message
 
-DEADLINE = 20.0
+DEADLINE = 40.0
 TICK = 0.02
 Found = TypeVar("Found")
 

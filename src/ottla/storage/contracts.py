@@ -41,6 +41,9 @@ class LogHost(Protocol):
     def start_moved(self, log: Log) -> None:
         """The log start offset has changed: write the checkpoint soon."""
 
+    def recovery_point_lowered(self, log: Log) -> None:
+        """Write the recovery points down before the log is appended to again."""
+
 
 class FlushJob(NamedTuple):
     """The files to force to disk so that everything below `offset` is safe. Any thread may call `run`."""

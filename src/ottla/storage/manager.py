@@ -235,6 +235,10 @@ class LogManager:
             if self._loop is not None:
                 self._loop.call_soon(self.write_start_offsets)
 
+    def recovery_point_lowered(self, log: Log) -> None:
+        """An old recovery point would call records flushed that are written later at the same offsets."""
+        self.write_recovery_points(sync=True)
+
     def delete_later(self, paths: Sequence[str], *, at: Millis) -> None:
         if paths:
             heapq.heappush(self._deletions, (at, id(paths), list(paths)))

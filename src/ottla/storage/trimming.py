@@ -81,7 +81,9 @@ def truncate_to(log: Log, offset: int, now: Millis) -> None:
         active.truncate(found.position, found.header.base_offset)
     _remove_snapshots_above(log, offset)
     log.log_end_offset = offset
-    log.recovery_point = min(log.recovery_point, offset)
+    if offset < log.recovery_point:
+        log.recovery_point = offset
+        log.host.recovery_point_lowered(log)
     log.epochs.truncate_from_end(offset)
     log.latest_epoch = log.epochs.latest
     bases = [segment.base_offset for segment in log.segments]

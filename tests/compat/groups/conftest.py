@@ -11,13 +11,13 @@ from ..brokers import RunningBroker, outside_broker, start_broker
 from ..clients import CLIENTS
 from ..clients.aio import LoopThread
 from ..clients.base import Admin
-from ..conftest import Connect, create_and_wait, unique_name
+from ..conftest import CONFIG, Connect, create_and_wait, unique_name
 from .scenario import Scenario
 
-#: Sessions may be short, and nobody waits for more members before the first rebalance.
+#: Sessions may be short.
 GROUP_CONFIG = {
+    **CONFIG,
     "group.min.session.timeout.ms": "500",
-    "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.session.timeout.ms": "500",
     "group.consumer.session.timeout.ms": "2000",
     "group.consumer.min.heartbeat.interval.ms": "100",

@@ -172,7 +172,8 @@ class Scenario:
         try:
             until(is_settled, f"{self.group} settles", timeout)
         except AssertionError as late:
-            raise AssertionError(f"{late}: {seen}") from None
+            told = {member.options.client_id: [*map(str, member.journal.errors)] for member in self._all}
+            raise AssertionError(f"{late}: {seen}; the broker: {self.described()}; errors told: {told}") from None
         self._check_owners()
         return {member.options.client_id: member.owned for member in self.members}
 

@@ -29,7 +29,8 @@ class EvenAndOdd(Assignor):
 
 
 def test_partitions_are_shared_as_the_class_says() -> None:
-    with ottla.Broker(group_consumer_assignors=[EvenAndOdd, "uniform"]) as broker:
+    quick = {"group_consumer_min_heartbeat_interval_ms": 100, "group_consumer_heartbeat_interval_ms": 200}
+    with ottla.Broker(group_consumer_assignors=[EvenAndOdd, "uniform"], **quick) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
         admin = AdminClient(servers)
         admin.create_topics([NewTopic("orders", 6)])["orders"].result(10)

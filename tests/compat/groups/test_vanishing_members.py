@@ -7,8 +7,8 @@ from ..waiting import until
 from ..wire import Wire
 from .raw import MEMBER_ID_REQUIRED, OK, REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID, Crowd, RawMember, find
 
-MEMBERS = 200
-SESSION_MS = 3_000
+MEMBERS = 100
+SESSION_MS = 2_000
 #: Of the member that stays: it must not be given up while a slow machine deals with the others.
 PATIENT = {"session_timeout": 60_000, "rebalance_timeout": 60_000}
 

@@ -97,7 +97,7 @@ def best(group: Group) -> tuple[int, int]:
     return min(results)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @for_all(group=groups(max_topics=3, max_members=3, max_partitions=2))
 def test_sticky_is_as_even_as_can_be_and_then_moves_the_fewest(group: Group) -> None:
     result = given(StickyAssignor().assign(group.partitions, sticky_subscriptions(group)))

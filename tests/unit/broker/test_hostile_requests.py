@@ -50,7 +50,7 @@ def test_a_search_by_time_that_comes_to_unreadable_records_has_an_error_code(wir
 @pytest.mark.parametrize("max_wait", [60_000, 2**31 - 1])
 def test_a_fetch_waits_no_longer_than_a_connection_may_be_idle(max_wait: int) -> None:
     """The client may be gone long since, and would hold its connection for weeks."""
-    with ottla.Broker(connections_max_idle_ms=2000) as broker, Wire(broker.bootstrap_servers) as wire:
+    with ottla.Broker(connections_max_idle_ms=1000) as broker, Wire(broker.bootstrap_servers) as wire:
         wire.create_topic("waiting")
         answer = wire.call(1, 12, fetch_request("waiting", 0, max_wait=max_wait))
         assert answer.responses[0].partitions[0].error_code == 0

@@ -101,7 +101,7 @@ class Producer:
 
 def patiently(ask: Any) -> Any:
     """Ask until the answer is not to try again later: the coordinator loads, or a transaction is being ended."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     while (answer := ask()).error_code in (14, 15, 16, 51) and time.monotonic() < deadline:
         time.sleep(0.01)
     return answer

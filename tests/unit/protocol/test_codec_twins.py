@@ -103,7 +103,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
     return bytes(out)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data(), schemas(), st.integers(0, 3), st.booleans(), st.none() | st.integers(0, 12))
 def test_any_schema(data: st.DataObject, fields: list[Field], version: int, flexible: bool, limit: int | None) -> None:
     if not flexible:
@@ -124,7 +124,7 @@ def written(twin: Any, schema: tuple[Any, ...], message: dict[str, Any]) -> byte
     return bytes(out[6:])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.data(), st.sampled_from(MESSAGES))
 def test_messages_of_kafka(data: st.DataObject, which: tuple[int, int, str]) -> None:
     key, version, part = which

@@ -111,7 +111,7 @@ def test_truncated_data_is_damaged(codec: Compression) -> None:
             decompress(codec, packed[:end])
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     st.sampled_from(CODECS),
     st.one_of(st.binary(max_size=100), st.integers(0, 70_000).map(lambda size: TEXT[:size])),

@@ -147,7 +147,7 @@ def test_a_batch_of_no_pairs_or_of_an_impossible_producer_is_refused() -> None:
         encode_pairs([(b"k", None)], 0, producer_epoch=2**15)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(record_lists(min_size=1), st.lists(spoilings, min_size=1, max_size=3), st.integers(-1, 2))
 def test_spoiled_records_are_refused_alike(
     records: list[Record], damages: list[tuple[int, str, int]], miscount: int
@@ -160,7 +160,7 @@ def test_spoiled_records_are_refused_alike(
     assert_same(payload, header._replace(record_count=max(0, header.record_count + miscount)))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     st.lists(hostile_records(), max_size=3),
     st.one_of(st.integers(0, 4), st.sampled_from([2**31 - 1, 10**6])),

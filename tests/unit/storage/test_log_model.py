@@ -138,6 +138,8 @@ class LogModel(RuleBasedStateMachine):
     def restart(self, clean: bool) -> None:
         self.store.reopen(clean=clean)
         assert self.store.report.clean == clean
+        if clean:
+            self.flushed = self.end
 
     @precondition(lambda self: self.end > self.start)
     @rule(kind=st.sampled_from(["cut", "zeroes", "flip"]), where=st.floats(0, 1))

@@ -185,6 +185,22 @@ def test_truncation_takes_producers_and_epochs_back(tmp_path: Path) -> None:
     store.crash()
 
 
+def test_records_written_after_a_truncation_are_not_taken_for_flushed(tmp_path: Path) -> None:
+    """A crash may damage them, although the records they replaced were below the recovery point."""
+    store = Store(tmp_path)
+    store.append()
+    store.reopen(clean=True)
+    store.log.truncate_to(0, now=store.now)
+    store.append(values=[b"damaged"])
+    store.append()
+    path = Path(store.log.segments.active.path)
+    store.crash()
+    path.write_bytes(path.read_bytes().replace(b"damaged", b"DAMAGED"))
+    store.open()
+    assert store.log.log_end_offset == 0
+    store.crash()
+
+
 def test_truncation_before_the_start_is_refused(store: Store) -> None:
     store.log.delete_records(5)
     with pytest.raises(errors.OffsetOutOfRange):

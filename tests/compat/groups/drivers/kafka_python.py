@@ -73,6 +73,11 @@ class KafkaPythonDriver(Driver):
     def poll(self, timeout: float) -> None:
         with translated():
             batches = self._consumer.poll(timeout_ms=timeout * 1000)
+        # kafka-python 3.0 forgets a join that this poll did not finish if new topics were the reason for it: then it
+        # sends no heartbeats and never joins again. This makes the next poll wait for it.
+        coordinator = self._consumer._coordinator
+        if coordinator._join_task is not None:
+            coordinator.rejoin_needed = True
         self.journal.read(
             Read(r.topic, r.partition, r.offset, int(r.value)) for records in batches.values() for r in records
         )

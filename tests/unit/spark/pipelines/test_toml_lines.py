@@ -136,7 +136,7 @@ def documents(draw: st.DrawFn) -> str:
     return "\n".join(out) + "\n"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(documents())
 def test_finds_what_tomllib_finds(text: str) -> None:
     try:
@@ -146,7 +146,7 @@ def test_finds_what_tomllib_finds(text: str) -> None:
     check(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(BARE, values()), max_size=6, unique_by=lambda pair: pair[0]))
 def test_keys_are_in_their_lines(pairs: list[tuple[str, str]]) -> None:
     text, expected, line = "", {}, 1
