@@ -12,8 +12,8 @@ from tests.simulation.world import CONFIG, TOPIC, Violation, World
 
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import Group
 from ottla.coordinator.history import KEPT, UNDER_WAY, owners
@@ -275,4 +275,5 @@ def _same(live: Group, copy: Group | None) -> bool:
 
 
 def _told(group: ConsumerGroup) -> object:
-    return group.group_epoch, group.assignment_epoch, group.metadata_hash, group.members, group.target
+    logged = group.logged
+    return logged.group_epoch, logged.assignment_epoch, logged.metadata_hash, logged.members, logged.target

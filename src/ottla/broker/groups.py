@@ -22,7 +22,7 @@ from ottla.broker.state_topics import PartitionJournal, StateShard, read_batches
 from ottla.broker.topics import ensure_internal_topic
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator, partition_for
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.messages import CommitRequest, CommitResponse, TransactionalCommitRequest

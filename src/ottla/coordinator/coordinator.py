@@ -19,13 +19,14 @@ from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.config import GroupConfig, Times, TimesOf
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_groups import ConsumerGroups
-from ottla.coordinator.consumer_messages import (
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.groups import ConsumerGroups
+from ottla.coordinator.consumer.messages import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     DescribedConsumerGroup,
 )
+from ottla.coordinator.consumer.migration import DOWNGRADED, downgraded
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import Group, Shard, TopicInfo
 from ottla.coordinator.offsets import NO_PRODUCER
@@ -312,7 +313,10 @@ class Coordinator:
         if key == EXPIRE_OFFSETS:
             self._expire_offsets(fx)
         elif isinstance(key, tuple) and (group := self.groups.get(key[1])) is not None:
-            group.fire(key, fx)
+            if key[0] == DOWNGRADED:
+                downgraded(group, key[2], fx)
+            else:
+                group.fire(key, fx)
         return fx.outcome(None)
 
     def _expire_offsets(self, fx: Effects) -> None:
@@ -366,12 +370,7 @@ class Coordinator:
                 if r.GroupMetadataKey(group_id) in keys:
                     group.generation_failed(fx)
             elif isinstance(group, ConsumerGroup):
-                group.sessions.clear()
-                group.following.clear()
-                if r.ConsumerGroupMetadataKey(group_id) in keys:
-                    group.topics_not_remembered()
-                group.resume_rebalance()
-                group.set_loaded_timers(fx)
+                group.append_failed(keys, fx)
         return fx.outcome(None)
 
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ import pytest
 from ottla import errors
 from ottla.assignors import Assignment, Assignor, BroadcastAssignor, Subscription
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer_groups import default_assignors
+from ottla.coordinator.consumer.groups import default_assignors
 from unit.coordinator.consumer_context import ConsumerContext, having
 
 

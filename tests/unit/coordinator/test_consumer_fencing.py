@@ -7,8 +7,8 @@ import pytest
 from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.member import MemberState
+from ottla.coordinator.consumer.topics import metadata_hash
 from unit.coordinator.consumer_context import (
     REBALANCE,
     SESSION,

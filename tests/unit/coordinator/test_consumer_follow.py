@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_member import to_topic_partitions
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.member import to_topic_partitions
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.serde import decode, encode_batch
 from ottla.machine import Outcome
 from ottla.records import decode_batch
@@ -124,7 +124,7 @@ def leave(context: ConsumerContext, member_id: str) -> None:
 
 def keeping(context: ConsumerContext) -> list[str]:
     """Those that have what the target gives them, in an epoch before it."""
-    group = context.consumers
+    group = context.consumers.logged
     on_their_way = [each for each in group.members.values() if each.member_epoch < group.assignment_epoch]
     return [each.member_id for each in on_their_way if group.target[each.member_id] == each.assigned]
 

@@ -139,15 +139,15 @@ def test_topics_that_changed_are_named() -> None:
     context.grow(orders=8)
     assert reason() == "orders has 8 partitions instead of 6"
     context.drop_topic("users")
-    assert reason() == "users is gone"
+    assert reason() == "users was deleted"
     context.topics["orders"] = TopicInfo(topic_id(60), 2)
     context.topics["users"] = TopicInfo(topic_id(61), 2)
     context.run(context.coordinator.topics_changed, ["orders", "users"], created=True)
-    assert reason() == "orders was deleted and made anew; users is there now"
+    assert reason() == "orders was deleted and created again; users is new"
     for number, name in enumerate(names[2:]):
         context.topics[name] = TopicInfo(topic_id(70 + number), 1)
     context.run(context.coordinator.topics_changed, names[2:], created=True)
-    assert reason() == "; ".join(f"new-{number} is there now" for number in range(5)) + "; 2 more topics changed"
+    assert reason() == "; ".join(f"new-{number} is new" for number in range(5)) + "; 2 more topics changed"
 
 
 def test_a_topic_that_only_those_read_who_left_has_not_gone() -> None:
@@ -174,7 +174,7 @@ def test_topics_are_named_also_if_it_could_not_be_written_at_first() -> None:
     context.append_fails = False
     context.settle_consumers()
     (trigger,) = last(context).triggers
-    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "users is gone")
+    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "users was deleted")
 
 
 def test_topics_that_a_pattern_begins_to_match_are_named() -> None:
@@ -189,7 +189,7 @@ def test_topics_that_a_pattern_begins_to_match_are_named() -> None:
     context.sleep(0)
     context.settle_consumers()
     (trigger,) = last(context).triggers
-    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "new-1 is there now")
+    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "new-1 is new")
 
 
 def test_partitions_of_a_topic_that_was_deleted_are_told_by_its_name() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from ottla import errors
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import MemberState
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.topics import metadata_hash
 from unit.coordinator.consumer_context import (
     REBALANCE,
     SESSION,

@@ -13,9 +13,9 @@ from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import MemberState
+from ottla.coordinator.consumer.topics import metadata_hash
 from unit.coordinator.consumer_context import (
     ConsumerContext,
     current_record,
@@ -431,7 +431,7 @@ def test_a_member_that_goes_over_is_no_longer_asked_to_join_again() -> None:
     timers = context.enroll(one, client_id="one").timers
     assert timers[("consumer-join", GROUP, one)] is None
     assert timers[session_timer(one)] == context.now + SESSION
-    assert context.consumers.classic_members == 0
+    assert context.consumers.logged.subscriptions.classic_members == 0
 
 
 def test_a_group_that_could_not_be_downgraded_is_deleted_as_any_other() -> None:
@@ -511,7 +511,7 @@ def test_a_static_member_goes_over_to_the_consumer_protocol_and_keeps_its_partit
     call = context.enroll("x-2", instance_id="x")
     assert call.error_code == 0
     assert call.records[:3] == tombstones(old)
-    assert (context.consumers.classic_members, context.consumers.group_epoch) == (0, 2)
+    assert (context.consumers.logged.subscriptions.classic_members, context.consumers.group_epoch) == (0, 2)
 
 
 def test_an_empty_consumer_group_becomes_a_classic_one() -> None:

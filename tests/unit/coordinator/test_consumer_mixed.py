@@ -19,7 +19,7 @@ from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer import ConsumerGroup
+from ottla.coordinator.consumer.group import ConsumerGroup
 from unit.coordinator.consumer_context import ORDERS, ConsumerContext
 from unit.coordinator.group_context import GROUP, Call
 
@@ -174,7 +174,7 @@ class MixedGroupMachine(RuleBasedStateMachine):
             again = ConsumerContext(topics=self.context.topics, log=self.context.log)
             again.restart()
             assert again.consumers.members == group.members
-            assert again.consumers.target == group.target
+            assert again.consumers.logged.target == group.logged.target
 
     def teardown(self) -> None:
         for _ in range(60):

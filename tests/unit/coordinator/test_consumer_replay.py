@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla import errors
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import to_partitions
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import to_partitions
 from unit.coordinator.consumer_context import (
     SESSION,
     ConsumerContext,
@@ -28,16 +28,13 @@ TOPICS = st.lists(st.sampled_from(["orders", "users", "prices"]), unique=True).m
 
 
 def durable(group: ConsumerGroup) -> Mapping[str, object]:
+    """All of a group's logged state, with its indexes."""
+    logged = vars(group.logged)
     return {
-        "epochs": (group.group_epoch, group.assignment_epoch, group.metadata_hash),
-        "members": group.members,
-        "target": group.target,
-        "resolved": group.resolved,
-        "static": group.static_members,
-        "names": group.names,
-        "regexes": group.regexes,
-        "owners": {topic: owners for topic, owners in group._owners.items() if owners},
-        "classic": (group.classic_members, group.classic_protocols),
+        **logged,
+        "subscriptions": vars(group.logged.subscriptions),
+        "loads": list(group.logged.loads.fewest()),
+        "_owners": {topic: owners for topic, owners in logged["_owners"].items() if owners},
     }
 
 
@@ -116,7 +113,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 assert not mine & seen
                 seen |= mine
                 for topic, number in mine:
-                    assert self.context.consumers.owner_of(topic, number) == member.member_id
+                    assert self.context.consumers.logged.owners_of(topic)[number] == member.member_id
 
     @invariant()
     def nobody_has_more_than_the_coordinator_thinks(self) -> None:
@@ -136,7 +133,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if GROUP in self.context.coordinator.groups:
             group = self.context.consumers
             assert group.group_epoch >= self.highest
-            assert group.group_epoch >= group.assignment_epoch
+            assert group.group_epoch >= group.logged.assignment_epoch
             self.highest = group.group_epoch
 
     def teardown(self) -> None:
@@ -188,7 +185,7 @@ def test_a_record_of_an_older_broker_is_cleaned_up() -> None:
     context.coordinator.replay(r.CoordinatorRecord(key, r.ConsumerGroupPartitionMetadataValue(())))
     context.grow(orders=7)
     assert r.CoordinatorRecord(key, None) in context.beat("a", 1).records
-    assert not context.consumers.has_partition_metadata
+    assert not context.consumers.logged.has_partition_metadata
 
 
 def test_tombstones_of_groups_that_are_gone_are_passed_over() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ottla.assignors import Subscription, UniformAssignor
 from ottla.assignors.balance import sorted_members
 from ottla.assignors.base import java_order
-from ottla.coordinator.consumer_member import Partitions
-from ottla.coordinator.consumer_shares import Loads, even_shares
+from ottla.coordinator.consumer.member import Partitions
+from ottla.coordinator.consumer.shares import Loads, even_shares
 
 MEMBERS = ["a", "b", "c", "d", "e", "f", "g", "h", "\u00fc", "\uffff", "\U00010000"]
 NAMES = ["orders", "payments", "users"]

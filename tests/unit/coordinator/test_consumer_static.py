@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla import errors
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.member import MemberState
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatResponse
 from unit.coordinator.consumer_context import (
     SESSION,
     ConsumerContext,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.topics import metadata_hash
 from ottla.coordinator.group import TopicInfo
 from unit.coordinator.consumer_context import (
     ORDERS,

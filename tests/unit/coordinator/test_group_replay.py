@@ -20,7 +20,7 @@ from group_context import (
 from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest
 from ottla.coordinator.serde import encode
 
 

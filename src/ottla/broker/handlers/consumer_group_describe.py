@@ -6,7 +6,7 @@ from ottla import errors
 from ottla.broker.groups import answer_of
 from ottla.broker.handlers.describe_groups import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.node import Call, Node
-from ottla.coordinator.consumer_messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
+from ottla.coordinator.consumer.messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla import errors
-from ottla.coordinator.consumer_member import Member, MemberState, Partitions
+from ottla.coordinator.consumer.member import Member, MemberState, Partitions
 
 OwnersOf: TypeAlias = Callable[[UUID], Mapping[int, str]]
 """Which members have partitions of a topic, or still have to give them up."""

@@ -1,8 +1,9 @@
-"""What a consumer group counts along is what a look at all members and targets would find."""
+"""The logged state of a consumer group: its indexes are what a look at all members and targets would find."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
 from hypothesis import given
@@ -10,10 +11,8 @@ from hypothesis import strategies as st
 
 from ottla.assignors.base import java_order
 from ottla.coordinator import records as r
-from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer_member import Member, MemberState
-from ottla.coordinator.consumer_state import ConsumerState
-from ottla.coordinator.group import Shard
+from ottla.coordinator.consumer.logged import LoggedGroup
+from ottla.coordinator.consumer.member import Member, MemberState
 
 MEMBERS = st.sampled_from(["a", "b", "\uffff", "\U00010000"])
 PARTITIONS = st.dictionaries(st.sampled_from([UUID(int=1), UUID(int=2)]), st.sets(st.integers(0, 9)), max_size=2).map(
@@ -34,9 +33,9 @@ METADATA = st.builds(
     st.sampled_from([None, "x"]),
 )  # fmt: skip
 STEPS = st.one_of(
-    st.tuples(st.just("replay_target"), MEMBERS, st.none() | TARGETS),
-    st.tuples(st.just("replay_current"), MEMBERS, st.none() | CURRENTS),
-    st.tuples(st.just("replay_member"), MEMBERS, st.none() | METADATA),
+    st.tuples(st.just(r.ConsumerGroupTargetAssignmentMemberKey), MEMBERS, st.none() | TARGETS),
+    st.tuples(st.just(r.ConsumerGroupCurrentMemberAssignmentKey), MEMBERS, st.none() | CURRENTS),
+    st.tuples(st.just(r.ConsumerGroupMemberMetadataKey), MEMBERS, st.none() | METADATA),
 )
 
 
@@ -46,32 +45,34 @@ def places_of(member: Member | None) -> set[tuple[UUID, int]]:
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_the_owner_of_a_partition_is_who_got_it_last(steps: list[tuple[str, str, object]]) -> None:
-    group = ConsumerState(Shard(GroupConfig(), lambda: "id", dict, lambda _: None), "g")
+def test_the_owner_of_a_partition_is_who_got_it_last(steps: list[tuple[Any, str, object]]) -> None:
+    group = LoggedGroup("g")
     owners: dict[tuple[UUID, int], str] = {}
-    for step, member_id, value in steps:
+    for key_type, member_id, value in steps:
         had = places_of(group.members.get(member_id))
-        getattr(group, step)(member_id, value)
+        group.replay(key_type("g", member_id), value)
         has = places_of(group.members.get(member_id))
-        if step != "replay_target":
+        if key_type is not r.ConsumerGroupTargetAssignmentMemberKey:
             owners = {place: each for place, each in owners.items() if place not in had or each != member_id}
             owners |= dict.fromkeys(has, member_id)
         for place in [(UUID(int=topic), number) for topic in (1, 2) for number in range(10)]:
-            assert group.owner_of(*place) == owners.get(place)
+            assert group.owners_of(place[0]).get(place[1]) == owners.get(place)
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_counts_follow_the_records(steps: list[tuple[str, str, object]]) -> None:
-    group = ConsumerState(Shard(GroupConfig(), lambda: "id", dict, lambda _: None), "g")
-    for step, member_id, value in steps:
-        getattr(group, step)(member_id, value)
+def test_counts_follow_the_records(steps: list[tuple[Any, str, object]]) -> None:
+    group = LoggedGroup("g")
+    for key_type, member_id, value in steps:
+        group.replay(key_type("g", member_id), value)
         members = group.members.values()
         expected = {each: sum(map(len, group.target.get(each, {}).values())) for each in group.members}
         assert list(group.loads.fewest()) == sorted((load, java_order(each)) for each, load in expected.items())
         assert (len(group.loads), group.loads.total) == (len(expected), sum(expected.values()))
         assert group.target_topics == Counter(topic_id for share in group.target.values() for topic_id in share)
-        assert group.subscriptions == Counter(member.subscription for member in members)
-        assert group.names == Counter(name for member in members for name in member.subscribed_topic_names)
+        assert group.subscriptions.same == Counter(member.subscription for member in members)
+        assert group.subscriptions.names == Counter(
+            name for member in members for name in member.subscribed_topic_names
+        )
         settled = {
             (member.member_epoch if member.state is MemberState.STABLE else None, member.member_id)
             for member in members

@@ -1,4 +1,4 @@
-"""What a coordinator is asked and answers in the consumer protocol (KIP-848): frozen values for every version."""
+"""Requests and responses of the consumer protocol (KIP-848): one frozen value for all versions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ottla.types import Millis
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
-"""A static member goes for a while, and its partitions wait for it."""
+"""A static member leaves for a while and keeps its partitions."""
 
 
 class ConsumerHeartbeatRequest(NamedTuple):
-    """ConsumerGroupHeartbeat. What is None has not changed since the last one."""
+    """ConsumerGroupHeartbeat. A field that is None has not changed since the last request."""
 
     group_id: str
     member_id: str
@@ -27,15 +27,15 @@ class ConsumerHeartbeatRequest(NamedTuple):
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     topic_partitions: tuple[TopicPartitions, ...] | None = None
-    """What the member has."""
+    """The partitions that the member owns."""
     client_id: str = ""
     client_host: str = ""
     requires_member_id: bool = True
-    """Version 1 and later: the member makes its own id."""
+    """From version 1 on the member generates its id."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the member tells everything, as after an error, and so must be told everything."""
+        """Whether every field is set, as after an error. The response must be complete then, too."""
         subscribes = self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
         return self.rebalance_timeout != -1 and subscribes and self.topic_partitions is not None
 
@@ -47,7 +47,7 @@ class ConsumerHeartbeatResponse(NamedTuple):
     member_epoch: int = 0
     heartbeat_interval: Millis = 0
     assignment: tuple[TopicPartitions, ...] | None = None
-    """None when it has not changed."""
+    """None if it has not changed."""
 
 
 class NamedPartitions(NamedTuple):
@@ -68,7 +68,7 @@ class DescribedConsumer(NamedTuple):
     assignment: tuple[NamedPartitions, ...]
     target_assignment: tuple[NamedPartitions, ...]
     member_type: int
-    """0 for the classic protocol, 1 for the consumer protocol; version 1 and later."""
+    """0 for the classic protocol, 1 for the consumer protocol; from version 1 on."""
 
 
 class DescribedConsumerGroup(NamedTuple):

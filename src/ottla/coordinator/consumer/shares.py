@@ -15,7 +15,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from ottla.assignors.base import java_order
-from ottla.coordinator.consumer_member import NO_PARTITIONS, Partitions
+from ottla.coordinator.consumer.member import NO_PARTITIONS, Partitions
 
 Topics: TypeAlias = Sequence[tuple[UUID, int]]
 """Ids and numbers of partitions, sorted by name. All partitions stand in one line, topic by topic; a place is where."""

@@ -14,9 +14,10 @@ from ottla import errors
 from ottla.assignors import BY_NAME, Assignor
 from ottla.coordinator import records as r
 from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import Member, Partitions
-from ottla.coordinator.consumer_messages import (
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.logged import KEYS, LoggedGroup
+from ottla.coordinator.consumer.member import Member, Partitions
+from ottla.coordinator.consumer.messages import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
@@ -26,7 +27,7 @@ from ottla.coordinator.consumer_messages import (
     DescribedConsumerGroup,
     NamedPartitions,
 )
-from ottla.coordinator.consumer_migration import DowngradedGroup, send_away, upgrade
+from ottla.coordinator.consumer.migration import send_away, upgrade
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard
 
@@ -50,18 +51,13 @@ class ConsumerGroups:
         self.shard = shard
         chosen = default_assignors(shard.config.group_consumer_assignors) if assignors is None else assignors
         self.assignors: Mapping[str, Assignor] = {assignor.name: assignor for assignor in chosen}
-        self._unborn: ConsumerGroup | None = None
-        """The group whose first records are being written."""
-        self.replayers: dict[type[Any], Callable[[Any, Any, int], None]] = {
-            r.ConsumerGroupMetadataKey: self._replay_metadata,
-            r.ConsumerGroupPartitionMetadataKey: self._replay_partition_metadata,
-            r.ConsumerGroupMemberMetadataKey: self._replay_member,
-            r.ConsumerGroupTargetAssignmentMetadataKey: self._replay_target_metadata,
-            r.ConsumerGroupTargetAssignmentMemberKey: self._replay_target,
-            r.ConsumerGroupCurrentMemberAssignmentKey: self._replay_current,
-            r.ConsumerGroupRegularExpressionKey: self._replay_regex,
-        }
-        """What the coordinator replays by the type of the key."""
+        self._new: ConsumerGroup | None = None
+        """The group that the last join made. Soft: it is used once the log has its first record."""
+
+    @property
+    def replayers(self) -> dict[type[Any], Callable[[Any, Any, int], None]]:
+        """The function that replays a record, by the type of its key."""
+        return dict.fromkeys(KEYS, self.replay)
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +110,7 @@ class ConsumerGroups:
             upgrade(former, group, fx)
         response = group.consumer_heartbeat(request, fx)
         # Only now that nothing is wrong with the request.
-        self._unborn = group
+        self._new = group
         if isinstance(former, ClassicGroup):
             send_away(former, fx)
         return response
@@ -135,95 +131,38 @@ class ConsumerGroups:
             group_id=group_id,
             group_state=group.state,
             group_epoch=group.group_epoch,
-            assignment_epoch=group.assignment_epoch,
-            assignor_name=group.preferred_assignor() or group.default_assignor,
-            members=tuple(_described(member, group, names) for member in group.members.values()),
+            assignment_epoch=group.logged.assignment_epoch,
+            assignor_name=group.assignor_name,
+            members=tuple(_described(member, group.logged, names) for member in group.members.values()),
         )
 
-    # ── what happens elsewhere ────────────────────────────────────────────────────────────────────────────────────
+    # ── topics, timers, replay ────────────────────────────────────────────────────────────────────────────────────
 
     def topics_changed(self, names: Collection[str], fx: Effects, *, created: bool) -> None:
-        """Topics were created, deleted, or got partitions; the groups act on it at their next heartbeats."""
+        """Topics were created, deleted or got partitions."""
         for group in self.shard.groups.values():
             if isinstance(group, ConsumerGroup):
-                if created:
-                    group.topics_created(fx)
-                if any(group.is_subscribed(name) for name in names):
-                    group.topics_changed()
+                group.topics_changed(names, created=created, now=fx.now)
 
-    # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _replayed(self, group_id: str, *, create: bool) -> ConsumerGroup | None:
-        group = self.shard.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group
-        if not create or (group is not None and not (group.type == CLASSIC and group.is_empty)):
-            return None
-        # A classic group without members may only be a place for offsets that came earlier in the log.
-        unborn, self._unborn = self._unborn, None
-        if unborn is None or unborn.group_id != group_id:
-            unborn = ConsumerGroup(self.shard, group_id, self.assignors)
-        self.shard.groups[group_id] = unborn
-        return unborn
-
-    def _replay_metadata(
-        self, key: r.ConsumerGroupMetadataKey, value: r.ConsumerGroupMetadataValue | None, _: int
-    ) -> None:
-        group = self._replayed(key.group_id, create=value is not None)
-        if group is None:
-            return
-        if value is not None:
-            group.replay_metadata(value)
-        elif group.is_downgraded:
-            # The record after this one says what it is now.
-            self.shard.groups[key.group_id] = DowngradedGroup(self.shard, key.group_id, now=0)
-        else:
+    def replay(self, key: Any, value: Any, _: int) -> None:
+        """Change the logged state of a group. Its first record creates it, and its tombstone removes it."""
+        group = self.shard.groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            # An empty classic group may only hold offsets that came earlier in the log.
+            is_free = group is None or (group.type == CLASSIC and group.is_empty)
+            if value is None or not is_free:
+                return
+            group = self.shard.groups[key.group_id] = self._created(key.group_id)
+        if value is None and type(key) is r.ConsumerGroupMetadataKey:
             del self.shard.groups[key.group_id]
+        else:
+            group.replay(key, value)
 
-    def _replay_partition_metadata(
-        self, key: r.ConsumerGroupPartitionMetadataKey, value: r.ConsumerGroupPartitionMetadataValue | None, _: int
-    ) -> None:
-        if (group := self._replayed(key.group_id, create=value is not None)) is not None:
-            group.has_partition_metadata = value is not None
-
-    def _replay_member(
-        self, key: r.ConsumerGroupMemberMetadataKey, value: r.ConsumerGroupMemberMetadataValue | None, _: int
-    ) -> None:
-        if (group := self._replayed(key.group_id, create=value is not None)) is not None:
-            group.replay_member(key.member_id, value)
-
-    def _replay_target_metadata(
-        self,
-        key: r.ConsumerGroupTargetAssignmentMetadataKey,
-        value: r.ConsumerGroupTargetAssignmentMetadataValue | None,
-        _: int,
-    ) -> None:
-        if (group := self._replayed(key.group_id, create=value is not None)) is not None:
-            group.replay_target_metadata(value)
-
-    def _replay_target(
-        self,
-        key: r.ConsumerGroupTargetAssignmentMemberKey,
-        value: r.ConsumerGroupTargetAssignmentMemberValue | None,
-        _: int,
-    ) -> None:
-        if (group := self._replayed(key.group_id, create=value is not None)) is not None:
-            group.replay_target(key.member_id, value)
-
-    def _replay_current(
-        self,
-        key: r.ConsumerGroupCurrentMemberAssignmentKey,
-        value: r.ConsumerGroupCurrentMemberAssignmentValue | None,
-        _: int,
-    ) -> None:
-        if (group := self._replayed(key.group_id, create=value is not None)) is not None:
-            group.replay_current(key.member_id, value)
-
-    def _replay_regex(
-        self, key: r.ConsumerGroupRegularExpressionKey, value: r.ConsumerGroupRegularExpressionValue | None, _: int
-    ) -> None:
-        if (group := self._replayed(key.group_id, create=value is not None)) is not None:
-            group.replay_regex(key.regular_expression, value)
+    def _created(self, group_id: str) -> ConsumerGroup:
+        new, self._new = self._new, None
+        if new is not None and new.group_id == group_id:
+            return new
+        return ConsumerGroup(self.shard, group_id, self.assignors)
 
 
 def _empty(name: str) -> errors.KafkaError:
@@ -241,7 +180,7 @@ def _check_join(request: ConsumerHeartbeatRequest) -> None:
         )
 
 
-def _described(member: Member, group: ConsumerGroup, names: Mapping[UUID, str]) -> DescribedConsumer:
+def _described(member: Member, logged: LoggedGroup, names: Mapping[UUID, str]) -> DescribedConsumer:
     return DescribedConsumer(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -252,7 +191,7 @@ def _described(member: Member, group: ConsumerGroup, names: Mapping[UUID, str]) 
         subscribed_topic_names=member.subscribed_topic_names,
         subscribed_topic_regex=member.subscribed_topic_regex,
         assignment=_named(member.assigned, names),
-        target_assignment=_named(group.target.get(member.member_id, {}), names),
+        target_assignment=_named(logged.target.get(member.member_id, {}), names),
         member_type=0 if member.classic is not None else 1,
     )
 
