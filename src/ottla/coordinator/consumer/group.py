@@ -1,7 +1,8 @@
-"""A consumer group (KIP-848): what its members may request, and what they are answered. Error for error as Kafka 4.2.
+"""A consumer group (KIP-848). It returns the same errors as Kafka 4.2.
 
-A heartbeat does up to three things: it changes the member, which may raise the group epoch; it computes a new target if
-the epoch was raised; and it takes the member one step towards its target. Each writes records.
+Requests come in through ``consumer_members.py`` and ``classic_members.py``, one for each protocol. What they have in
+common is here: a change of a member may raise the group epoch, compute a new target, and take the member one step
+towards it.
 
 `ConsumerGroup.logged` is what the records say. Only `replay` changes it. The other parts are soft state, which
 operations change at once and a restart forgets:
@@ -26,6 +27,7 @@ from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.consumer.classic_members import ClassicMembers
+from ottla.coordinator.consumer.consumer_members import ConsumerMembers
 from ottla.coordinator.consumer.history import NEVER_REJOINED, REVOCATION_TIMED_OUT, RebalanceHistory
 from ottla.coordinator.consumer.logged import LoggedGroup
 from ottla.coordinator.consumer.member import (
@@ -33,11 +35,8 @@ from ottla.coordinator.consumer.member import (
     Member,
     MemberState,
     Partitions,
-    to_partitions,
-    to_topic_partitions,
 )
 from ottla.coordinator.consumer.messages import (
-    JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
@@ -72,6 +71,7 @@ class ConsumerGroup:
         self._targets = TargetBuilder(assignors)
         self.patterns = Patterns(self.logged, self.writer, shard.config.group_consumer_regex_refresh_interval_ms)
         self.history = RebalanceHistory(shard, self.logged, self.known_topics, self._targets.default)
+        self._consumer = ConsumerMembers(self)
         self._classic = ClassicMembers(self)
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +102,7 @@ class ConsumerGroup:
     def is_subscribed(self, topic: str) -> bool:
         return self.logged.subscriptions.includes(topic)
 
-    # ── heartbeats: errors are raised ─────────────────────────────────────────────────────────────────────────────
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def follow(
         self, request: ConsumerHeartbeatRequest, *, now: Millis
@@ -120,7 +120,7 @@ class ConsumerGroup:
             or session is None
             or not 0 < request.member_epoch == member.member_epoch
             or member.changed_by(request) is not member
-            or not self._has_target()
+            or not self.has_target()
         ):
             return None
         rebalance = self.history.rebalance
@@ -142,7 +142,7 @@ class ConsumerGroup:
         session.deadline = deadline
         return Outcome(records, ConsumerHeartbeatResponse(0, None, member_id, epoch, times.heartbeat_interval))
 
-    def _has_target(self) -> bool:
+    def has_target(self) -> bool:
         """Return whether the target is current."""
         logged = self.logged
         is_current = 0 < logged.group_epoch <= logged.assignment_epoch and self.known_topics.are_checked
@@ -157,50 +157,10 @@ class ConsumerGroup:
         return is_here and self.logged.target.get(member.member_id) == member.assigned
 
     def consumer_heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
-        """Let a member join, or note that it is alive and what it owns."""
-        self.check_room(request.member_id)
-        logged = self.logged
-        member_id = request.member_id or self.shard.new_id()
-        owned = None if request.topic_partitions is None else to_partitions(request.topic_partitions)
-        before, replaces = self._find(request, member_id, owned, fx)
-        after = before.changed_by(request)
-        times = self.shard.times_of(self.group_id)
-        if after is before and before.is_reconciled_to(logged.assignment_epoch) and self._has_target():
-            self.history.finish_if_reconciled(before, logged.assignment_epoch, logged.target, fx)
-            self.timers.sessions.touch(member_id, times.session_timeout, fx)
-            return ConsumerHeartbeatResponse(0, None, member_id, before.member_epoch, times.heartbeat_interval)
-        member = self.change_member(before, after, replaces, owned, fx)
-        if before.classic is not None:
-            self.timers.forget(member_id, fx)  # Those of the protocol that it used until now.
-        self.timers.sessions.touch(member_id, times.session_timeout, fx)
-        tells_all = request.member_epoch == JOIN_EPOCH or request.is_full or member.assigned != before.assigned
-        assignment = to_topic_partitions(member.assigned) if tells_all else None
-        return ConsumerHeartbeatResponse(0, None, member_id, member.member_epoch, times.heartbeat_interval, assignment)
-
-    def _find(
-        self, request: ConsumerHeartbeatRequest, member_id: str, owned: Partitions | None, fx: Effects
-    ) -> tuple[Member, Member | None]:
-        """Return the member, known or new, and the static member that it replaces."""
-        is_joining = request.member_epoch == JOIN_EPOCH
-        if is_joining and request.instance_id is not None:
-            return self.find_static(request.instance_id, member_id, fx, is_classic=False)
-        if is_joining:
-            member = self.logged.members.get(member_id) or Member(member_id)
-        else:
-            member = self.logged.member_of(request.instance_id, member_id)
-        member.check_heartbeat_epoch(request.member_epoch, owned)
-        return member, None
+        return self._consumer.heartbeat(request, fx)
 
     def consumer_leave(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
-        """Remove a member, or let a static one leave for a while."""
-        member = self.logged.member_of(request.instance_id, request.member_id)
-        if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
-            self.writer.current(member._replace(member_epoch=LEAVE_STATIC_EPOCH, pending_revocation={}), fx)
-        else:
-            self.fence([member], history.MEMBER_LEFT, fx)
-        return ConsumerHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
-
-    # ── members of the classic protocol ───────────────────────────────────────────────────────────────────────────
+        return self._consumer.leave(request, fx)
 
     def join(self, request: m.JoinRequest, fx: Effects) -> m.JoinResponse:
         return self._classic.join(request, fx)

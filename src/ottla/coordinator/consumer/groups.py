@@ -1,7 +1,6 @@
-"""The consumer groups of a shard together: finds or makes the group of a request, describes groups, replays records.
+"""The consumer groups of a shard: finds or creates the group of a request, describes groups, and replays records.
 
-The coordinator has one :class:`ConsumerGroups` and gives it what is about the consumer protocol. A group that a
-heartbeat makes becomes one of the shard's when its records are replayed, and not before.
+A group that a heartbeat creates becomes one of the shard's groups when its first record is replayed, and not before.
 """
 
 from __future__ import annotations
@@ -33,13 +32,14 @@ from ottla.coordinator.group import CLASSIC, Shard
 
 
 def default_assignors(names: Iterable[str]) -> tuple[Assignor, ...]:
-    """Return the assignors of ``group.consumer.assignors``, the first is the default."""
+    """Return the assignors of ``group.consumer.assignors``. The first is the default."""
     chosen = tuple(names)
     unknown = [name for name in chosen if name not in BY_NAME]
     if unknown or not chosen:
+        problem = f"unknown assignor {', '.join(unknown)}" if unknown else "the list is empty"
         raise errors.ConfigError(
-            f"group.consumer.assignors: there is no assignor {unknown or 'at all'}; those by name are "
-            f"{', '.join(BY_NAME)}. One of your own is given to the coordinator as an object."
+            f"group.consumer.assignors: {problem}. Choose from {', '.join(BY_NAME)}. "
+            "Your own assignor must be passed to the coordinator as an object."
         )
     return tuple(BY_NAME[name]() for name in chosen)
 
@@ -52,7 +52,8 @@ class ConsumerGroups:
         chosen = default_assignors(shard.config.group_consumer_assignors) if assignors is None else assignors
         self.assignors: Mapping[str, Assignor] = {assignor.name: assignor for assignor in chosen}
         self._new: ConsumerGroup | None = None
-        """The group that the last join made. Soft: it is used once the log has its first record."""
+        """The group that the present request creates. The replay of its first record puts it in place, with the soft
+        state that it has by then. The next request forgets it: the log did not take its records."""
 
     @property
     def replayers(self) -> dict[type[Any], Callable[[Any, Any, int], None]]:
@@ -62,7 +63,8 @@ class ConsumerGroups:
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
-        """ConsumerGroupHeartbeat. What is wrong is raised, and then nothing is to be done."""
+        """ConsumerGroupHeartbeat. Errors are raised; nothing may be written then."""
+        self._new = None
         self._check(request)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._consumer_group(request.group_id).consumer_leave(request, fx)
@@ -101,7 +103,7 @@ class ConsumerGroups:
         return group
 
     def _join(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
-        """Let a member join its group, or a new one in place of none or of a classic one."""
+        """Let a member join. The group is created if there is none, and upgraded if it is a classic one."""
         former = self.shard.groups.get(request.group_id)
         if isinstance(former, ConsumerGroup):
             return former.consumer_heartbeat(request, fx)
@@ -109,13 +111,11 @@ class ConsumerGroups:
         if isinstance(former, ClassicGroup):
             upgrade(former, group, fx)
         response = group.consumer_heartbeat(request, fx)
-        # Only now that nothing is wrong with the request.
+        # The request is valid.
         self._new = group
         if isinstance(former, ClassicGroup):
             send_away(former, fx)
         return response
-
-    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe of one group."""

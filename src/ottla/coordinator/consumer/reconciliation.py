@@ -1,11 +1,11 @@
-"""The next step of a member towards its target assignment: the reconciliation of KIP-848, as one pure function.
+"""The next step of a member towards its target assignment, as one pure function (KIP-848: reconciliation).
 
-    STABLE ──new target──▶ has to give up some? ──yes──▶ UNREVOKED_PARTITIONS (in its old epoch, until it has)
-                               │ no                              │ given up
-                               ▼                                 ▼
-                           in the target's epoch: STABLE, or UNRELEASED_PARTITIONS while others have some of its own
+    STABLE ──new target──▶ must give up some? ──yes──▶ UNREVOKED_PARTITIONS (in its old epoch)
+                               │ no                            │ gave them up
+                               ▼                               ▼
+                           in the target's epoch: STABLE, or UNRELEASED_PARTITIONS while others own some
 
-A partition has one owner at a time: it is given to a member only when nobody has it, be it assigned or to be given up.
+A partition has one owner at a time. A member gets it when nobody has it assigned or has to give it up.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ottla import errors
 from ottla.coordinator.consumer.member import Member, MemberState, Partitions
 
 OwnersOf: TypeAlias = Callable[[UUID], Mapping[int, str]]
-"""Which members have partitions of a topic, or still have to give them up."""
+"""The owner of each partition of a topic. A member owns what it still has to give up."""
 _NONE: frozenset[int] = frozenset()
 
 
 class Goal(NamedTuple):
-    """Where a member is to go, and what is known on the way."""
+    """The target of a member, and what the next step depends on."""
 
     epoch: int
     target: Partitions
     subscribed: Set[UUID]
-    """The topics that the member subscribes to, as far as they exist."""
+    """The existing topics that the member subscribes to."""
     owners_of: OwnersOf
     subscription_changed: bool
     owned: Partitions | None
-    """What the member says that it has; None if it did not say."""
+    """What the member says it owns; None if it did not say."""
 
 
 def reconcile(member: Member, goal: Goal) -> Member:
-    """Return the member after its next step, or the same if it must wait."""
+    """Return the member after its next step, or the same member if it must wait."""
     match member.state:
         case MemberState.STABLE:
             if member.member_epoch != goal.epoch:
@@ -58,7 +58,7 @@ def reconcile(member: Member, goal: Goal) -> Member:
 
 
 def _has_any(owned: Partitions | None, given_up: Partitions) -> bool:
-    """Whether the member still has some of what it gives up; if it does not say, it has."""
+    """Return whether the member still owns some of what it must give up. If it does not say, it does."""
     if owned is None:
         return True
     return any(numbers & given_up.get(topic_id, _NONE) for topic_id, numbers in owned.items())
@@ -66,7 +66,7 @@ def _has_any(owned: Partitions | None, given_up: Partitions) -> bool:
 
 def _advance(member: Member, goal: Goal, epoch_if_revoking: int) -> Member:
     if goal.target == member.assigned and goal.target.keys() <= goal.subscribed:
-        return member.in_epoch(goal.epoch, MemberState.STABLE, member.assigned)  # It keeps what it has, as most do.
+        return member.in_epoch(goal.epoch, MemberState.STABLE, member.assigned)  # It keeps what it has, as is usual.
     kept: dict[UUID, frozenset[int]] = {}
     given_up: dict[UUID, frozenset[int]] = {}
     added: dict[UUID, frozenset[int]] = {}
@@ -96,7 +96,7 @@ def _number(topic_id: UUID) -> int:
 
 
 def _drop_unsubscribed(member: Member, goal: Goal) -> Member:
-    """Give up the topics that the member has just unsubscribed from; the rest waits for the next target."""
+    """Give up the topics that the member has just unsubscribed from. The rest waits for the next target."""
     gone = {topic_id: numbers for topic_id, numbers in member.assigned.items() if topic_id not in goal.subscribed}
     if not gone:
         return member

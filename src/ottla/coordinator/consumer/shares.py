@@ -1,8 +1,8 @@
-"""What ``uniform`` says when all members subscribe to the same, worked out from the present target.
+"""The result of ``uniform`` when all members have the same subscription, computed from the present target.
 
-A large group computes a target for every member that comes or goes. The assignor looks at every partition; here only
-members that have too much or too little are looked at, which `Loads` finds. The result is that of
-:class:`~ottla.assignors.UniformAssignor`, which a test holds it to.
+A large group computes a target for every member that joins or leaves. The assignor looks at every partition; this looks
+only at members that have too many or too few, which `Loads` finds. The result is the same as that of
+:class:`~ottla.assignors.UniformAssignor`, as a test checks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ottla.assignors.base import java_order
 from ottla.coordinator.consumer.member import NO_PARTITIONS, Partitions
 
 Topics: TypeAlias = Sequence[tuple[UUID, int]]
-"""Ids and numbers of partitions, sorted by name. All partitions stand in one line, topic by topic; a place is where."""
+"""Ids and numbers of partitions, sorted by name. All partitions form one line, topic by topic. A place is an index."""
 _NONE: frozenset[int] = frozenset()
 
 
 class Loads:
-    """How many partitions each member has in the target, and who has as many as others."""
+    """How many partitions each member has in the target, and which members have how many."""
 
     __slots__ = ("_by_load", "_of", "total")
 
@@ -58,7 +58,7 @@ class Loads:
             del self._by_load[load]
 
     def cuts(self, each: int, more: int) -> list[tuple[str, int]]:
-        """Return who has to give up something and how much is left of it: `each`, and one more for the first `more`."""
+        """Return the members that have too many, and how many they keep: `each`, and one more for the first `more`."""
         if not any(load > each + 1 for load in self._by_load):
             return [(_name(key), each) for key in self._by_load.get(each + 1, [])[more:]]
         above = sorted((key, load) for load, members in self._by_load.items() if load > each for key in members)
@@ -66,13 +66,13 @@ class Loads:
         return cuts + [(_name(key), each) for key, _ in above[more:]]
 
     def fewest(self) -> Iterator[tuple[int, bytes]]:
-        """Give loads and members, the lowest load first, and of equals as the assignors do."""
+        """Yield loads and members: the lowest load first, equals in the assignors' order."""
         for load in sorted(self._by_load):
             yield from zip(repeat(load), self._by_load[load])
 
 
 def _name(key: bytes) -> str:
-    """The member of a key by `java_order`."""
+    """Return the member of a key by `java_order`."""
     return key.decode("utf-16-be", "surrogatepass")
 
 
@@ -83,9 +83,9 @@ def even_shares(
     topics: Topics,
     target_topics: Set[UUID],
 ) -> dict[str, Partitions] | None:
-    """Return the shares that change, of members or of one that joins them; None if it is not so simple.
+    """Return the shares that change, or None if the assignor must compute them.
 
-    Of the present target, which has a share for each member, the caller knows the loads and all topics.
+    The present target has a share for each member, `loads` are its loads, and `target_topics` its topics.
     """
     starts: dict[UUID, int] = {}
     total = 0
@@ -93,7 +93,7 @@ def even_shares(
         starts[topic_id] = total
         total += count
     if not target_topics <= starts.keys():
-        return None  # A topic has gone.
+        return None  # A topic was deleted.
     each, more = divmod(total, len(loads) + (joining is not None))
     free = _without_owner(target, topics, starts) if loads.total != total else []
     if free is None:
@@ -105,7 +105,7 @@ def even_shares(
     free.sort()
     line = list(starts.values())
     for member_id, places in _give(free, loads, joining).items():
-        # Nobody gives up something and gets something.
+        # No member both loses and gets partitions.
         shares[member_id] = _with(target.get(member_id, NO_PARTITIONS), places, topics, line)
     if joining is not None:
         shares.setdefault(joining, NO_PARTITIONS)
@@ -113,7 +113,7 @@ def even_shares(
 
 
 def _without_owner(target: Mapping[str, Partitions], topics: Topics, starts: Mapping[UUID, int]) -> list[int] | None:
-    """Return the places of nobody; None if somebody has more of a topic than there is, as after a loss of metadata."""
+    """Return the places without an owner; None if the target has partitions that do not exist, as after data loss."""
     free: list[int] = []
     for topic_id, count in topics:
         owned = _NONE.union(*(share.get(topic_id, ()) for share in target.values()))
@@ -124,7 +124,7 @@ def _without_owner(target: Mapping[str, Partitions], topics: Topics, starts: Map
 
 
 def _cut(share: Partitions, starts: Mapping[UUID, int], quota: int) -> tuple[dict[UUID, frozenset[int]], list[int]]:
-    """Return as much of a share as comes first, and the places behind that."""
+    """Return the first `quota` partitions of a share, and the places of the rest."""
     kept: dict[UUID, frozenset[int]] = {}
     given_up: list[int] = []
     for topic_id in sorted(share, key=starts.__getitem__) if len(share) > 1 else share:
@@ -137,8 +137,8 @@ def _cut(share: Partitions, starts: Mapping[UUID, int], quota: int) -> tuple[dic
 
 
 def _give(free: Sequence[int], loads: Loads, joining: str | None) -> dict[str, list[int]]:
-    """Give the free places to those who have the fewest, of equals to the first."""
-    # No more than so many can get something. Whoever was cut has too much to be among them, even by its old load.
+    """Give the free places to the members that have the fewest, of equals to the first."""
+    # No more members than this can get something. A member that was cut has too many to be among them.
     heap = list(islice(loads.fewest(), len(free)))
     if joining is not None:
         heap.append((0, java_order(joining)))
@@ -147,7 +147,7 @@ def _give(free: Sequence[int], loads: Loads, joining: str | None) -> dict[str, l
     at = 0
     while at < len(free):
         load, key = heap[0]
-        # Until another has as few.
+        # Until another member has as few.
         count = max(1, min(heap[1:3])[0] - load) if len(heap) > 1 else len(free)
         given.setdefault(key, []).extend(free[at : at + count])
         at += count
@@ -156,7 +156,7 @@ def _give(free: Sequence[int], loads: Loads, joining: str | None) -> dict[str, l
 
 
 def _with(share: Partitions, places: Sequence[int], topics: Topics, line: Sequence[int]) -> dict[UUID, frozenset[int]]:
-    """Return a share with places, which are sorted, of topics that begin at those of the line."""
+    """Return a share with more places, which are sorted. The topics begin at the places in `line`."""
     grown, at = dict(share), 0
     while at < len(places):
         topic = bisect_right(line, places[at]) - 1
