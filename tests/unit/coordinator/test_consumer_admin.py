@@ -1,4 +1,4 @@
-"""4.3 and 4.10: consumer groups are listed, described and deleted, and their offsets expire."""
+"""Consumer groups are listed, described and deleted, and their offsets expire."""
 
 from __future__ import annotations
 

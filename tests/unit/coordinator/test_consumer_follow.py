@@ -1,4 +1,4 @@
-"""Heartbeats that are written together with those of others: the same answers and records as one after the other."""
+"""Heartbeats that are written together give the same responses and records as one after the other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def joining(member_id: str) -> ConsumerHeartbeatRequest:
 
 @dataclass
 class GatheringContext(ConsumerContext):
-    """A context that writes what it can together, as the broker's runner does."""
+    """A context that gathers what can be written together, as the broker does."""
 
     gathered: list[Outcome[r.CoordinatorRecord, Any]] = field(default_factory=list)
 
@@ -61,7 +61,7 @@ class GatheringContext(ConsumerContext):
 
 @dataclass
 class Clients:
-    """What members know, from the answers."""
+    """What members know from the responses."""
 
     epochs: dict[str, int] = field(default_factory=dict)
     owned: dict[str, tuple[r.TopicPartitions, ...]] = field(default_factory=dict)
@@ -116,14 +116,14 @@ def test_it_makes_no_difference_whether_heartbeats_are_written_together(events: 
 
 
 def leave(context: ConsumerContext, member_id: str) -> None:
-    """One leaves, and another makes the target without it."""
+    """A member leaves, and a heartbeat of another computes the target without it."""
     context.beat(member_id, -1)
     other = next(iter(context.consumers.members.values()))
     context.beat(other.member_id, other.member_epoch)
 
 
 def keeping(context: ConsumerContext) -> list[str]:
-    """Those that have what the target gives them, in an epoch before it."""
+    """The members that have what the target gives them, in an earlier epoch."""
     group = context.consumers.logged
     on_their_way = [each for each in group.members.values() if each.member_epoch < group.assignment_epoch]
     return [each.member_id for each in on_their_way if group.target[each.member_id] == each.assigned]

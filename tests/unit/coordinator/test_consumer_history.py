@@ -1,4 +1,4 @@
-"""4.11 for consumer groups: every rebalance keeps its reason, who caused it, how long it took and what moved."""
+"""Every rebalance of a consumer group records why it happened, who caused it, how long it took and what moved."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_the_last_to_give_up_and_the_last_to_take_are_named_with_when_that_was()
     )
 
 
-def test_a_static_member_that_came_back_is_told_though_nothing_moved() -> None:
+def test_a_static_member_that_returned_is_told_though_nothing_moved() -> None:
     context = ConsumerContext()
     context.enroll("a")
     context.enroll("x-1", instance_id="x")
@@ -266,7 +266,7 @@ def test_a_static_member_that_came_back_is_told_though_nothing_moved() -> None:
     assert (value.members, value.partitions_kept, value.partitions_moved) == (2, 6, 0)
 
 
-def test_a_static_member_that_came_back_during_a_rebalance_is_one_of_its_reasons() -> None:
+def test_a_static_member_that_returned_during_a_rebalance_is_one_of_its_reasons() -> None:
     context = ConsumerContext()
     context.enroll("x-1", instance_id="x")
     context.beat("x-1", -2, instance_id="x")
@@ -321,7 +321,7 @@ def test_what_moved_twice_before_a_restart_is_measured_from_its_first_owner() ->
 
 
 def test_members_on_their_way_in_a_log_that_does_not_say_why_are_told_as_a_cause_that_is_lost() -> None:
-    """As Apache Kafka writes it, which keeps no history."""
+    """As Apache Kafka writes it, which has no history."""
     context = ConsumerContext()
     context.enroll("a")
     context.settle_consumers()

@@ -1,4 +1,4 @@
-"""4.10: members join a consumer group, and partitions go from one to the other without two ever having the same."""
+"""Members join a consumer group, and partitions move between them without ever having two owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""4.10: members of both protocols come and go in one group, which changes its kind as they do.
+"""Members of both protocols join and leave one group, which changes its kind with them.
 
 At no time do two members have the same partition by what the coordinator told them last, and once everybody is left in
 peace every partition has an owner.
@@ -29,7 +29,7 @@ FORGOTTEN = {errors.UnknownMemberId.code, errors.FencedMemberEpoch.code, errors.
 
 @dataclass
 class Client:
-    """A consumer, as far as it knows."""
+    """What a consumer knows."""
 
     name: str
     is_classic: bool
@@ -37,12 +37,12 @@ class Client:
     epoch: int = 0
     owned: set[int] = field(default_factory=set)
     waits: Call | None = None
-    """A join or sync that may not be answered yet."""
+    """A join or sync that may be parked."""
     is_joined: bool = False
 
 
 class MixedGroupMachine(RuleBasedStateMachine):
-    """A few clients of both protocols, each doing the next thing that it would do, in any order."""
+    """A few clients of both protocols. Each does its next step, in any order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""4.9 and 4.10: whatever happens to a consumer group, no partition has two owners, and a restart changes nothing."""
+"""Whatever happens to a consumer group, no partition has two owners, and a restart changes nothing."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def durable(group: ConsumerGroup) -> Mapping[str, object]:
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):
-    """Members of a consumer group that do as they are told, late, twice, or not at all."""
+    """Members of a consumer group that do what they should late, twice, or not at all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.context = ConsumerContext()
         self.owned: dict[str, dict[str, object]] = {}
-        """By member: its epoch and what it has, as the last answer told it."""
+        """The epoch and the partitions of each member, from its last response."""
         self.highest = 0
 
     def told(self, member: str, call: object) -> None:
@@ -117,7 +117,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_has_more_than_the_coordinator_thinks(self) -> None:
-        """What members have by the last answer that they got never overlaps."""
+        """What members own according to their last responses never overlaps."""
         if GROUP not in self.context.coordinator.groups:
             return
         seen: set[tuple[object, int]] = set()

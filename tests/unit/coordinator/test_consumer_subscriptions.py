@@ -1,4 +1,4 @@
-"""4.10: subscriptions by regular expression are resolved by the coordinator, right after they have come."""
+"""The coordinator resolves subscriptions by regular expression right after the heartbeat that brings them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_new_expression_is_resolved_after_the_join_and_assigned_at_the_next_he
     assert (call.response.member_epoch, call.response.assignment) == (2, having(orders=range(6)))
 
 
-def test_an_expression_that_is_not_re2_is_refused() -> None:
+def test_an_expression_that_is_not_valid_in_re2_is_rejected() -> None:
     context = ConsumerContext()
     call = enroll_by_regex(context, "a", "(?=or)")
     assert (call.error_code, call.outcome.records) == (errors.InvalidRegularExpression.code, ())
@@ -65,7 +65,7 @@ def test_an_expression_that_is_not_re2_is_refused() -> None:
     )
 
 
-def test_an_expression_that_would_hold_up_the_broker_is_refused_with_what_to_do() -> None:
+def test_an_expression_that_would_block_the_broker_is_rejected_with_what_to_do() -> None:
     context = ConsumerContext()
     call = enroll_by_regex(context, "a", "(?:(?:.?){70}){70}")
     assert (call.error_code, call.outcome.records) == (errors.InvalidRegularExpression.code, ())
