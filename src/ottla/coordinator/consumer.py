@@ -7,7 +7,7 @@ changes the state.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 from ottla import errors
 from ottla.coordinator import history
@@ -224,8 +224,13 @@ class ConsumerGroup(ClassicMembers):
         self.is_downgraded = False
         self.write_tombstones(fx)
 
-    def unload(self, fx: Effects) -> None:
-        """Nothing waits here: the consumer protocol answers at once."""
+    def append_failed(self, keys: Collection[r.Key], fx: Effects) -> None:
+        self.sessions.clear()
+        self.following.clear()
+        if r.ConsumerGroupMetadataKey(self.group_id) in keys:
+            self.topics_not_remembered()
+        self.resume_rebalance()
+        self.set_loaded_timers(fx)
 
 
 _NOTHING = (None, -1, None, None, None)

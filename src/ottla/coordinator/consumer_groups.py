@@ -13,7 +13,7 @@ from uuid import UUID
 from ottla import errors
 from ottla.assignors import BY_NAME, Assignor
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_member import Member, Partitions
 from ottla.coordinator.consumer_messages import (
@@ -26,7 +26,7 @@ from ottla.coordinator.consumer_messages import (
     DescribedConsumerGroup,
     NamedPartitions,
 )
-from ottla.coordinator.consumer_migration import DowngradedGroup, send_away, upgrade
+from ottla.coordinator.consumer_migration import upgrade
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard
 
@@ -116,7 +116,7 @@ class ConsumerGroups:
         # Only now that nothing is wrong with the request.
         self._unborn = group
         if isinstance(former, ClassicGroup):
-            send_away(former, fx)
+            former.send_away(fx)
         return response
 
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,7 +176,7 @@ class ConsumerGroups:
             group.replay_metadata(value)
         elif group.is_downgraded:
             # The record after this one says what it is now.
-            self.shard.groups[key.group_id] = DowngradedGroup(self.shard, key.group_id, now=0)
+            self.shard.groups[key.group_id] = ClassicGroup(self.shard, key.group_id, now=0)
         else:
             del self.shard.groups[key.group_id]
 

@@ -9,7 +9,7 @@ the one and the records of the other are written together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -23,11 +23,12 @@ from ottla.assignors.embedded import (
     encode_assignment,
     version_of,
 )
-from ottla.coordinator import classic_state as classic
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.classic_rebalance import HEARTBEAT, HISTORY, JOIN, SYNC
+from ottla.coordinator.classic import members as classic
+from ottla.coordinator.classic.group import DOWNGRADED, ClassicGroup
+from ottla.coordinator.classic.logged import generation_record
+from ottla.coordinator.classic.states import CONSUMER_PROTOCOL_TYPE, Status
 from ottla.coordinator.consumer_member import Member, Partitions, sorted_names
 from ottla.coordinator.consumer_target import metadata_hash
 from ottla.coordinator.effects import Effects
@@ -35,8 +36,6 @@ from ottla.coordinator.group import TopicInfo
 
 if TYPE_CHECKING:
     from ottla.coordinator.consumer_rebalance import ConsumerRebalance
-
-DOWNGRADED = "consumer-downgraded"
 
 
 # ── up ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,7 +85,7 @@ def _check_upgrade(old: ClassicGroup) -> None:
     problem = None
     if not config.upgrade_enabled:
         problem = "online upgrade is disabled"
-    elif not old.uses_consumer_protocol:
+    elif not old.status.uses_consumer_protocol:
         problem = "the group does not use the consumer embedded protocol"
     elif len(old.members) > config.group_consumer_max_size:
         problem = "the group size exceeds the consumer group maximum size"
@@ -107,7 +106,7 @@ def _members_of(old: ClassicGroup, topics: Mapping[str, TopicInfo]) -> list[Memb
 
 
 def _to_consumer(member: classic.Member, old: ClassicGroup, topics: Mapping[str, TopicInfo]) -> Member:
-    subscription = decode_subscription(member.metadata(old.protocol_name or member.protocols[0].name))
+    subscription = decode_subscription(member.metadata(old.status.protocol or member.protocols[0].name))
     protocols = tuple(r.ClassicProtocol(protocol.name, protocol.metadata) for protocol in member.protocols)
     return Member(
         member.member_id,
@@ -140,18 +139,6 @@ def _assigned(data: bytes, group_id: str, topics: Mapping[str, TopicInfo]) -> di
     }
 
 
-def send_away(old: ClassicGroup, fx: Effects) -> None:
-    """A classic group has become a consumer group: tell everybody who waits to join again, and stop the timers."""
-    code = errors.RebalanceInProgress.code
-    for member in old.members.values():
-        old.answer_join(member.member_id, m.JoinResponse(error_code=code, member_id=member.member_id), fx)
-        old.answer_sync(member, code, fx)
-    for member_id in (*old.members, *old.pending):
-        fx.cancel_timer((HEARTBEAT, old.group_id, member_id))
-    for name in (JOIN, SYNC, HISTORY):
-        fx.cancel_timer((name, old.group_id))
-
-
 # ── down ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -168,22 +155,22 @@ def downgrade(group: ConsumerRebalance, members: Collection[Member], trigger: r.
 
     Kafka writes their targets instead, in which a partition may be that another member has not given up yet.
     """
-    new = ClassicGroup(group.shard, group.group_id, now=fx.now)
-    new.protocol_type = "consumer"
-    new.generation = group.group_epoch
+    status, roster = Status(now=fx.now), classic.Roster()
+    status.protocol_type = CONSUMER_PROTOCOL_TYPE
+    status.generation = group.group_epoch
     for member in members:
-        new.add(_to_classic(member))
-    # Should the broker stop before the rebalance is over, a group without a leader rebalances when it is loaded.
-    new.leader = None
-    new.protocol_name = new.vote()
+        roster.add(_to_classic(member))
+    status.protocol = roster.vote()
     names = {info.topic_id: name for name, info in group.shard.topics().items()}
     assignments = {
-        member.member_id: _encoded(member.assigned, new.members[member.member_id].metadata(new.protocol_name), names)
+        member.member_id: _encoded(member.assigned, roster.members[member.member_id].metadata(status.protocol), names)
         for member in members
     }
     group.is_downgraded = True
     group.write_tombstones(fx)
-    fx.write(r.GroupMetadataKey(group.group_id), new.record(assignments))
+    # Should the broker stop before the rebalance is over, a group without a leader rebalances when it is loaded.
+    value = generation_record(status, roster.members.values(), None, assignments)
+    fx.write(r.GroupMetadataKey(group.group_id), value)
     group.trigger(trigger.kind, fx, trigger.who, trigger.reason)
     group.tell(group.group_epoch, group.target, fx)
     # The group that the record makes is not there yet; it goes on from the timer, which is due at once.
@@ -206,15 +193,3 @@ def _to_classic(member: Member) -> classic.Member:
 def _encoded(partitions: Partitions, metadata: bytes, names: Mapping[UUID, str]) -> bytes:
     by_name = {names[topic_id]: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in names}
     return encode_assignment(Assignment(by_name), min(version_of(metadata), HIGHEST_VERSION))
-
-
-class DowngradedGroup(ClassicGroup):
-    """A classic group that was a consumer group: it begins with sessions for its members, and a rebalance."""
-
-    def fire(self, key: tuple[Hashable, ...], fx: Effects) -> None:
-        if key[0] != DOWNGRADED:
-            super().fire(key, fx)
-            return
-        if isinstance(key[2], r.Trigger):
-            self.rebalance(key[2], fx)
-        self.loaded(fx)

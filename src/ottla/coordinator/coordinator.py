@@ -17,7 +17,8 @@ from ottla import errors
 from ottla.assignors import Assignor
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
+from ottla.coordinator.classic.logged import created_record
 from ottla.coordinator.config import GroupConfig, Times, TimesOf
 from ottla.coordinator.consumer import ConsumerGroup
 from ottla.coordinator.consumer_groups import ConsumerGroups
@@ -79,8 +80,6 @@ class Coordinator:
         self.offsets = self.shard.offsets
         self.histories = self.shard.histories
         self.consumers = ConsumerGroups(self.shard, assignors)
-        self._unborn: tuple[r.GroupMetadataValue, ClassicGroup] | None = None
-        """A group that somebody is joining already, and the record that makes it one when it is replayed."""
         self.ignored = 0
         """Records of unknown types that were passed over."""
         self._replayers: dict[type[Any], Callable[[Any, Any, int], None]] = {
@@ -123,12 +122,11 @@ class Coordinator:
         if former is not None:
             former.delete(fx)
         group = ClassicGroup(self.shard, request.group_id, now=fx.now)
-        created = r.GroupMetadataValue("", 0, None, None, fx.now, ())
-        fx.write(r.GroupMetadataKey(request.group_id), created)
+        fx.write(r.GroupMetadataKey(request.group_id), created_record(now=fx.now))
         response = group.join(request, fx)
         if isinstance(response, m.JoinResponse) and response.error_code != errors.MemberIdRequired.code:
             return Outcome((), response)
-        self._unborn = (created, group)
+        self.shard.forming[request.group_id] = group
         return fx.outcome(response)
 
     def sync(self, request: m.SyncRequest, *, now: Millis) -> Outcome[Record, m.SyncResponse]:
@@ -345,33 +343,21 @@ class Coordinator:
         fx.set_timer(EXPIRE_OFFSETS, now + self.config.offsets_retention_check_interval_ms)
         return fx.outcome(None)
 
-    def unload(self, *, now: Millis) -> Outcome[Record, None]:
-        """The partition goes elsewhere: answer what is parked. The machine is not used after this."""
-        fx = Effects(now=now)
-        for group in self.groups.values():
-            group.unload(fx)
-        return Outcome((), None, (), fx.answers)
-
     def append_failed(self, outcome: Outcome[Record, Any], /, *, now: Millis) -> Outcome[Record, None]:
         """The log did not take the records of an outcome: what was to happen in time is set once more.
 
         A timer that gave the outcome, and those who were to be answered by it, are the runner's to try and tell again.
         """
         fx = Effects(now=now)
-        keys = [record.key for record in outcome.records if not isinstance(record.key, r.HistoryKey)]
-        for group_id in dict.fromkeys(key.group_id for key in keys if not isinstance(key, r.UnknownKey)):
+        self.shard.forming.clear()
+        lost: dict[str, list[r.Key]] = {}
+        for key, _ in outcome.records:
+            if not isinstance(key, r.HistoryKey | r.UnknownKey):
+                lost.setdefault(key.group_id, []).append(key)
+        for group_id, keys in lost.items():
             group = self.groups.get(group_id)
-            if isinstance(group, ClassicGroup):
-                group.rearm(fx)
-                if r.GroupMetadataKey(group_id) in keys:
-                    group.generation_failed(fx)
-            elif isinstance(group, ConsumerGroup):
-                group.sessions.clear()
-                group.following.clear()
-                if r.ConsumerGroupMetadataKey(group_id) in keys:
-                    group.topics_not_remembered()
-                group.resume_rebalance()
-                group.set_loaded_timers(fx)
+            if group is not None:
+                group.append_failed(keys, fx)
         return fx.outcome(None)
 
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -434,15 +420,11 @@ class Coordinator:
                 del self.groups[key.group_id]
             return
         if not isinstance(group, ClassicGroup):
-            group = self.groups[key.group_id] = self._born(key.group_id, value)
-        group.adopt(value)
-
-    def _born(self, group_id: str, value: r.GroupMetadataValue) -> ClassicGroup:
-        record, unborn = self._unborn or (None, None)
-        self._unborn = None
-        if unborn is not None and record is value:
-            return unborn
-        return ClassicGroup(self.shard, group_id, now=value.current_state_timestamp)
+            group = self.shard.forming.pop(key.group_id, None)
+            if not isinstance(group, ClassicGroup):
+                group = ClassicGroup(self.shard, key.group_id, now=value.current_state_timestamp)
+            self.groups[key.group_id] = group
+        group.replay(value)
 
     def _replay_history(self, key: r.HistoryKey, value: r.HistoryValue | None, _: int) -> None:
         self.histories.replay(key, value)

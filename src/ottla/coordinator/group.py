@@ -7,7 +7,7 @@ may change soft state (who waits, deadlines), while durable state changes in rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -86,8 +86,8 @@ class Group(Protocol):
     def delete(self, fx: Effects) -> None:
         """Write the tombstones of the group (not of its offsets, nor of its history) and cancel its timers."""
 
-    def unload(self, fx: Effects) -> None:
-        """The coordinator is no longer this one: answer what is parked with NOT_COORDINATOR."""
+    def append_failed(self, keys: Collection[r.Key], fx: Effects) -> None:
+        """Records with these keys were not written: put soft state right, and set the timers again."""
 
 
 class Shard:
@@ -106,6 +106,9 @@ class Shard:
         self._times = config.times
         self._own_times_of = times_of
         self.groups: dict[str, Group] = {}
+        """The groups that the log knows."""
+        self.forming: dict[str, Group] = {}
+        """Soft state: groups whose first records are being written. `replay` moves them to `groups`."""
         self.offsets = Offsets(config.offset_metadata_max_bytes)
         self.histories = Histories()
         self._tokens = count()

@@ -90,7 +90,7 @@ def test_nothing_expires_while_the_group_rebalances(context: GroupContext) -> No
     context.commit("old", 0, member_id=a, generation_id=1)
     context.join(client_id="b", session_timeout=1_800_000)
     context.join(a, session_timeout=1_800_000, rebalance_timeout=2 * RETENTION)
-    context.group.pending["b-2"].deadline = context.now + 2 * RETENTION
+    context.group.sessions.by_member["b-2"].deadline = context.now + 2 * RETENTION
     context.sleep(RETENTION + 2 * CHECK)
     assert context.state == "PreparingRebalance"
     assert context.committed("old").offset == 100

@@ -167,18 +167,6 @@ def test_a_log_compacted_to_its_last_records_gives_the_same_state(context: Group
     assert known() == whole
 
 
-def test_when_the_coordinator_moves_away_everybody_who_waits_is_sent_on(context: GroupContext) -> None:
-    a, b = context.stable("a", "b")
-    waiting = context.join(a)
-    context.join(group_id="second", client_id="x", requires_known_member_id=False)
-    call = context.run(context.coordinator.unload)
-    assert call.outcome.records == ()
-    assert waiting.response == m.JoinResponse(error_code=errors.NotCoordinator.code, member_id=a)
-    assert len(call.outcome.answers) == 2
-    assert context.state == "Dead"
-    assert b in context.group.members
-
-
 # ── the log does not take it ──────────────────────────────────────────────────────────────────────────────────────
 
 
