@@ -18,6 +18,7 @@ from ottla.coordinator.classic.logged import Logged, generation_record
 from ottla.coordinator.classic.members import Member, Problem, Roster
 from ottla.coordinator.classic.rebalance import JOIN, SYNC, Rebalance
 from ottla.coordinator.classic.states import State, Status
+from ottla.coordinator.classic.static import Return
 from ottla.coordinator.classic.subscriptions import same_topics, topics_of_all
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard, retention_expiry
@@ -39,7 +40,7 @@ class ClassicGroup:
     `logged` is what the log says, everything else is soft state.
     """
 
-    __slots__ = ("group_id", "logged", "rebalance", "replacement", "roster", "sessions", "shard", "status")
+    __slots__ = ("_rebalance", "group_id", "logged", "roster", "sessions", "shard", "status")
 
     def __init__(self, shard: Shard, group_id: str, *, now: Millis) -> None:
         self.shard = shard
@@ -48,10 +49,7 @@ class ClassicGroup:
         self.status = Status(now=now)
         self.roster = Roster()
         self.sessions = Sessions(HEARTBEAT, group_id)
-        told = RebalanceHistory(shard.histories, group_id, self.logged, self.status, self.roster)
-        self.rebalance = Rebalance(shard, group_id, self.status, self.roster, self.sessions, told)
-        self.replacement: Member | None = None
-        """A static member that has returned. It becomes a member when its record is replayed."""
+        self._rebalance: Rebalance | None = None
 
     # ── what it is ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,7 +85,15 @@ class ClassicGroup:
     @property
     def trace(self) -> history.Trace | None:
         """What has happened so far in the rebalance that is under way."""
-        return self.rebalance.history.trace
+        return None if self._rebalance is None else self._rebalance.history.trace
+
+    @property
+    def rebalance(self) -> Rebalance:
+        """The rebalance that is under way. It is made when it is first needed, because most groups are stable."""
+        if self._rebalance is None:
+            told = RebalanceHistory(self.shard.histories, self.group_id, self.logged, self.status, self.roster)
+            self._rebalance = Rebalance(self.shard, self.group_id, self.status, self.roster, self.sessions, told)
+        return self._rebalance
 
     @property
     def is_empty(self) -> bool:
@@ -108,17 +114,7 @@ class ClassicGroup:
             state=str(self.state),
             protocol_type=self.status.protocol_type or "",
             protocol_name=protocol or "",
-            members=tuple(
-                m.DescribedMember(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    b"" if protocol is None else member.metadata(protocol),
-                    member.assignment,
-                )
-                for member in self.members.values()
-            ),
+            members=tuple(member.described(protocol) for member in self.members.values()),
         )
 
     def is_subscribed(self, topic: str) -> bool:
@@ -247,50 +243,19 @@ class ClassicGroup:
         new.assignment = old.assignment
         trigger = r.Trigger(history.STATIC_MEMBER_REPLACED, fx.now, new.who, request.reason)
         if self.state is State.STABLE and self.roster.vote_with(old, new) == self.status.protocol:
-            self._replace_without_rebalance(old, new, trigger, fx)
-            return self._replaced_response(old, new, skips=request.supports_skipping_assignment)
-        self._fence(old, fx)
+            returned = Return(self.status, self.roster, old, new)
+            self.roster.replacement = new
+            self.rebalance.touch(new, fx)
+            fx.write(r.GroupMetadataKey(self.group_id), returned.record())
+            self.rebalance.history.unchanged(trigger, returned.assignments, fx)
+            return returned.response(skips_assignment=request.supports_skipping_assignment)
+        self.rebalance.fence(old, fx)
         self.roster.swap(old, new)
         self.rebalance.history.renamed(old.member_id, new.member_id)
         self.rebalance.touch(new, fx)
         parked = self.rebalance.park_join(new, fx)
         self.rebalance.request(trigger, fx)
         return parked
-
-    def _fence(self, old: Member, fx: Effects) -> None:
-        fenced = errors.FencedInstanceId
-        self.rebalance.joins.answer(old.member_id, _join_error(fenced, old.member_id), fx)
-        self.rebalance.reject_sync(old, fenced, fx)
-        self.sessions.forget(old.member_id, fx)
-
-    def _replace_without_rebalance(self, old: Member, new: Member, trigger: r.Trigger, fx: Effects) -> None:
-        """Keep the generation and every assignment. The new id is valid once it is in the log.
-
-        Nothing is parked in a stable group. The timer of the old id finds no member.
-        """
-        members = self.roster.swapped(old, new)
-        assignments = {member.member_id: member.assignment for member in members}
-        leader = new.member_id if self.leader == old.member_id else self.leader
-        self.replacement = new
-        self.rebalance.touch(new, fx)
-        value = generation_record(self.status, members, leader, assignments)
-        fx.write(r.GroupMetadataKey(self.group_id), value)
-        self.rebalance.history.unchanged(trigger, assignments, fx)
-
-    def _replaced_response(self, old: Member, new: Member, *, skips: bool) -> m.JoinResponse:
-        protocol = self.status.protocol
-        assert protocol is not None
-        # A leader of an old version would assign again, so it gets the old leader's id and does not know that it leads.
-        leads = self.leader == old.member_id and skips
-        return m.JoinResponse(
-            generation_id=self.generation,
-            protocol_type=self.status.protocol_type,
-            protocol_name=protocol,
-            leader=new.member_id if leads else self.leader or "",
-            skip_assignment=leads,
-            member_id=new.member_id,
-            members=tuple(member.joined(protocol) for member in self.roster.swapped(old, new)) if leads else (),
-        )
 
     # ── sync ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -436,23 +401,29 @@ class ClassicGroup:
         if not value.members and self.state is not State.EMPTY and value.generation <= self.generation:
             return  # The first record of a group: members have joined since it was made.
         self.status.replay(value)
-        self.roster.replay(value, self.replacement)
-        self.replacement = None
-        self.sessions.retain(self.members.keys() | self.roster.pending.keys())
-        self.rebalance.replay()
+        self.roster.replay(value)
+        self._forget_other_sessions()
+        if self._rebalance is not None:
+            self._rebalance.replay()
+            if self._rebalance.is_over:
+                self._rebalance = None
 
     def append_failed(self, keys: Collection[r.Key], fx: Effects) -> None:
-        self.replacement = None
-        self.sessions.retain(self.members.keys() | self.roster.pending.keys())
+        self.roster.replacement = None
+        self._forget_other_sessions()
         self.rebalance.set_timers(fx)
         if r.GroupMetadataKey(self.group_id) in keys and self.state is State.COMPLETING_REBALANCE:
             # The members that wait for this assignment will not get it.
             self.rebalance.prepare(r.Trigger(history.NOT_WRITTEN, fx.now), fx)
 
+    def _forget_other_sessions(self) -> None:
+        """A static member's old id, or its new id if that could not be written, may have one."""
+        self.sessions.retain(self.members.keys() | self.roster.pending.keys())
+
     def loaded(self, fx: Effects) -> None:
         """Give every member a whole session."""
         for member in self.members.values():
-            self.rebalance.touch(member, fx)
+            self.sessions.touch(member.member_id, member.session_timeout, fx)
         if len(self.members) > self.shard.config.group_max_size:
             self.rebalance.prepare(r.Trigger(history.GROUP_TOO_LARGE, fx.now), fx)
         elif self.members and self.leader is None and self.state is State.STABLE:
@@ -468,9 +439,7 @@ class ClassicGroup:
     def send_away(self, fx: Effects) -> None:
         """The group becomes a consumer group: all parked members must join again. Stop the timers."""
         for member in self.members.values():
-            again = errors.RebalanceInProgress
-            self.rebalance.joins.answer(member.member_id, _join_error(again, member.member_id), fx)
-            self.rebalance.reject_sync(member, again, fx)
+            self.rebalance.reject(member, errors.RebalanceInProgress, fx)
         self.sessions.cancel_timers(fx)
         for name in (JOIN, SYNC, HISTORY):
             fx.cancel_timer((name, self.group_id))

@@ -66,6 +66,12 @@ class Member:
     def joined(self, protocol: str) -> m.JoinedMember:
         return m.JoinedMember(self.member_id, self.group_instance_id, self.metadata(protocol))
 
+    def described(self, protocol: str | None) -> m.DescribedMember:
+        metadata = b"" if protocol is None else self.metadata(protocol)
+        return m.DescribedMember(
+            self.member_id, self.group_instance_id, self.client_id, self.client_host, metadata, self.assignment
+        )
+
     def vote(self, candidates: Collection[str]) -> str:
         """Return the first of its protocols that is a candidate."""
         return next(name for name, _ in self.protocols if name in candidates)
@@ -74,7 +80,7 @@ class Member:
 class Roster:
     """The members of a group, its leader, and the protocols that the members support."""
 
-    __slots__ = ("_support", "leader", "members", "pending", "static")
+    __slots__ = ("_support", "leader", "members", "pending", "replacement", "static")
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
@@ -84,7 +90,9 @@ class Roster:
         self.pending: dict[str, None] = {}
         """Pending members: they know their id and have not joined with it yet."""
         self.leader: str | None = None
-        self._support: Counter[str] = Counter()
+        self.replacement: Member | None = None
+        """A static member that has returned. It becomes a member when its record is replayed."""
+        self._support: dict[str, int] = {}
         """How many members support a protocol."""
 
     @property
@@ -125,9 +133,12 @@ class Roster:
         """Put a new member in an old one's place."""
         self._replace_all(self.swapped(old, new), new.member_id if self.leader == old.member_id else self.leader)
 
-    def replay(self, value: r.GroupMetadataValue, replacement: Member | None = None) -> None:
-        """Become what the log says. A replacement is a static member that is new in this record."""
-        known = self.members if replacement is None else {**self.members, replacement.member_id: replacement}
+    def replay(self, value: r.GroupMetadataValue) -> None:
+        """Become what the log says."""
+        known = dict(self.members)
+        if self.replacement is not None:
+            known[self.replacement.member_id] = self.replacement
+            self.replacement = None
         members = []
         for recorded in value.members:
             member = known.get(recorded.member_id)
@@ -168,7 +179,7 @@ class Roster:
 
     def supports_one_of(self, protocols: Iterable[m.MemberProtocol]) -> bool:
         """Return whether all members support one of these protocols."""
-        return any(self._support[protocol.name] == len(self.members) for protocol in protocols)
+        return any(self._support.get(protocol.name) == len(self.members) for protocol in protocols)
 
     def vote(self) -> str:
         """Return the protocol that most members prefer, among those that all of them support."""
@@ -192,7 +203,7 @@ class Roster:
 
     def _count(self, protocols: tuple[m.MemberProtocol, ...], step: int) -> None:
         for name in {protocol.name for protocol in protocols}:
-            self._support[name] += step
+            self._support[name] = self._support.get(name, 0) + step
 
 
 def _rebalance_timeout(recorded: r.MemberMetadata) -> Millis:

@@ -151,7 +151,7 @@ class Rebalance:
     def _take_back_generation(self, fx: Effects) -> None:
         for member in self.roster.members.values():
             member.assignment = b""
-            self.reject_sync(member, errors.RebalanceInProgress, fx)
+            self._reject_sync(member, errors.RebalanceInProgress, fx)
 
     def _wait_for_joins(self, fx: Effects) -> None:
         fx.set_timer((JOIN, self._group_id), fx.now + self.roster.rebalance_timeout)
@@ -237,7 +237,7 @@ class Rebalance:
         if self.status.state is State.STABLE:
             self._stop_if_all_synced(fx)
             return self._synced_response(member.assignment)
-        self.reject_sync(member, errors.RebalanceInProgress, fx)  # One on an older connection.
+        self._reject_sync(member, errors.RebalanceInProgress, fx)  # One on an older connection.
         parked = self.syncs.park(member.member_id, self._shard.park())
         if self.roster.leader == member.member_id:
             self._assign(given, fx)
@@ -264,7 +264,7 @@ class Rebalance:
         if not self.unsynced:
             fx.cancel_timer((SYNC, self._group_id))
 
-    def reject_sync(self, member: Member, error: Problem, fx: Effects) -> None:
+    def _reject_sync(self, member: Member, error: Problem, fx: Effects) -> None:
         self._answer_sync(member, m.SyncResponse(error_code=error.code), fx)
 
     def _answer_sync(self, member: Member, response: m.SyncResponse, fx: Effects) -> None:
@@ -287,8 +287,18 @@ class Rebalance:
         """Remove a member and reject the requests it has parked. If it is alive, it joins again."""
         gone = errors.UnknownMemberId
         self.joins.answer(member.member_id, m.JoinResponse(error_code=gone.code), fx)
-        self.reject_sync(member, gone, fx)
+        self._reject_sync(member, gone, fx)
         self.drop(member.member_id, fx)
+
+    def fence(self, old: Member, fx: Effects) -> None:
+        """Reject the requests that a static member has parked under an id that is replaced."""
+        self.reject(old, errors.FencedInstanceId, fx)
+        self.sessions.forget(old.member_id, fx)
+
+    def reject(self, member: Member, error: Problem, fx: Effects) -> None:
+        """Reject the requests that a member has parked."""
+        self.joins.answer(member.member_id, m.JoinResponse(error_code=error.code, member_id=member.member_id), fx)
+        self._reject_sync(member, error, fx)
 
     def drop(self, member_id: str, fx: Effects) -> None:
         """Forget a member, pending or not, that has no parked requests."""
@@ -311,9 +321,14 @@ class Rebalance:
     # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def replay(self) -> None:
-        """The group is what the log says: the rebalance is over."""
+        """The group is what the log says: nobody has to join for this generation any more."""
         self.unsynced = {member_id: None for member_id in self.unsynced if member_id in self.roster.members}
         self.history.reset()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to wait for."""
+        return not (self.history.trace or self.unsynced or self.joins or self.syncs)
 
     def set_timers(self, fx: Effects) -> None:
         """Set every timer again, because the last ones may have been lost with records that were not written."""
