@@ -41,11 +41,6 @@ class RebalanceHistory:
         self._arrivals: dict[str, Millis] | None = None
         self._renamed: dict[str, str] | None = None
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether there is a rebalance that the timer may have to write about."""
-        return self.trace is not None or self._histories.under_way(self._group_id) is not None
-
     # ── during the rebalance ──────────────────────────────────────────────────────────────────────────────────────
 
     def note(self, trigger: r.Trigger) -> None:
