@@ -1,4 +1,4 @@
-"""A table of the allowed transitions between the states of a state machine. The diagrams in the docs are made from it."""
+"""A table of the transitions that a state machine allows. The diagrams in the docs are made from such tables."""
 
 from __future__ import annotations
 
