@@ -1,4 +1,4 @@
-"""4.9: what a coordinator knows after a restart is what it wrote before, and only that."""
+"""After a restart a coordinator knows what it wrote before, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def context() -> GroupContext:
     return GroupContext()
 
 
-def test_a_stable_group_goes_on_after_a_restart_as_if_nothing_had_been(context: GroupContext) -> None:
+def test_a_stable_group_goes_on_after_a_restart_as_if_nothing_had_happened(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     before = context.group.record(context.group.assignments)
     call = context.restart()
@@ -57,7 +57,7 @@ def test_a_rebalance_that_was_under_way_is_forgotten_and_the_last_generation_cou
     context.restart()
     assert context.state == "Stable"
     assert set(context.group.members) == {a, b}
-    # The newcomer and those who had joined again try again.
+    # The new member and those that had joined again try again.
     assert context.join(c).error_code == errors.UnknownMemberId.code
     assert context.join(a).is_parked
 
@@ -281,7 +281,7 @@ def test_a_member_that_expired_while_the_log_failed_is_removed_all_the_same(cont
     context.sync(b)
     context.sleep(SESSION - 1)
     context.heartbeat(a)
-    context.sleep(1)  # The timer of b runs out while its sync waits.
+    context.sleep(1)  # The timer of b fires while its sync waits.
     context.append_fails = True
     with pytest.raises(AppendFailed):
         context.sync(a)
