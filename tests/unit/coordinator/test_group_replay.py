@@ -267,11 +267,23 @@ def test_a_group_that_could_not_be_created_can_be_joined_all_the_same(context: G
     context.append_fails = True
     with pytest.raises(AppendFailed):
         context.join(client_id="a", requires_known_member_id=known_ids)
+    assert (context.coordinator.groups, context.coordinator.shard.forming) == ({}, {})
     context.append_fails = False
     b, joined = context.enter("b", protocols=protocols("range"))
     context.sleep(10_000)
     assert joined.response.generation_id == 1
     assert b in context.group.members
+
+
+def test_a_group_is_one_of_the_shard_when_its_first_record_is_replayed(context: GroupContext) -> None:
+    coordinator = context.coordinator
+    request = m.JoinRequest(GROUP, SESSION, REBALANCE, "consumer", protocols("range"))
+    outcome = coordinator.join(request, now=context.now)
+    assert (list(coordinator.groups), list(coordinator.shard.forming)) == ([], [GROUP])
+    for record in outcome.records:
+        coordinator.replay(record)
+    assert (list(coordinator.groups), list(coordinator.shard.forming)) == ([GROUP], [])
+    assert outcome.response.member_id in context.group.pending
 
 
 def test_a_member_that_expired_while_the_log_failed_is_removed_all_the_same(context: GroupContext) -> None:

@@ -329,8 +329,8 @@ class ClassicGroup:
         if request.generation_id >= 0 or member_id or request.group_instance_id is not None:
             problem = self.roster.problem(member_id, request.group_instance_id)
             if problem is not None:
-                name = f"Member {member_id or 'without an id'} (instance id {request.group_instance_id or 'none'})"
-                raise problem(f"{name} is not in group {self.group_id}, or another member has its instance id.")
+                name = f"instance id {request.group_instance_id}" if request.group_instance_id else "no instance id"
+                raise problem(f"Group {self.group_id} has no member {member_id!r} with {name}.")
             if request.generation_id != status.generation:
                 raise errors.IllegalGeneration(
                     f"Group {self.group_id} is in generation {status.generation}, not {request.generation_id}."

@@ -59,17 +59,8 @@ class Rebalance:
     """Makes the generations of one group. All of its state is soft."""
 
     __slots__ = (
-        "_group_id",
-        "_shard",
-        "history",
-        "initial_delay",
-        "joins",
-        "roster",
-        "sessions",
-        "status",
-        "syncs",
-        "unsynced",
-    )
+        "_group_id", "_shard", "history", "initial_delay", "joins", "roster", "sessions", "status", "syncs", "unsynced",
+    )  # fmt: skip
 
     def __init__(
         self,
