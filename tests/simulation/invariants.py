@@ -11,7 +11,8 @@ from tests.simulation.member import Member
 from tests.simulation.world import CONFIG, TOPIC, Violation, World
 
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
+from ottla.coordinator.classic.states import TRANSITIONS, State
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
@@ -19,7 +20,6 @@ from ottla.coordinator.group import Group
 from ottla.coordinator.history import KEPT, UNDER_WAY, owners
 from ottla.coordinator.messages import JoinResponse
 from ottla.coordinator.serde import decode
-from ottla.coordinator.transitions import State, check_transition
 from ottla.machine import Outcome
 
 ONE_OWNER = "no two owners of a partition in a generation"
@@ -172,9 +172,9 @@ class Invariants:
         through = State.PREPARING_REBALANCE
         try:
             if after is State.EMPTY and before is not through:
-                check_transition(before, through)
+                TRANSITIONS.check(before, through)
                 before = through
-            check_transition(before, after)
+            TRANSITIONS.check(before, after)
         except RuntimeError as error:
             raise Violation(LEGAL_TRANSITIONS, f"{group_id}: {error}") from error
 

@@ -17,7 +17,7 @@ from ottla.assignors import Assignment, RangeAssignor, Subscription
 from ottla.assignors.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.consumer.group import ConsumerGroup
 from unit.coordinator.consumer_context import ORDERS, ConsumerContext

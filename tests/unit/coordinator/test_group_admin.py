@@ -1,4 +1,4 @@
-"""4.3: listing, describing and deleting groups."""
+"""Listing, describing and deleting groups."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from ottla.assignors import Assignor
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
+from ottla.coordinator.classic.group import DOWNGRADED
 from ottla.coordinator.consumer.classic_members import ClassicMembers
 from ottla.coordinator.consumer.consumer_members import ConsumerMembers
 from ottla.coordinator.consumer.history import NEVER_REJOINED, REVOCATION_TIMED_OUT, RebalanceHistory
@@ -41,7 +42,7 @@ from ottla.coordinator.consumer.messages import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
 )
-from ottla.coordinator.consumer.migration import DOWNGRADED, can_downgrade, classic_record
+from ottla.coordinator.consumer.migration import can_downgrade, classic_record
 from ottla.coordinator.consumer.patterns import REGEX, Patterns, RegexChange
 from ottla.coordinator.consumer.reconciliation import Goal, reconcile
 from ottla.coordinator.consumer.records import RecordWriter
@@ -409,9 +410,6 @@ class ConsumerGroup:
         self.writer.end(members, self.logged.subscriptions.resolved, fx)
         for member_id in members:
             self.timers.forget(member_id, fx)
-
-    def unload(self, fx: Effects) -> None:
-        """Nothing is parked here: the consumer protocol answers at once."""
 
 
 class _TopicCheck(NamedTuple):

@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla import errors
 from ottla.assignors import BY_NAME, Assignor
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.logged import KEYS, LoggedGroup
 from ottla.coordinator.consumer.member import Member, Partitions
@@ -26,7 +26,7 @@ from ottla.coordinator.consumer.messages import (
     DescribedConsumerGroup,
     NamedPartitions,
 )
-from ottla.coordinator.consumer.migration import send_away, upgrade
+from ottla.coordinator.consumer.migration import upgrade
 from ottla.coordinator.effects import Effects
 from ottla.coordinator.group import CLASSIC, Shard
 
@@ -51,9 +51,6 @@ class ConsumerGroups:
         self.shard = shard
         chosen = default_assignors(shard.config.group_consumer_assignors) if assignors is None else assignors
         self.assignors: Mapping[str, Assignor] = {assignor.name: assignor for assignor in chosen}
-        self._new: ConsumerGroup | None = None
-        """The group that the present request creates. The replay of its first record puts it in place, with the soft
-        state that it has by then. The next request forgets it: the log did not take its records."""
 
     @property
     def replayers(self) -> dict[type[Any], Callable[[Any, Any, int], None]]:
@@ -64,7 +61,6 @@ class ConsumerGroups:
 
     def heartbeat(self, request: ConsumerHeartbeatRequest, fx: Effects) -> ConsumerHeartbeatResponse:
         """ConsumerGroupHeartbeat. Errors are raised; nothing may be written then."""
-        self._new = None
         self._check(request)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._consumer_group(request.group_id).consumer_leave(request, fx)
@@ -112,9 +108,9 @@ class ConsumerGroups:
             upgrade(former, group, fx)
         response = group.consumer_heartbeat(request, fx)
         # The request is valid.
-        self._new = group
+        self.shard.forming[request.group_id] = group
         if isinstance(former, ClassicGroup):
-            send_away(former, fx)
+            former.send_away(fx)
         return response
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
@@ -159,9 +155,9 @@ class ConsumerGroups:
             group.replay(key, value)
 
     def _created(self, group_id: str) -> ConsumerGroup:
-        new, self._new = self._new, None
-        if new is not None and new.group_id == group_id:
-            return new
+        forming = self.shard.forming.pop(group_id, None)
+        if isinstance(forming, ConsumerGroup):
+            return forming
         return ConsumerGroup(self.shard, group_id, self.assignors)
 
 

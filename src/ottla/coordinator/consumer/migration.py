@@ -24,22 +24,23 @@ from ottla.assignors.embedded import (
     encode_assignment,
     version_of,
 )
-from ottla.coordinator import classic_state as classic
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.classic_rebalance import HEARTBEAT, HISTORY, JOIN, SYNC
+from ottla.coordinator.classic import members as classic
+from ottla.coordinator.classic.group import ClassicGroup
+from ottla.coordinator.classic.logged import generation_record
+from ottla.coordinator.classic.states import Status
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.consumer.logged import LoggedGroup
 from ottla.coordinator.consumer.member import Member, Partitions, sorted_names
 from ottla.coordinator.consumer.topics import metadata_hash
 from ottla.coordinator.effects import Effects
-from ottla.coordinator.group import Group, TopicInfo
+from ottla.coordinator.group import TopicInfo
+from ottla.types import Millis
 
 if TYPE_CHECKING:
     from ottla.coordinator.consumer.group import ConsumerGroup
 
-DOWNGRADED = "consumer-downgraded"
 Topics = Mapping[str, TopicInfo]
 
 
@@ -88,7 +89,7 @@ def _check_upgrade(old: ClassicGroup, config: GroupConfig) -> None:
     problem = None
     if not config.upgrade_enabled:
         problem = "online upgrade is disabled"
-    elif not old.uses_consumer_protocol:
+    elif not old.status.uses_consumer_protocol:
         problem = "the group does not use the consumer embedded protocol"
     elif len(old.members) > config.group_consumer_max_size:
         problem = "the group size exceeds the consumer group maximum size"
@@ -109,7 +110,7 @@ def _members_of(old: ClassicGroup, topics: Topics) -> list[Member]:
 
 
 def _to_consumer(member: classic.Member, old: ClassicGroup, topics: Topics) -> Member:
-    subscription = decode_subscription(member.metadata(old.protocol_name or member.protocols[0].name))
+    subscription = decode_subscription(member.metadata(old.status.protocol or member.protocols[0].name))
     protocols = tuple(r.ClassicProtocol(protocol.name, protocol.metadata) for protocol in member.protocols)
     return Member(
         member.member_id,
@@ -142,18 +143,6 @@ def _assigned(data: bytes, group_id: str, topics: Topics) -> dict[UUID, frozense
     }
 
 
-def send_away(old: ClassicGroup, fx: Effects) -> None:
-    """Tell the members of an upgraded group whose requests are parked to join again, and cancel the timers."""
-    code = errors.RebalanceInProgress.code
-    for member in old.members.values():
-        old.answer_join(member.member_id, m.JoinResponse(error_code=code, member_id=member.member_id), fx)
-        old.answer_sync(member, code, fx)
-    for member_id in (*old.members, *old.pending):
-        fx.cancel_timer((HEARTBEAT, old.group_id, member_id))
-    for name in (JOIN, SYNC, HISTORY):
-        fx.cancel_timer((name, old.group_id))
-
-
 # ── downgrade ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -164,48 +153,36 @@ def can_downgrade(logged: LoggedGroup, config: GroupConfig, leaving: Collection[
     return left == classic_left and 0 < left + joining <= config.group_max_size and config.downgrade_enabled
 
 
-def classic_record(members: Collection[Member], epoch: int, topics: Topics, *, now: int) -> r.GroupMetadataValue:
+def classic_record(members: Collection[Member], epoch: int, topics: Topics, *, now: Millis) -> r.GroupMetadataValue:
     """Return the record of a classic group of these members. They keep what they have until it has rebalanced.
 
     Kafka writes their targets instead, in which a partition may still belong to another member. The record has no
     leader: if the broker stops before the rebalance is over, a group without a leader rebalances when it is loaded.
     """
-    protocol = _vote(members)
-    return r.GroupMetadataValue(
-        protocol_type=PROTOCOL_TYPE,
-        generation=epoch,
-        protocol=protocol,
-        leader=None,
-        current_state_timestamp=now,
-        members=tuple(_recorded(member, protocol, topics) for member in members),
-    )
+    status, roster = Status(now=now), classic.Roster()
+    for member in members:
+        roster.add(_to_classic(member))
+    status.protocol_type, status.protocol, status.generation = PROTOCOL_TYPE, roster.vote(), epoch
+    assignments = {
+        member.member_id: encoded_assignment(
+            member.assigned, roster.members[member.member_id].metadata(status.protocol), topics
+        )
+        for member in members
+    }
+    return generation_record(status, roster.members.values(), None, assignments)
 
 
-def _vote(members: Iterable[Member]) -> str:
-    """Return the protocol that most members prefer, among those that all of them support."""
-    supported = [[name for name, _ in _protocols(member)] for member in members]
-    common = set(supported[0]).intersection(*supported)
-    return Counter(next(name for name in names if name in common) for names in supported).most_common(1)[0][0]
-
-
-def _recorded(member: Member, protocol: str, topics: Topics) -> r.MemberMetadata:
+def _to_classic(member: Member) -> classic.Member:
     assert member.classic is not None
-    subscription = dict(_protocols(member))[protocol]
-    return r.MemberMetadata(
+    return classic.Member(
         member.member_id,
         member.instance_id,
         member.client_id,
         member.client_host,
         member.rebalance_timeout,
         member.classic.session_timeout,
-        subscription,
-        encoded_assignment(member.assigned, subscription, topics),
+        tuple(m.MemberProtocol(protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols),
     )
-
-
-def _protocols(member: Member) -> list[tuple[str, bytes]]:
-    assert member.classic is not None
-    return [(protocol.name, protocol.metadata) for protocol in member.classic.supported_protocols]
 
 
 def encoded_assignment(partitions: Partitions, subscription: bytes, topics: Topics) -> bytes:
@@ -213,10 +190,3 @@ def encoded_assignment(partitions: Partitions, subscription: bytes, topics: Topi
     names = {info.topic_id: name for name, info in topics.items()}
     by_name = {names[topic_id]: sorted(numbers) for topic_id, numbers in partitions.items() if topic_id in names}
     return encode_assignment(Assignment(by_name), min(version_of(subscription), HIGHEST_VERSION))
-
-
-def downgraded(group: Group, trigger: object, fx: Effects) -> None:
-    """Start the sessions of a group that has become a classic one, and let it rebalance."""
-    if isinstance(group, ClassicGroup) and isinstance(trigger, r.Trigger):
-        group.rebalance(trigger, fx)
-        group.loaded(fx)
