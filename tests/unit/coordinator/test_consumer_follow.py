@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.coordinator import records as r
@@ -83,6 +83,7 @@ class Clients:
 EVENTS = st.tuples(st.sampled_from(MEMBERS), st.sampled_from(["beat", "beat", "beat", "say", "join", "leave"]))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(EVENTS, st.sampled_from(["round", "round", "write", "grow", "time"])), max_size=60))
 def test_it_makes_no_difference_whether_heartbeats_are_written_together(events: list[Any]) -> None:
     plain, gathering = ConsumerContext(), GatheringContext()

@@ -130,10 +130,13 @@ def test_an_expression_that_this_broker_rejects_keeps_its_topics() -> None:
     assert group.resolve("x", "y", now=50_000) == ({"x"}, False)
 
 
-def test_the_member_that_asked_is_named_once() -> None:
+def test_the_member_that_asked_is_named_until_the_log_has_the_resolution() -> None:
     group = Group(a="o.*")
     group.heartbeat("b", "u.*", now=0)
-    assert group.patterns.take_asked_by() == (history.MEMBER_JOINED, Member("b").who)
-    assert group.patterns.take_asked_by() == (history.TOPIC_METADATA_CHANGED, None)
+    assert group.patterns.asked_by == (history.MEMBER_JOINED, Member("b").who)
+    group.patterns.resolve(["users"], Effects(now=0))
+    assert group.patterns.asked_by == (history.MEMBER_JOINED, Member("b").who)
+    group.patterns.resolved()
+    assert group.patterns.asked_by == (history.TOPIC_METADATA_CHANGED, None)
     group.heartbeat("a", "u.*", now=0)
-    assert group.patterns.take_asked_by() == (history.SUBSCRIPTION_CHANGED, Member("a").who)
+    assert group.patterns.asked_by == (history.SUBSCRIPTION_CHANGED, Member("a").who)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla import errors
@@ -72,7 +72,7 @@ class Clients:
 
     def receive(self, member_id: str, response: Any) -> None:
         epoch = getattr(response, "member_epoch", 0)
-        if response.error_code or epoch <= 0:
+        if response is None or response.error_code or epoch <= 0:
             self.known.pop(member_id, None)
         else:
             owned = self.known.get(member_id, (0, ()))[1] if response.assignment is None else response.assignment
@@ -86,6 +86,7 @@ EVENTS = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), EVENTS | st.sampled_from(["grow", "restart"])), max_size=40))
 def test_a_request_whose_records_are_lost_leaves_no_trace(events: list[tuple[bool, Any]]) -> None:
     lossy, plain = ConsumerContext(), ConsumerContext()
@@ -110,7 +111,11 @@ def test_a_request_whose_records_are_lost_leaves_no_trace(events: list[tuple[boo
     assert logged_state(lossy) == logged_state(plain)
 
 
-@given(st.lists(EVENTS, max_size=25))
+CLASSIC_JOINS = st.tuples(st.sampled_from(MEMBERS), st.just("classic"), st.just(()))
+
+
+@settings(deadline=None)
+@given(st.lists(EVENTS | CLASSIC_JOINS, max_size=25))
 def test_only_replay_changes_logged_state(events: list[tuple[str, str, tuple[str, ...]]]) -> None:
     context, clients = ConsumerContext(), Clients()
     run = context.run
@@ -213,3 +218,14 @@ def test_a_member_whose_step_was_lost_no_longer_counts_as_following() -> None:
     context.coordinator.append_failed(lost, now=context.now)
     assert group.following == set()
     assert context.coordinator.follow(request, now=context.now) == lost
+
+
+def test_the_member_that_asked_for_a_resolution_is_named_also_if_the_first_one_was_lost() -> None:
+    context = group_of("a")
+    context.beat("a", 1, subscribed_topic_names=(), subscribed_topic_regex="users")
+    with losing(context):
+        context.sleep(0)
+    (value,) = context.run(context.coordinator.fire, ("consumer-regex", GROUP)).history
+    assert value is not None
+    asked = value.triggers[-1]
+    assert (asked.kind, asked.who and asked.who.member_id) == (history.SUBSCRIPTION_CHANGED, "a")

@@ -9,7 +9,7 @@ operations change at once and a restart forgets:
 
 - `timers`: when sessions and other deadlines of members end.
 - `known_topics`: whether the topics must be checked, and what they were.
-- `patterns`: whether the resolution of regular expressions was asked for.
+- `patterns`: whether, and by whom, the resolution of regular expressions was asked for.
 - `history`: why the members are reconciling; the log has a copy.
 - `following`: members whose step was decided by `follow` and is not replayed yet.
 
@@ -31,17 +31,8 @@ from ottla.coordinator.consumer.classic_members import ClassicMembers
 from ottla.coordinator.consumer.consumer_members import ConsumerMembers
 from ottla.coordinator.consumer.history import NEVER_REJOINED, REVOCATION_TIMED_OUT, RebalanceHistory
 from ottla.coordinator.consumer.logged import LoggedGroup
-from ottla.coordinator.consumer.member import (
-    Change,
-    Member,
-    MemberState,
-    Partitions,
-)
-from ottla.coordinator.consumer.messages import (
-    LEAVE_STATIC_EPOCH,
-    ConsumerHeartbeatRequest,
-    ConsumerHeartbeatResponse,
-)
+from ottla.coordinator.consumer.member import Change, Member, MemberState, Partitions
+from ottla.coordinator.consumer.messages import LEAVE_STATIC_EPOCH, ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.consumer.migration import can_downgrade, classic_record
 from ottla.coordinator.consumer.patterns import REGEX, Patterns, RegexChange
 from ottla.coordinator.consumer.reconciliation import Goal, reconcile
@@ -364,10 +355,13 @@ class ConsumerGroup:
     def _resolve_regexes(self, fx: Effects) -> None:
         """Match all expressions against all topics, and raise the epoch if the group subscribes to others now."""
         logged, topics = self.logged, self.shard.topics()
+        if not logged.subscriptions.regexes:
+            self.patterns.resolved()
+            return
         names, changed = self.patterns.resolve(topics, fx)
         hash_now = metadata_hash(names, topics)
-        kind, who = self.patterns.take_asked_by()
-        if logged.subscriptions.regexes and (changed or hash_now != logged.metadata_hash):
+        if changed or hash_now != logged.metadata_hash:
+            kind, who = self.patterns.asked_by
             _, what = self.known_topics.difference(names, topics)
             self.writer.epoch(logged.group_epoch + 1, hash_now, fx)
             self.known_topics.remember(names, topics)
@@ -385,8 +379,11 @@ class ConsumerGroup:
 
     def replay(self, key: Any, value: Any) -> None:
         """Change the logged state by one record."""
-        if type(key) is r.ConsumerGroupCurrentMemberAssignmentKey:
+        kind = type(key)
+        if kind is r.ConsumerGroupCurrentMemberAssignmentKey:
             self.following.discard(key.member_id)
+        elif kind is r.ConsumerGroupRegularExpressionKey and value is not None:
+            self.patterns.resolved()
         self.logged.replay(key, value)
 
     def loaded(self, fx: Effects) -> None:

@@ -44,7 +44,8 @@ class Patterns:
         self._refresh_interval = refresh_interval
         self._topics_created_at: Millis = 0
         self._refresh_asked_at = _NEVER
-        self._asked_by: tuple[str, r.Who | None] = _NOBODY
+        self.asked_by: tuple[str, r.Who | None] = _NOBODY
+        """The kind of trigger that the next resolution is, and the member that asked for it."""
 
     def topics_created(self, *, now: Millis) -> None:
         """New topics may match the expressions."""
@@ -90,7 +91,7 @@ class Patterns:
         if kind is RegexChange.UNRESOLVED:
             member = change.after
             is_known = member.member_id in self._members
-            self._asked_by = (history.SUBSCRIPTION_CHANGED if is_known else history.MEMBER_JOINED, member.who)
+            self.asked_by = (history.SUBSCRIPTION_CHANGED if is_known else history.MEMBER_JOINED, member.who)
 
     def _last_refresh(self) -> Millis:
         return min((value.timestamp for value in self._subscriptions.resolved.values()), default=_NEVER)
@@ -129,10 +130,9 @@ class Patterns:
             self._writer.regex(regex, value, fx)
         return names, changed
 
-    def take_asked_by(self) -> tuple[str, r.Who | None]:
-        """Return the kind of trigger that the resolution is, and the member that asked for it, once."""
-        asked_by, self._asked_by = self._asked_by, _NOBODY
-        return asked_by
+    def resolved(self) -> None:
+        """The log has a resolution: the next one has another reason."""
+        self.asked_by = _NOBODY
 
     def _matched(self, regex: str, names: Iterable[str]) -> tuple[str, ...]:
         try:
