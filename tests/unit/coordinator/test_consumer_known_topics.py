@@ -12,20 +12,27 @@ from unit.coordinator.consumer_context import ORDERS, PRICES, USERS, topics
 
 def known(*names: str, **partitions: int) -> KnownTopics:
     remembered = KnownTopics()
-    remembered.remember(names or partitions, topics(**partitions))
+    remembered.remember(names or partitions, topics(**partitions), 1)
     return remembered
 
 
 def test_the_topics_are_checked_until_they_change_or_the_log_fails() -> None:
     remembered = KnownTopics()
     assert not remembered.are_checked
-    remembered.remember(["orders"], topics(orders=6))
+    remembered.remember(["orders"], topics(orders=6), 1)
     assert remembered.are_checked
     remembered.changed()
     assert not remembered.are_checked
-    remembered.remember(["orders"], topics(orders=6))
-    remembered.append_failed()
+    remembered.remember(["orders"], topics(orders=6), 2)
+    remembered.append_failed(1)
     assert not remembered.are_checked
+
+
+def test_a_check_whose_epoch_the_log_has_is_not_taken_back() -> None:
+    remembered = known(orders=6)
+    remembered.append_failed(1)
+    assert remembered.are_checked
+    assert remembered.difference(["orders"], topics(orders=8))[1] == "orders has 8 partitions instead of 6"
 
 
 def test_more_partitions_are_told_from_new_and_deleted_topics() -> None:
@@ -49,17 +56,18 @@ def test_nothing_is_known_after_a_restart() -> None:
 
 def test_a_change_that_was_not_written_is_found_again() -> None:
     remembered = known(orders=6)
-    remembered.remember(["orders"], topics(orders=8))
-    remembered.append_failed()
+    remembered.remember(["orders"], topics(orders=8), 2)
+    remembered.append_failed(1)
+    remembered.append_failed(1)
     assert remembered.difference(["orders"], topics(orders=8))[1] == "orders has 8 partitions instead of 6"
 
 
 def test_a_deleted_topic_has_its_name_until_the_check_after_the_next() -> None:
     remembered = known(orders=6, users=3)
     assert remembered.former_name(USERS) == "users"
-    remembered.remember(["orders"], topics(orders=6))
+    remembered.remember(["orders"], topics(orders=6), 1)
     assert (remembered.former_name(USERS), remembered.former_name(ORDERS)) == ("users", "orders")
-    remembered.remember(["orders"], topics(orders=6))
+    remembered.remember(["orders"], topics(orders=6), 1)
     assert (remembered.former_name(USERS), remembered.former_name(PRICES)) == (None, None)
 
 

@@ -158,7 +158,7 @@ def test_a_static_member_that_returns_is_a_history_of_its_own_unless_one_is_unde
 
 def test_partitions_of_a_deleted_topic_have_its_former_name() -> None:
     group = Group()
-    group.known.remember(["orders"], group.topics)
+    group.known.remember(["orders"], group.topics, 1)
     group.history.trigger(JOINED)
     group.topics = {}
     fx = group.fx(1_000)

@@ -87,7 +87,7 @@ EVENTS = st.tuples(
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.booleans(), EVENTS | st.sampled_from(["grow", "restart"])), max_size=40))
+@given(st.lists(st.tuples(st.booleans(), EVENTS | st.just("grow")), max_size=40))
 def test_a_request_whose_records_are_lost_leaves_no_trace(events: list[tuple[bool, Any]]) -> None:
     lossy, plain = ConsumerContext(), ConsumerContext()
     clients = Clients()
@@ -95,9 +95,6 @@ def test_a_request_whose_records_are_lost_leaves_no_trace(events: list[tuple[boo
         if event == "grow":
             for context in (lossy, plain):
                 context.grow(orders=context.topics["orders"].partitions + 1)
-        elif event == "restart":
-            for context in (lossy, plain):
-                context.restart()
         else:
             before, call = logged_state(lossy), None
             lossy.append_fails = is_lost
@@ -208,6 +205,16 @@ def test_the_topics_are_checked_again_if_the_result_of_the_check_was_lost() -> N
     assert value is not None
     assert [trigger.reason for trigger in value.triggers] == ["orders has 7 partitions instead of 6"]
     assert context.consumers.group_epoch == 2
+
+
+def test_a_leave_that_was_lost_does_not_take_a_check_of_the_topics_back() -> None:
+    context = group_of("a")
+    with losing(context):
+        context.beat("a", -1)
+    context.grow(orders=7)
+    (value,) = context.beat("a", 1).history
+    assert value is not None
+    assert [trigger.reason for trigger in value.triggers] == ["orders has 7 partitions instead of 6"]
 
 
 def test_a_member_whose_step_was_lost_no_longer_counts_as_following() -> None:

@@ -222,7 +222,7 @@ class ConsumerGroup:
         # Nothing fails from here on.
         trigger = None if check is None else check.trigger
         if check is not None:
-            self.known_topics.remember(check.names, topics)
+            self.known_topics.remember(check.names, topics, check.epoch)
         if trigger is not None:
             self.history.trigger(trigger)
         self.patterns.refresh_after(change, regex_change, fx)
@@ -364,7 +364,7 @@ class ConsumerGroup:
             kind, who = self.patterns.asked_by
             _, what = self.known_topics.difference(names, topics)
             self.writer.epoch(logged.group_epoch + 1, hash_now, fx)
-            self.known_topics.remember(names, topics)
+            self.known_topics.remember(names, topics, logged.group_epoch + 1)
             self.history.trigger(r.Trigger(kind, fx.now, who, "" if who else what))
             self.history.tell(logged.group_epoch + 1, logged.target, fx)
 
@@ -393,11 +393,10 @@ class ConsumerGroup:
         self.history.explain_loss(fx)
 
     def append_failed(self, keys: Collection[r.Key], fx: Effects) -> None:
-        """Put soft state right after the log did not take records with these keys."""
+        """Put soft state right after the log did not take records of the group, whatever their keys."""
         self.following.clear()
         self.patterns.append_failed()
-        if r.ConsumerGroupMetadataKey(self.group_id) in keys:
-            self.known_topics.append_failed()
+        self.known_topics.append_failed(self.logged.group_epoch)
         self.history.resume()
         self.timers.start(self.logged.members.values(), fx)
 

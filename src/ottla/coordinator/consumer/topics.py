@@ -21,17 +21,19 @@ MAX_NAMED = 5
 class KnownTopics:
     """Whether the topics must be checked, and what they were at the last check.
 
-    The rule: the topics are checked by the first heartbeat after a change. The check counts as soon as its records are
-    on their way to the log. If the log does not take them, `append_failed` takes the check back.
+    The rule: the first heartbeat after a change checks the topics. The check counts at once. If the log then does not
+    take the epoch that it led to, `append_failed` takes it back.
     """
 
-    __slots__ = ("_known", "_previous", "are_checked")
+    __slots__ = ("_epoch", "_known", "_previous", "are_checked")
 
     def __init__(self) -> None:
         self.are_checked = False
         self._known: Topics = {}
         self._previous: Topics = {}
         """What was known before the last check."""
+        self._epoch = 0
+        """The group epoch that the last check led to."""
 
     def changed(self) -> None:
         """Subscribed topics have changed: the next heartbeat must check them."""
@@ -45,15 +47,18 @@ class KnownTopics:
             return history.TOPIC_METADATA_CHANGED, ""
         return describe_change(known, _subscribed(names, topics))
 
-    def remember(self, names: Collection[str], topics: Topics) -> None:
-        """The topics were compared with the hash in the log."""
+    def remember(self, names: Collection[str], topics: Topics, epoch: int) -> None:
+        """The topics were compared with the hash in the log, which led to a group epoch."""
         self.are_checked = True
         self._previous, self._known = self._known, _subscribed(names, topics)
+        self._epoch = epoch
 
-    def append_failed(self) -> None:
-        """The log did not take the result of the last check."""
-        self.are_checked = False
-        self._known = self._previous
+    def append_failed(self, group_epoch: int) -> None:
+        """Take the last check back if the log does not have its epoch."""
+        if self._epoch > group_epoch:
+            self.are_checked = False
+            self._known = self._previous
+            self._epoch = group_epoch
 
     def former_name(self, topic_id: UUID) -> str | None:
         """Return the name of a deleted topic."""
