@@ -13,7 +13,7 @@ from tests.simulation.world import TOPIC, TOPIC_ID, World
 
 from ottla import errors
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 

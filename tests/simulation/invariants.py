@@ -11,15 +11,15 @@ from tests.simulation.member import Member
 from tests.simulation.world import CONFIG, TOPIC, Step, Violation, World
 
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
+from ottla.coordinator.classic.group import ClassicGroup
+from ottla.coordinator.classic.states import TRANSITIONS, State
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import Group
 from ottla.coordinator.history import KEPT, UNDER_WAY, owners
 from ottla.coordinator.messages import JoinResponse
 from ottla.coordinator.serde import decode
-from ottla.coordinator.transitions import State, check_transition
 
 ONE_OWNER = "no two owners of a partition in a generation"
 GENERATIONS_GO_UP = "generations only go up"
@@ -189,9 +189,9 @@ class Invariants:
         through = State.PREPARING_REBALANCE
         try:
             if after is State.EMPTY and before is not through:
-                check_transition(before, through)
+                TRANSITIONS.check(before, through)
                 before = through
-            check_transition(before, after)
+            TRANSITIONS.check(before, after)
         except RuntimeError as error:
             raise Violation(LEGAL_TRANSITIONS, f"{group_id}: {error}") from error
 
@@ -340,4 +340,5 @@ def _same(live: Group, copy: Group | None) -> bool:
 
 
 def _told(group: ConsumerGroup) -> object:
-    return group.group_epoch, group.assignment_epoch, group.metadata_hash, group.members, group.target
+    logged = group.logged
+    return logged.group_epoch, logged.assignment_epoch, logged.metadata_hash, logged.members, logged.target

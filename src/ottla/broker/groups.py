@@ -15,7 +15,7 @@ from ottla.broker.partition import EndOfTransaction, Partition
 from ottla.broker.state_topics import LONGEST_KEPT, Shard, Shards
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.messages import CommitRequest

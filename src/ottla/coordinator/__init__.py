@@ -1,1 +1,1 @@
-"""Consumer groups: who is in a group, who reads what, and how far. State machines only: no I/O, no clock, no chance."""
+"""The group coordinator: members, assignments and committed offsets. State machines without I/O, clock or chance."""

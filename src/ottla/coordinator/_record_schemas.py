@@ -1,8 +1,8 @@
 """The layout of the records in ``__consumer_offsets``, in the form of ``ottla.protocol._schemas``.
 
-A field: (name, first version, last version, type, array, nullable, tag, default, children); a default of ... means that
-a value must be given. Keys have one layout each and are never flexible; the number in front of a key says its type.
-Change a layout only as Kafka does: a new tagged field, never a new version, so that older brokers still read it.
+A field is (name, first version, last version, type, array, nullable, tag, default, children). A field with the default
+``...`` is required. Each key has one layout and is never flexible. The number in front of a key is its type. Change a
+layout as Kafka does: add a tagged field, never a version, so that older brokers can still read it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 Fields = tuple[Any, ...]
-#: The version from which a value has tagged fields, where it never has any.
+#: For values that have no tagged fields in any version.
 NEVER = 32_767
 
 

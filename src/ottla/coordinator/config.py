@@ -1,4 +1,4 @@
-"""The settings of the group coordinator, by Kafka's names with underscores. The caller has checked them."""
+"""The settings of the group coordinator, under Kafka's names with underscores. The caller has validated them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ NO_LIMIT = 2**31 - 1
 
 
 class Times(NamedTuple):
-    """How long the members of a consumer group may be silent, and how often they are to be heard of."""
+    """How long the members of a consumer group may be silent, and how often they send heartbeats."""
 
     session_timeout: Millis
     heartbeat_interval: Millis
 
 
 TimesOf: TypeAlias = Callable[[str], Times | None]
-"""The times that were set for a single group; None where none were."""
+"""Returns the times that are set for a single group, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """What a coordinator needs to know of the broker's configuration."""
+    """The part of the broker's configuration that a coordinator needs."""
 
     group_min_session_timeout_ms: Millis = 6_000
     group_max_session_timeout_ms: Millis = 1_800_000
     group_initial_rebalance_delay_ms: Millis = 3_000
     group_max_size: int = NO_LIMIT
     group_new_member_join_timeout_ms: Millis = 300_000
-    """Kafka has no name for it: how long a new member's join may wait before the member is taken for gone."""
+    """How long the join of a new member may wait before the member is removed. Kafka has no name for it."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: Millis = 10_080 * 60_000
     """From offsets.retention.minutes."""
@@ -50,7 +50,7 @@ class GroupConfig:
 
     @property
     def times(self) -> Times:
-        """The times of consumer groups that have none of their own."""
+        """The times of consumer groups without their own."""
         return Times(self.group_consumer_session_timeout_ms, self.group_consumer_heartbeat_interval_ms)
 
     @property

@@ -1,11 +1,12 @@
-"""The group coordinator of one partition of ``__consumer_offsets``: the machine that the shard's runner drives.
+"""The group coordinator of one partition of ``__consumer_offsets``: the machine that the shard's driver runs.
 
-It finds the group, makes one where that is allowed, and leaves the rest to the kind of the group: `ClassicGroup`, or
-`ConsumerGroups` for those of the consumer protocol (KIP-848). What is written is replayed by the type of its key; a
-further kind of group brings replayers for its own keys.
+It finds the group of a request, creates one where that is allowed, and leaves the rest to the kind of the group:
+`ClassicGroup`, or `ConsumerGroups` for those of the consumer protocol (KIP-848). Records are replayed by the type of
+their key. Another kind of group would bring replayers for its own keys.
 
-If the log does not take the records of an outcome, nothing is replayed. The runner lets the request fail, and those
-that it was to answer, calls :meth:`append_failed` and applies what comes of it (timers and answers, never records).
+If the journal does not take the records of an outcome, nothing is replayed. The driver fails the request and those that
+the outcome would have answered. Then it calls :meth:`append_failed` and applies the result: timers and answers, never
+records.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from ottla import errors
 from ottla.assignors import Assignor
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
+from ottla.coordinator.classic.logged import created_record
 from ottla.coordinator.config import GroupConfig, Times, TimesOf
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_groups import ConsumerGroups
-from ottla.coordinator.consumer_messages import (
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.groups import ConsumerGroups
+from ottla.coordinator.consumer.messages import (
     ConsumerHeartbeatRequest,
     ConsumerHeartbeatResponse,
     DescribedConsumerGroup,
@@ -79,10 +81,8 @@ class Coordinator(Machine[Record]):
         self.offsets = self.shard.offsets
         self.histories = self.shard.histories
         self.consumers = ConsumerGroups(self.shard, assignors)
-        self._unborn: tuple[r.GroupMetadataValue, ClassicGroup] | None = None
-        """A group that somebody is joining already, and the record that makes it one when it is replayed."""
         self.ignored = 0
-        """Records of unknown types that were passed over."""
+        """How many records of unknown types were skipped."""
         self._replayers: dict[type[Any], Callable[[Any, Any, int], None]] = {
             r.OffsetCommitKey: self._replay_offset,
             r.LegacyOffsetCommitKey: self._replay_legacy_offset,
@@ -117,18 +117,17 @@ class Coordinator(Machine[Record]):
     def _join_new_group(
         self, request: m.JoinRequest, former: Group | None, fx: Effects
     ) -> Outcome[Record, m.JoinResponse]:
-        """Make a classic group, in place of an empty one of another kind if there is one, whose history goes on."""
+        """Create a classic group. It takes the place of an empty consumer group, if there is one, and its history."""
         if former is not None and request.member_id:
             return fx.outcome(m.JoinResponse(error_code=errors.UnknownMemberId.code, member_id=request.member_id))
         if former is not None:
             former.delete(fx)
         group = ClassicGroup(self.shard, request.group_id, now=fx.now)
-        created = r.GroupMetadataValue("", 0, None, None, fx.now, ())
-        fx.write(r.GroupMetadataKey(request.group_id), created)
+        fx.write(r.GroupMetadataKey(request.group_id), created_record(now=fx.now))
         response = group.join(request, fx)
         if isinstance(response, m.JoinResponse) and response.error_code != errors.MemberIdRequired.code:
             return Outcome((), response)
-        self._unborn = (created, group)
+        self.shard.forming[request.group_id] = group
         return fx.outcome(response)
 
     def sync(self, request: m.SyncRequest, *, now: Millis) -> Outcome[Record, m.SyncResponse]:
@@ -179,14 +178,14 @@ class Coordinator(Machine[Record]):
     def follow(
         self, request: ConsumerHeartbeatRequest, *, now: Millis
     ) -> Outcome[Record, ConsumerHeartbeatResponse | None]:
-        """ConsumerGroupHeartbeat as most are, see `ConsumerGroup.follow`; the response to any other is None."""
+        """A plain ConsumerGroupHeartbeat, see `ConsumerGroup.follow`. The response to any other heartbeat is None."""
         group = self.groups.get(request.group_id)
         return (group.follow(request, now=now) if isinstance(group, ConsumerGroup) else None) or _NOT_FOLLOWED
 
     # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, request: m.CommitRequest, *, now: Millis) -> Outcome[Record, m.CommitResponse]:
-        """OffsetCommit. Whoever has no generation may commit for a group that has no members, which makes the group."""
+        """OffsetCommit. A client without a generation may commit if the group has no members. That creates it."""
         fx = Effects(now=now)
         group = self.groups.get(request.group_id)
         if group is not None:
@@ -219,7 +218,7 @@ class Coordinator(Machine[Record]):
             raise errors.IllegalGeneration(str(error)) from error
 
     def fetch(self, request: m.FetchRequest, *, now: Millis) -> Outcome[Record, m.FetchResponse]:
-        """OffsetFetch of one group. Of a group that is not there nothing is committed: that is no error."""
+        """OffsetFetch of one group. A group that does not exist has no offsets, which is not an error."""
         group = self.groups.get(request.group_id)
         if group is not None:
             group.check_fetch(request)
@@ -230,7 +229,7 @@ class Coordinator(Machine[Record]):
     def delete_offsets(
         self, request: m.DeleteOffsetsRequest, *, now: Millis
     ) -> Outcome[Record, m.DeleteOffsetsResponse]:
-        """OffsetDelete: of topics that nobody in the group reads."""
+        """OffsetDelete, of topics that no member reads."""
         fx = Effects(now=now)
         group = self._group(request.group_id)
         group.check_delete_offsets()
@@ -246,7 +245,7 @@ class Coordinator(Machine[Record]):
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = (), *, now: Millis
     ) -> Outcome[Record, tuple[m.ListedGroup, ...]]:
-        """ListGroups: those in one of the states and of one of the types, in whatever case; all if none is given."""
+        """ListGroups, filtered by states and types in any case. An empty filter lists all."""
         wanted_states = {state.lower() for state in states}
         wanted_types = {type_.lower() for type_ in types}
         listed = (group.listed() for group in self.groups.values())
@@ -261,9 +260,9 @@ class Coordinator(Machine[Record]):
         )
 
     def describe(self, group_id: str, *, now: Millis) -> Outcome[Record, m.DescribedGroup]:
-        """DescribeGroups of one classic group. Versions below 6 do not tell the error: a dead group is enough.
+        """DescribeGroups of one classic group. Versions below 6 have no error, only the state Dead.
 
-        The empty id is one like any other here: old clients have committed to it.
+        The empty group id is valid here, because old clients have committed to it.
         """
         group = self.groups.get(group_id)
         if isinstance(group, ClassicGroup):
@@ -283,7 +282,7 @@ class Coordinator(Machine[Record]):
 
     def _delete_group(self, group_id: str, fx: Effects) -> m.DeletedGroup:
         try:
-            # The empty id is no group that can be joined, but old clients have committed to it.
+            # The empty group id cannot be joined, but old clients have committed to it.
             group = self.groups.get(group_id)
             if group is None:
                 raise errors.GroupIdNotFound(f"Group {group_id} not found.")
@@ -306,10 +305,10 @@ class Coordinator(Machine[Record]):
             raise errors.GroupIdNotFound(f"Group {group_id} not found.")
         return group
 
-    # ── time, and what happens elsewhere ──────────────────────────────────────────────────────────────────────────
+    # ── timers and other events ───────────────────────────────────────────────────────────────────────────────────
 
     def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[Record, None]:
-        """A timer has run out."""
+        """A timer has fired."""
         fx = Effects(now=now)
         if key == EXPIRE_OFFSETS:
             self._expire_offsets(fx)
@@ -328,13 +327,13 @@ class Coordinator(Machine[Record]):
         fx.set_timer(EXPIRE_OFFSETS, fx.now + self.config.offsets_retention_check_interval_ms)
 
     def partitions_deleted(self, partitions: Iterable[TopicPartition], *, now: Millis) -> Outcome[Record, None]:
-        """Partitions are no more: forget what was committed for them."""
+        """Partitions were deleted: delete the offsets that were committed for them."""
         fx = Effects(now=now)
         self.offsets.delete_partitions(partitions, fx)
         return fx.outcome(None)
 
     def topics_changed(self, names: Collection[str], *, created: bool, now: Millis) -> Outcome[Record, None]:
-        """Topics were created, deleted or got partitions. Classic groups learn of it from their leaders."""
+        """Topics were created or deleted, or got partitions. The leaders of classic groups find out themselves."""
         fx = Effects(now=now)
         self.consumers.topics_changed(names, fx, created=created)
         return fx.outcome(None)
@@ -347,39 +346,27 @@ class Coordinator(Machine[Record]):
         fx.set_timer(EXPIRE_OFFSETS, now + self.config.offsets_retention_check_interval_ms)
         return fx.outcome(None)
 
-    def unload(self, *, now: Millis) -> Outcome[Record, None]:
-        """The partition goes elsewhere: answer what is parked. The machine is not used after this."""
-        fx = Effects(now=now)
-        for group in self.groups.values():
-            group.unload(fx)
-        return Outcome((), None, (), fx.answers)
-
     def append_failed(self, outcome: Outcome[Record, Any], /, *, now: Millis) -> Outcome[Record, None]:
-        """The log did not take the records of an outcome: what was to happen in time is set once more.
+        """The journal did not take the records of an outcome: put soft state right, and set the timers again.
 
-        A timer that gave the outcome, and those who were to be answered by it, are the runner's to try and tell again.
+        The driver fires the timer that led to the outcome again, and fails the requests that it would have answered.
         """
         fx = Effects(now=now)
-        keys = [record.key for record in outcome.records if not isinstance(record.key, r.HistoryKey)]
-        for group_id in dict.fromkeys(key.group_id for key in keys if not isinstance(key, r.UnknownKey)):
+        self.shard.forming.clear()
+        lost: dict[str, list[r.Key]] = {}
+        for key, _ in outcome.records:
+            if not isinstance(key, r.HistoryKey | r.UnknownKey):
+                lost.setdefault(key.group_id, []).append(key)
+        for group_id, keys in lost.items():
             group = self.groups.get(group_id)
-            if isinstance(group, ClassicGroup):
-                group.rearm(fx)
-                if r.GroupMetadataKey(group_id) in keys:
-                    group.generation_failed(fx)
-            elif isinstance(group, ConsumerGroup):
-                group.sessions.clear()
-                group.following.clear()
-                if r.ConsumerGroupMetadataKey(group_id) in keys:
-                    group.topics_not_remembered()
-                group.resume_rebalance()
-                group.set_loaded_timers(fx)
+            if group is not None:
+                group.append_failed(keys, fx)
         return fx.outcome(None)
 
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def replay(self, record: Record, /, *, producer_id: int = NO_PRODUCER) -> None:
-        """Change the durable state by one record, of the transaction of a producer if there is one."""
+        """Change the logged state by one record. It may belong to the transaction of a producer."""
         key, value = record
         replayer = self._replayers.get(type(key))
         if replayer is None:
@@ -400,7 +387,7 @@ class Coordinator(Machine[Record]):
                 self.replay(record, producer_id=producer_id)
 
     def replay_commit(self, commits: PackedCommits) -> None:
-        """Replay what `commit` gave for packed offsets, all at once."""
+        """Replay the records of a packed commit all at once."""
         group_id = commits.group_id
         if group_id in self.groups:
             self.offsets.replay_packed(group_id, commits)
@@ -409,12 +396,12 @@ class Coordinator(Machine[Record]):
                 self.replay(record)
 
     def replay_end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """A marker in the log says that a producer's transaction has ended."""
+        """The log has the marker that ends a producer's transaction."""
         self.offsets.end_transaction(producer_id, committed=committed)
 
     def _replay_offset(self, key: r.OffsetCommitKey, value: r.OffsetCommitValue | None, producer_id: int) -> None:
         if value is not None and key.group_id not in self.groups:
-            # A group of somebody who only keeps offsets here.
+            # The group of a client that only keeps offsets here.
             self.groups[key.group_id] = ClassicGroup(self.shard, key.group_id, now=value.commit_timestamp)
         self.offsets.replay(key, value, producer_id)
 
@@ -429,20 +416,16 @@ class Coordinator(Machine[Record]):
     def _replay_classic(self, key: r.GroupMetadataKey, value: r.GroupMetadataValue | None, _: int) -> None:
         group = self.groups.get(key.group_id)
         if value is None:
-            # After it became a group of another kind its tombstone says nothing of that.
+            # It may have become a group of the other kind, which the tombstone does not concern.
             if isinstance(group, ClassicGroup):
                 del self.groups[key.group_id]
             return
         if not isinstance(group, ClassicGroup):
-            group = self.groups[key.group_id] = self._born(key.group_id, value)
-        group.adopt(value)
-
-    def _born(self, group_id: str, value: r.GroupMetadataValue) -> ClassicGroup:
-        record, unborn = self._unborn or (None, None)
-        self._unborn = None
-        if unborn is not None and record is value:
-            return unborn
-        return ClassicGroup(self.shard, group_id, now=value.current_state_timestamp)
+            group = self.shard.forming.pop(key.group_id, None)
+            if not isinstance(group, ClassicGroup):
+                group = ClassicGroup(self.shard, key.group_id, now=value.current_state_timestamp)
+            self.groups[key.group_id] = group
+        group.replay(value)
 
     def _replay_history(self, key: r.HistoryKey, value: r.HistoryValue | None, _: int) -> None:
         self.histories.replay(key, value)

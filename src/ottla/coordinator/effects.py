@@ -1,6 +1,6 @@
-"""What an operation has decided so far: the draft of an :class:`~ottla.machine.Outcome`.
+"""What an operation has decided so far: an :class:`~ottla.machine.Outcome` in the making.
 
-The functions of a machine hand one of these down instead of merging outcomes. It also carries ``now``.
+The functions of a machine pass one `Effects` down instead of merging outcomes. It also carries ``now``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Response = TypeVar("Response")
 
 
 class Effects:
-    """Records, timers and answers in the making."""
+    """Collects records, timers and answers."""
 
     __slots__ = ("answers", "now", "records", "timers")
 
@@ -41,9 +41,9 @@ class Effects:
     def outcome(
         self, response: Response | Parked, records: Sequence[CoordinatorRecord] | None = None
     ) -> Outcome[CoordinatorRecord, Response]:
-        """Return what was decided, with records of the caller's own if there are some.
+        """Return the outcome, with the collected records or those of the caller.
 
-        A request that was parked and answered by itself is not parked.
+        A request that was parked and answered in the same operation is not parked.
         """
         if isinstance(response, Parked) and response.token in self.answers:
             response = self.answers.pop(response.token)

@@ -1,13 +1,20 @@
-"""What the coordinator and the kinds of groups agree on: the :class:`Group` protocol and the :class:`Shard` they share.
+"""The interface between the coordinator and the kinds of groups: the :class:`Group` protocol, and the shared `Shard`.
 
-A kind of group is a class that has what `Group` lists, plus a replayer for each type of record that it writes (see
-``coordinator.Coordinator``). Operations add what they decide to the :class:`Effects` that they are given; they
-may change soft state (who waits, deadlines), while durable state changes in replay only.
+A kind of group is a class with the methods of `Group`, and a replayer for each type of record that it writes (see
+``coordinator.Coordinator``). Operations add their records, timers and answers to the `Effects` that they get.
+
+The state of a group has two parts:
+
+- **Logged state** is what the records say. It changes in `replay` only, so a restart and a live request have the same
+  effect.
+- **Soft state** is everything else: parked requests, deadlines, and a rebalance that is under way, whose generation is
+  ahead of the log as in Kafka. Operations may change it, and a restart loses it. `replay` brings it in line with the
+  log. If the journal does not take the records of an operation, `append_failed` puts it right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
@@ -28,14 +35,14 @@ CONSUMER = "Consumer"
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What groups need to know of a topic."""
+    """What groups need to know about a topic."""
 
     topic_id: UUID
     partitions: int
 
 
 class Group(Protocol):
-    """One group, of whatever kind."""
+    """One group of any kind."""
 
     group_id: str
 
@@ -45,11 +52,11 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members, so that it may be deleted or become another kind."""
+        """Whether it has no members and may be deleted, or become a group of the other kind."""
 
     def listed(self) -> m.ListedGroup: ...
 
-    # ── members of the classic protocol; the answer has an error code, nothing is raised ──────────────────────────
+    # ── members of the classic protocol. Errors are codes in the response, nothing is raised ──────────────────────
 
     def join(self, request: m.JoinRequest, fx: Effects) -> m.JoinResponse | Parked: ...
 
@@ -59,10 +66,10 @@ class Group(Protocol):
 
     def leave(self, request: m.LeaveRequest, fx: Effects) -> m.LeaveResponse: ...
 
-    # ── offsets: what a member may do; these raise the error that the client is told ──────────────────────────────
+    # ── offsets. These raise the error that the client gets ───────────────────────────────────────────────────────
 
     def check_commit(self, request: m.CommitRequest | m.TransactionalCommitRequest, fx: Effects) -> None:
-        """Raise if this commit is not allowed. It may keep a session."""
+        """Raise if this commit is not allowed. A commit may count as a heartbeat."""
 
     def check_fetch(self, request: m.FetchRequest) -> None: ...
 
@@ -73,25 +80,25 @@ class Group(Protocol):
     def is_subscribed(self, topic: str) -> bool: ...
 
     def offset_expiry(self, fx: Effects) -> IsExpired | None:
-        """Return what tells whether an offset has expired, or None if none can expire now."""
+        """Return a function that tells whether an offset has expired, or None if no offset can expire now."""
 
     # ── the life of the group ─────────────────────────────────────────────────────────────────────────────────────
 
     def fire(self, key: tuple[Hashable, ...], fx: Effects) -> None:
-        """A timer of the group has run out. Its key is (name, group id, …)."""
+        """A timer of the group has fired. Its key is ``(name, group_id, …)``."""
 
     def loaded(self, fx: Effects) -> None:
         """The partition has been replayed: set the timers."""
 
     def delete(self, fx: Effects) -> None:
-        """Write the tombstones of the group (not of its offsets, nor of its history) and cancel its timers."""
+        """Write the tombstones of the group, but not of its offsets and its history, and cancel its timers."""
 
-    def unload(self, fx: Effects) -> None:
-        """The coordinator is no longer this one: answer what is parked with NOT_COORDINATOR."""
+    def append_failed(self, keys: Collection[r.Key], fx: Effects) -> None:
+        """Records with these keys were not written: put soft state right, and set the timers again."""
 
 
 class Shard:
-    """What the groups of one partition of the offsets topic share."""
+    """State that the groups of one partition of the offsets topic share."""
 
     def __init__(
         self,
@@ -106,12 +113,15 @@ class Shard:
         self._times = config.times
         self._own_times_of = times_of
         self.groups: dict[str, Group] = {}
+        """The groups that the log knows."""
+        self.forming: dict[str, Group] = {}
+        """Soft state: groups whose first records are being written. `replay` moves them to `groups`."""
         self.offsets = Offsets(config.offset_metadata_max_bytes)
         self.histories = Histories()
         self._tokens = count()
 
     def times_of(self, group_id: str) -> Times:
-        """Return the times of a consumer group, as they are now."""
+        """Return the present times of a consumer group."""
         return self._own_times_of(group_id) or self._times
 
     def park(self) -> Parked:
@@ -120,9 +130,9 @@ class Shard:
 
 
 def retention_expiry(retention: Millis, *, since: Millis = -1, now: Millis) -> IsExpired:
-    """Return what tells whether an offset has been kept for long enough, since a time or since its commit.
+    """Return a function that tells whether an offset is older than the retention, counted from a time or its commit.
 
-    A client of long ago could give an offset an end of its own; then that one counts.
+    Old clients could give an offset its own expiry time, which has priority.
     """
 
     def is_expired(value: r.OffsetCommitValue) -> bool:

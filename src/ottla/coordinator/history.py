@@ -1,11 +1,11 @@
-"""Why a group rebalanced: what a person is told by ``ottla groups explain``.
+"""Why a group rebalanced, for ``ottla groups explain``.
 
-While a group rebalances its :class:`Trace` collects what happened; when the group has a new assignment, or nobody left,
-the trace becomes one record. A group keeps the last `KEPT` of them, in slots that are written over in turn. Long lists
-are cut, and the record says how much was cut: a rebalance of a thousand members must not be a record of a megabyte.
+While a group rebalances, its :class:`Trace` collects what happens. When the group has a new assignment, or no members,
+the trace becomes one record. A group keeps the last `KEPT` records, in slots that are overwritten in turn. Long lists
+are cut, and the record says by how much, so that a rebalance of a thousand members is not a record of a megabyte.
 
-A rebalance that is under way has its slot already: in a consumer group from its first trigger on, since the epoch is
-durable too; in a classic group, whose rebalance a restart takes back, as soon as it lasts longer than `WORTH_NAMING`.
+A rebalance that is under way has its slot already. In a consumer group it has one from the first trigger on, because
+the epoch is logged too. A classic group loses its rebalance at a restart, so it gets one after `WORTH_NAMING`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ottla.protocol.codec import DecodeError, decode_data
 from ottla.types import Millis
 
 Owners: TypeAlias = Mapping[tuple[str, int], str]
-"""Which member has a partition."""
+"""The member that has a partition."""
 
 KEPT = 50
-"""Rebalances a group."""
+"""Rebalances per group."""
 MAX_TRIGGERS = 20
 MAX_LATE = 20
 MAX_MOVES = 100
-#: How long the others must have waited for the last member before it is called late, or is told to be waited for.
+#: How long the others must have waited for a member before it is reported.
 WORTH_NAMING: Millis = 1_000
-#: How often it is told whom a classic group waits for, if that has changed.
+#: How often a classic group reports the members that it waits for, if they have changed.
 TELL_AGAIN: Millis = 5_000
 
 # ── the kinds of triggers ─────────────────────────────────────────────────────────────────────────────────────────
@@ -48,15 +48,15 @@ PARTITIONS_ADDED = "partitions added"
 PROTOCOL_CHANGED = "group protocol changed"
 NOT_WRITTEN = "assignment could not be written"
 CAUSE_LOST = "cause lost at a restart"
-"""Members are on their way, and the log does not tell why: another broker wrote it."""
+"""Members are moving to a new epoch, and the log does not say why: another broker wrote it."""
 
 # ── the outcomes ──────────────────────────────────────────────────────────────────────────────────────────────────
 STABLE = "stable"
 EMPTY = "empty"
 UNCHANGED = "unchanged"
-"""There was a reason to rebalance, and it was not needed: a static member came back."""
+"""There was a trigger, but no rebalance was needed: a static member returned."""
 INTERRUPTED = "interrupted"
-"""The broker stopped meanwhile, and the classic group is in its last generation again; members rebalance anew."""
+"""The broker stopped. The classic group is in its last generation again, and members start another rebalance."""
 UNDER_WAY = "under way"
 
 
@@ -71,11 +71,11 @@ class Trace:
     revoked_at: Millis = -1
     late: list[r.Latecomer] = field(default_factory=list)
     unnamed_moves: int = 0
-    """How many partitions had moved before a restart, beyond those that the record names."""
+    """How many partitions had moved before a restart, in addition to those in the record."""
 
     @classmethod
     def of(cls, value: r.HistoryValue) -> Trace:
-        """Return the trace of a rebalance that the log says is under way."""
+        """Return the trace of a rebalance that is under way according to the log."""
         triggers, late = list(value.triggers), list(value.late)
         return cls(value.started_at, triggers, value.triggers_left_out, revoked_at=value.revoked_at, late=late)
 
@@ -84,7 +84,7 @@ class Trace:
 
     def trigger(self, trigger: r.Trigger) -> None:
         if self.triggers and self.triggers[-1] == trigger:
-            return  # It came from the one kind of group to the other.
+            return  # A group that changed its kind has noted it already.
         if len(self.triggers) < MAX_TRIGGERS:
             self.triggers.append(trigger)
         else:
@@ -109,9 +109,9 @@ class Trace:
         waiting_for: Iterable[r.Who] = (),
         now: Millis,
     ) -> r.HistoryValue:
-        """Return the record of the rebalance, now that it is over, or as far as it is.
+        """Return the record of the rebalance, whether it is over or under way.
 
-        Owners that keep all that they have may be left out, if it is said how many partitions that are.
+        Owners that keep all their partitions may be left out, if `kept_elsewhere` has the number of these partitions.
         """
         places = moved(before, after)
         moves = [r.PartitionMove(*place, before.get(place), after.get(place)) for place in places[:MAX_MOVES]]
@@ -138,23 +138,23 @@ class Trace:
 
 
 class Histories:
-    """What has to be known of the rebalances of a shard's groups; the rest is in the log only."""
+    """What the coordinator must know about past rebalances. The rest is in the log only."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
-        """The number of the last rebalance of a group, from which its slots follow."""
+        """The number of the last rebalance of a group, which determines its slots."""
         self._under_way: dict[str, r.HistoryValue] = {}
 
     def next_number(self, group_id: str) -> int:
-        """Return the number of the rebalance that the group will record next, or has begun to."""
+        """Return the number of the next rebalance of a group, or of the one that is under way."""
         return self._last.get(group_id, -1) + (group_id not in self._under_way)
 
     def under_way(self, group_id: str) -> r.HistoryValue | None:
-        """Return what the log says of the rebalance that is under way."""
+        """Return what the log says about the rebalance that is under way."""
         return self._under_way.get(group_id)
 
     def trace(self, group_id: str, *, now: Millis) -> Trace:
-        """Return what is known of the rebalance of a group that goes on, or begins now."""
+        """Return the trace of the rebalance that is under way according to the log, or a new one."""
         value = self._under_way.get(group_id)
         return Trace(started_at=now) if value is None else Trace.of(value)
 
@@ -168,7 +168,7 @@ class Histories:
     def replay(self, key: r.HistoryKey, value: r.HistoryValue | None) -> None:
         last = self._last.get(key.group_id, -1)
         if value is None:
-            if last % KEPT == key.slot:  # Slots are deleted all together.
+            if last % KEPT == key.slot:  # All slots are deleted together.
                 self._last.pop(key.group_id, None)
                 self._under_way.pop(key.group_id, None)
             return
@@ -180,7 +180,7 @@ class Histories:
 
 
 def moved(before: Owners, after: Owners) -> list[tuple[str, int]]:
-    """Return the partitions that have another owner than before, in order.
+    """Return the partitions whose owner has changed, in order.
 
     >>> moved({("t", 0): "a", ("t", 1): "a", ("t", 2): "a"}, {("t", 1): "b", ("t", 2): "a"})
     [('t', 0), ('t', 1)]
@@ -189,7 +189,7 @@ def moved(before: Owners, after: Owners) -> list[tuple[str, int]]:
 
 
 def owners(assignments: Mapping[str, bytes]) -> dict[tuple[str, int], str]:
-    """Return who has what by assignments in the consumer's format; others, such as Connect's, count as none."""
+    """Return the owners by assignments in the consumer's format. Others, such as Connect's, have no partitions."""
     found: dict[tuple[str, int], str] = {}
     for member_id, assignment in assignments.items():
         for place in _partitions(assignment):

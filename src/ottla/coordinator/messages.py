@@ -1,8 +1,8 @@
-"""What the coordinator is asked and what it answers: frozen values, the same for every version of the wire.
+"""The requests and responses of the coordinator: frozen values, the same for every version of the protocol.
 
 The broker's handlers translate between these and the messages on the wire. An operation on members (join, sync,
-heartbeat, leave) never raises: its answer has an ``error_code``. An operation on offsets or on a whole group raises the
-`ottla.errors` class of what is wrong with the request as a whole, and answers with a code for each part of it.
+heartbeat, leave) never raises: its response has an ``error_code``. An operation on offsets or on a whole group raises a
+class of `ottla.errors` if the whole request is wrong. Otherwise its response has a code for each part.
 Messages of the consumer protocol (KIP-848) are in ``consumer_messages``.
 """
 
@@ -15,12 +15,12 @@ from ottla.types import Millis
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER_ID = ""
-#: The largest version of OffsetCommit and OffsetFetch: what a caller without a wire speaks.
+#: The version of OffsetCommit and OffsetFetch for callers inside the broker.
 LATEST_VERSION = 32_767
 
 
 class MemberProtocol(NamedTuple):
-    """A way to assign that a member knows, with its subscription in the words of that way."""
+    """An assignor that a member supports, with its subscription in the format of that assignor."""
 
     name: str
     metadata: bytes
@@ -33,7 +33,7 @@ class JoinRequest(NamedTuple):
     group_id: str
     session_timeout: Millis
     rebalance_timeout: Millis
-    """Version 0 has none on the wire: then it is the session timeout."""
+    """Version 0 has none on the wire. Then it is the session timeout."""
     protocol_type: str
     protocols: tuple[MemberProtocol, ...]
     member_id: str = UNKNOWN_MEMBER_ID
@@ -42,9 +42,9 @@ class JoinRequest(NamedTuple):
     client_host: str = ""
     reason: str = ""
     requires_known_member_id: bool = True
-    """Version 4 and later: a new member is told its id first, and joins with it."""
+    """Version 4 and later: a new member gets its id first, and then joins with it."""
     supports_skipping_assignment: bool = True
-    """Version 9 and later: a leader may be told to keep the assignment that is there."""
+    """Version 9 and later: a leader can be told to keep the present assignment."""
 
 
 class JoinedMember(NamedTuple):
@@ -58,7 +58,7 @@ class JoinResponse(NamedTuple):
     generation_id: int = NO_GENERATION
     protocol_type: str | None = None
     protocol_name: str | None = None
-    """Versions below 7 cannot say None: the handler writes an empty string."""
+    """Versions below 7 have no null: the handler writes an empty string."""
     leader: str = ""
     skip_assignment: bool = False
     member_id: str = UNKNOWN_MEMBER_ID
@@ -113,7 +113,7 @@ class LeavingMember(NamedTuple):
 class LeaveRequest(NamedTuple):
     group_id: str
     members: tuple[LeavingMember, ...]
-    """Versions below 3 name one."""
+    """Versions below 3 have one."""
 
 
 class LeftMember(NamedTuple):
@@ -124,7 +124,7 @@ class LeftMember(NamedTuple):
 
 class LeaveResponse(NamedTuple):
     error_code: int = 0
-    """Versions below 3 have no members in the answer: the handler puts the member's code here."""
+    """Versions below 3 have no members in the response: the handler puts the member's code here."""
     members: tuple[LeftMember, ...] = ()
 
 
@@ -138,38 +138,38 @@ class OffsetToCommit(NamedTuple):
     leader_epoch: int = -1
     metadata: str | None = ""
     topic_id: UUID | None = None
-    """Known from version 10 on; the name has been looked up by the handler."""
+    """From version 10 on. The handler has looked up the name."""
 
 
 Offset: TypeAlias = tuple[str, int, int, int, str | None, UUID | None]
-"""An `OffsetToCommit`, or a plain tuple of the same values: that takes a quarter of the time, and there are many."""
+"""An `OffsetToCommit`, or a plain tuple of the same values, which is made in a quarter of the time."""
 
 
 class CommitRequest(NamedTuple):
-    """OffsetCommit; partitions that do not exist have been answered by the handler and are not here."""
+    """OffsetCommit, without the partitions that do not exist: the handler rejects them."""
 
     group_id: str
     member_id: str = UNKNOWN_MEMBER_ID
     generation_id: int = NO_GENERATION
-    """Or the member epoch, in a group of the consumer protocol."""
+    """In a consumer group, the member epoch."""
     group_instance_id: str | None = None
     retention_time: Millis = -1
-    """Versions 2 to 4: how long to keep the offsets; -1 for as long as the broker does."""
+    """Versions 2 to 4: how long to keep the offsets, or -1 for the broker's retention."""
     api_version: int = LATEST_VERSION
     offsets: tuple[Offset, ...] | bytes = ()
-    """Bytes if they are packed, see ``records/packed.py``: then no metadata is too long."""
+    """Packed offsets are bytes, see ``records/packed.py``. Their metadata is never too long."""
 
 
 class CommitResponse(NamedTuple):
     error_codes: tuple[int, ...] = ()
-    """One for each offset, in the order of the request; none for packed ones, of which all are taken."""
+    """One for each offset, in the order of the request. Packed offsets have none, because all are accepted."""
 
 
 ALL_TAKEN = CommitResponse()
 
 
 class TransactionalCommitRequest(NamedTuple):
-    """TxnOffsetCommit: the offsets count once the transaction of the producer is committed."""
+    """TxnOffsetCommit: the offsets are valid once the transaction of the producer is committed."""
 
     group_id: str
     transactional_id: str
@@ -193,7 +193,7 @@ class FetchRequest(NamedTuple):
 
     group_id: str
     topics: tuple[TopicToFetch, ...] | None = None
-    """None for everything that the group has committed."""
+    """None for all committed offsets of the group."""
     member_id: str | None = None
     member_epoch: int = -1
     require_stable: bool = False

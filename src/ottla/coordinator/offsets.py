@@ -1,10 +1,9 @@
-"""Committed offsets: how far each group has read. Whether a member may commit is the group's to say, not checked here.
+"""Committed offsets: how far each group has read. The group has checked whether a member may commit.
 
-An offset is kept under the key of its record. Where a group commits the same partitions again and again, packed, the
-last of these commits is all that is kept, until something else is written of its offsets. Those of open transactions
-wait in ``open`` until the transaction ends. Where a plain commit and a transactional one meet, the one whose record is
-later in the log wins: the other waits on without a value, because the offset is not stable before that transaction has
-ended either.
+An offset is stored under the key of its record. If a group commits the same partitions again and again in packed form,
+only its last commit is stored, until it commits something else. Offsets of open transactions wait in ``open`` until the
+transaction ends. If a plain and a transactional commit meet, the one whose record is later in the log wins. The
+transactional one then waits without a value, because the offset is not stable until its transaction has ended.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Place: TypeAlias = tuple[str, int]
 IsExpired: TypeAlias = Callable[[r.OffsetCommitValue], bool]
 Committed: TypeAlias = dict[r.OffsetCommitKey, r.OffsetCommitValue]
 Open: TypeAlias = dict[r.OffsetCommitKey, dict[int, r.OffsetCommitValue | None]]
-"""The offsets of each producer's transaction, in the order of the log; None if a later one counts already."""
+"""The offsets of each producer's transaction, in the order of the log. None if a later commit has won."""
 ANY_LENGTH = 2**62
 
 
@@ -38,15 +37,15 @@ class Offsets:
         self._committed: dict[str, Committed | PackedCommits] = {}
         self._open: dict[str, Open] = {}
         self._transactions: dict[int, dict[r.OffsetCommitKey, None]] = {}
-        """What the open transaction of a producer has offsets for."""
+        """The keys of the offsets in the open transaction of a producer."""
 
     def _of(self, group_id: str) -> Committed:
-        """The offsets of a group, to be looked at."""
+        """Return the offsets of a group for reading."""
         found = self._committed.get(group_id)
         return found if isinstance(found, dict) else dict(found or ())
 
     def _own(self, group_id: str) -> Committed:
-        """The offsets of a group, to be changed."""
+        """Return the offsets of a group for writing."""
         found = self._committed[group_id] = self._of(group_id)
         return found
 
@@ -60,7 +59,7 @@ class Offsets:
         *,
         expires_at: Millis = -1,
     ) -> m.CommitResponse:
-        """Write the records of a commit that the group has agreed to."""
+        """Write the records of a commit that the group allows."""
         codes = (0,) * len(offsets)
         records = make_commits(group_id, offsets, fx.now, expires_at, self._metadata_max, r.COMMIT_TYPES)
         if records is None:
@@ -79,13 +78,13 @@ class Offsets:
     # ── fetch ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def fetch(self, request: m.FetchRequest) -> m.FetchResponse:
-        """Return the offsets that were asked for, -1 where there is none."""
+        """Return the requested offsets, or -1 where there is none."""
         group_id = request.group_id
         committed = self._of(group_id)
         unstable = self._open.get(group_id, {}) if request.require_stable else {}
         if request.topics is None:
             wanted: Iterable[tuple[Any, UUID | None]] = ((key, None) for key in committed)
-        else:  # Plain tuples are found as keys are.
+        else:  # Plain tuples work as keys.
             wanted = (((group_id, t.topic, number), t.topic_id) for t in request.topics for number in t.partitions)
         return m.FetchResponse(
             group_id=group_id,
@@ -108,7 +107,7 @@ class Offsets:
     # ── delete, expire ────────────────────────────────────────────────────────────────────────────────────────────
 
     def delete(self, group_id: str, places: Iterable[Place], fx: Effects) -> None:
-        """Write tombstones for those of the places that have an offset, committed or pending."""
+        """Write tombstones for the places that have an offset, committed or in a transaction."""
         committed, pending = self._of(group_id), self._open.get(group_id, {})
         for place in places:
             key = r.OffsetCommitKey(group_id, *place)
@@ -116,22 +115,22 @@ class Offsets:
                 fx.write(key, None)
 
     def delete_group(self, group_id: str, fx: Effects) -> None:
-        """Write tombstones for everything that the group has committed."""
+        """Write tombstones for all offsets of a group."""
         for key in self._keys(group_id):
             fx.write(key, None)
 
     def delete_partitions(self, partitions: Iterable[TopicPartition], fx: Effects) -> None:
-        """Write tombstones in every group for partitions that are no more."""
+        """Write tombstones in every group for deleted partitions."""
         gone = dict.fromkeys((partition.topic, partition.partition) for partition in partitions)
         for group_id in dict.fromkeys((*self._committed, *self._open)):
             places: Iterable[Place] = gone
             if len(self._committed.get(group_id, ())) + len(self._open.get(group_id, ())) < len(gone):
-                # Most groups never read the topic, and it may be wide: that must not cost groups times partitions.
+                # Most groups never read the topic, and it may have many partitions: do not look up each one.
                 places = [key[1:] for key in self._keys(group_id) if key[1:] in gone]
             self.delete(group_id, places, fx)
 
     def expire(self, group_id: str, is_subscribed: Callable[[str], bool], is_expired: IsExpired, fx: Effects) -> bool:
-        """Write tombstones for what has expired; return whether the group has nothing left."""
+        """Write tombstones for expired offsets. Return whether the group has no offsets left."""
         committed, pending = self._of(group_id), self._open.get(group_id, {})
         gone = [
             key
@@ -153,7 +152,7 @@ class Offsets:
     # ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def replay(self, key: r.OffsetCommitKey, value: r.OffsetCommitValue | None, producer_id: int) -> None:
-        """Take a record of a commit, of the transaction of a producer if there is one."""
+        """Replay the record of a commit. It may belong to the transaction of a producer."""
         group_id = key.group_id
         if value is None:
             self._forget(key)
@@ -168,7 +167,7 @@ class Offsets:
             self._transactions.setdefault(producer_id, {})[key] = None
 
     def replay_packed(self, group_id: str, commits: PackedCommits) -> None:
-        """Take the records of a commit of one group."""
+        """Replay a packed commit of one group."""
         if group_id in self._open:
             for key, value in commits:
                 self.replay(key, value, NO_PRODUCER)
@@ -178,7 +177,7 @@ class Offsets:
             self._own(group_id).update(commits)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Take the end of a producer's transaction: its offsets count now, or never."""
+        """End a producer's transaction: its offsets become valid or are dropped."""
         for key in self._transactions.pop(producer_id, ()):
             waiting = self._open[key.group_id][key]
             value = waiting[producer_id]
@@ -190,7 +189,7 @@ class Offsets:
                 _discard(self._open, key)
 
     def _overtake(self, key: r.OffsetCommitKey, producer_id: int = NO_PRODUCER) -> None:
-        """What waits and is in the log before this producer's offset, or before now, will never count."""
+        """Drop the values that wait and are earlier in the log than this producer's offset, or than a plain commit."""
         for earlier in (waiting := self._open[key.group_id].get(key, {})):
             if earlier == producer_id:
                 break
@@ -219,12 +218,12 @@ def _fetched(key: r.OffsetCommitKey, topic_id: UUID | None, committed: Committed
     if value is None:
         return m.FetchedPartition(topic, partition)
     offset, leader_epoch, metadata, _, _, committed_id = value
-    # An offset of a topic that was deleted and made again under the same name says nothing of the new one.
+    # The topic may have been deleted and created again under the same name.
     if topic_id and committed_id and topic_id != committed_id:
         return m.FetchedPartition(topic, partition)
     return m.FetchedPartition(topic, partition, offset, leader_epoch, metadata)
 
 
 def _utf16_length(text: str) -> int:
-    """The length as Java counts it, which is what the limit means."""
+    """Return the length as Java counts it, which is what the limit means."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

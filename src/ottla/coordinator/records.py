@@ -1,11 +1,11 @@
 """The records of ``__consumer_offsets``: Kafka's types, byte for byte, and one of our own.
 
-A key begins with a number that says its type, a value with the version of its layout; a value of None is a tombstone.
-A type that nobody knows decodes to :class:`UnknownKey` and is passed over, as Kafka does: it may be left from a newer
-broker. A new type is a tuple or two here, a layout in ``_record_schemas`` and a row in the table of ``serde``.
+A key begins with the number of its type, a value with the version of its layout. A value of None is a tombstone. An
+unknown type decodes to :class:`UnknownKey` and is skipped, as in Kafka: a newer broker may have written it. A new type
+needs one or two tuples here, a layout in ``_record_schemas`` and a row in the table of ``serde``.
 
-Our own type is `HISTORY_TYPE`, why a group rebalanced. Its number lies far from those that Kafka has given out (0 to
-23), so that Kafka's broker and tools pass over it.
+Our own type is `HISTORY_TYPE`: why a group rebalanced. Its number is far from those that Kafka uses (0 to 23), so that
+Kafka's broker and tools skip it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Class = TypeVar("Class", bound=type)
 
 
 def typed(cls: Class) -> Class:
-    """Let a tuple equal only tuples of its own class: a key says by its class what kind of a record it is."""
+    """Make a tuple equal to tuples of its own class only, because the class of a key is the type of its record."""
 
     def equals(self: tuple[object, ...], other: object) -> bool:
         return type(self) is type(other) and tuple.__eq__(self, other)
@@ -44,7 +44,7 @@ def _hash(self: tuple[object, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LegacyOffsetCommitKey:
-    """Type 0, of brokers before 0.9; read, never written."""
+    """Type 0, from brokers before 0.9. Read, but never written."""
 
     group_id: str
     topic: str
@@ -72,7 +72,7 @@ class OffsetCommitValue(NamedTuple):
     metadata: str = ""
     commit_timestamp: Millis = -1
     expire_timestamp: Millis = -1
-    """Only where the client asked for a retention of its own, which new clients cannot."""
+    """Set only if an old client asked for its own retention."""
     topic_id: UUID | None = None
 
 
@@ -126,7 +126,7 @@ class ConsumerGroupMetadataValue(NamedTuple):
 
 @typed
 class ConsumerGroupPartitionMetadataKey(NamedTuple):
-    """Type 4. Kafka has written no values of it since 4.1, only tombstones."""
+    """Type 4. Since 4.1 Kafka writes only tombstones."""
 
     group_id: str
 
@@ -166,7 +166,7 @@ class ClassicProtocol(NamedTuple):
 
 @typed
 class ClassicMemberMetadata(NamedTuple):
-    """What a member of the classic protocol in a consumer group brought along."""
+    """What only members of the classic protocol have in a consumer group."""
 
     session_timeout: Millis
     supported_protocols: tuple[ClassicProtocol, ...]
@@ -253,7 +253,7 @@ class ConsumerGroupRegularExpressionValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HistoryKey:
-    """Type `HISTORY_TYPE`. A group has a fixed number of slots, written over in turn: compaction keeps the last."""
+    """Type `HISTORY_TYPE`. A group has a fixed number of slots, which are overwritten in turn."""
 
     group_id: str
     slot: int
@@ -261,7 +261,7 @@ class HistoryKey:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """A member as a person knows it."""
+    """How people identify a member."""
 
     member_id: str
     group_instance_id: str | None
@@ -271,13 +271,13 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Something that made, or would have made, the group rebalance. The kinds are in ``history``."""
+    """An event that made, or could have made, the group rebalance. The kinds are in ``history``."""
 
     kind: str
     at: Millis
     who: Who | None = None
     reason: str = ""
-    """What the client gave as its reason (KIP-800); where there is no client, what changed."""
+    """The client's reason (KIP-800). If no client caused the event, what changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +287,9 @@ class Latecomer:
     who: Who
     waited: Millis
     removed: bool
-    """It did not come at all, and is out of the group."""
+    """It never joined, and was removed from the group."""
     did: str = ""
-    """What it did so late, where that was not to join."""
+    """What it did late, if not joining."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,23 +298,23 @@ class PartitionMove:
     partition: int
     source: str | None
     target: str | None
-    """Member ids; None for nobody."""
+    """Member ids, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryValue:
-    """One rebalance, from its first trigger to its end, or to now if it is under way."""
+    """One rebalance, from its first trigger to its end, or so far if it is under way."""
 
     number: int
-    """Counts the rebalances of the group, the first is 0."""
+    """Counts the rebalances of the group from 0."""
     generation: int
-    """The generation (or group epoch) that it led to, or -1 if it led to none."""
+    """The generation (or group epoch) that it led to, or -1."""
     outcome: str
     protocol: str
     """The assignor that was chosen."""
     started_at: Millis
     joined_at: Millis
-    """When the last member had joined; -1 if that never was."""
+    """When the last member joined, or -1."""
     ended_at: Millis
     members: int
     leader: str
@@ -326,9 +326,9 @@ class HistoryValue:
     moves: tuple[PartitionMove, ...]
     """The first of the partitions that moved."""
     revoked_at: Millis = -1
-    """In a consumer group: when the last member had given up what others were to get; -1 if nobody had to."""
+    """In a consumer group: when the last partition that had to move was revoked, or -1."""
     waiting_for: tuple[Who, ...] = ()
-    """In a classic group whose rebalance is under way: those that have not joined again, or the leader."""
+    """In a classic group that rebalances: the members that have not joined again, or the leader."""
 
 
 # ── together ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,7 +336,7 @@ class HistoryValue:
 
 @typed
 class UnknownKey(NamedTuple):
-    """A key of a type, or a value of a version, that this broker does not know; its bytes are kept for the dump."""
+    """A key of an unknown type, or a value of an unknown version. Its bytes are kept for dumps."""
 
     type: int
     key: bytes
@@ -397,4 +397,4 @@ class TransactionalRecords(tuple[CoordinatorRecord, ...]):
 
 
 COMMIT_TYPES = (OffsetCommitKey, OffsetCommitValue, CoordinatorRecord)
-"""What a commit of an offset is made of, for the kernels that make it."""
+"""The types that a committed offset consists of, for the kernels."""

@@ -3,8 +3,8 @@
     key   = type (int16), fields of the key
     value = version (int16), fields of that version
 
-What is read may be of any version that Kafka 4.2 reads; what is written is of the version that Kafka 4.2 writes. A
-record that is broken raises :class:`CorruptRecord`; one of an unknown type or version does not, see `UnknownKey`.
+It reads all versions that Kafka 4.2 reads, and writes the version that Kafka 4.2 writes. A corrupt record raises
+:class:`CorruptRecord`. A record of an unknown type or version does not, see `UnknownKey`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CorruptRecord(OttlaError):
 
 
 class RecordType(NamedTuple):
-    """A row of the table: which classes and layouts a type has."""
+    """A row of the table: the classes and layouts of a type."""
 
     number: int
     key: Any
@@ -92,7 +92,7 @@ def encode_value(value: r.Value | None) -> bytes | None:
     row = _BY_VALUE[type(value)]
     version = row.writes
     if isinstance(value, r.OffsetCommitValue) and value.expire_timestamp != -1:
-        version = 1  # The only one that has the field.
+        version = 1  # The only version with this field.
     out = Buffer(_INT16.pack(version))
     _value_encoder(row.number, version)(out, _to_dict(row.value)(value))
     return bytes(out)
@@ -106,8 +106,7 @@ def encode(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
 
 
 def encode_batch(records: Sequence[r.CoordinatorRecord], timestamp: Millis) -> bytearray:
-    """The records of one decision as a batch. Commits, which are most of what is written, have a way of their own, and
-    so has what a rebalance writes for every member."""
+    """Return the records of one outcome as a batch. Commits and the records of rebalances have faster encoders."""
     if isinstance(records, PackedCommits):
         return encode_packed(records, timestamp)
     producer_id, producer_epoch = -1, -1
@@ -121,7 +120,7 @@ def encode_batch(records: Sequence[r.CoordinatorRecord], timestamp: Millis) -> b
 
 
 def encode_quickly(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """The same bytes as `encode`, by hand where there is a way."""
+    """Return the same bytes as `encode`, with a faster encoder if there is one."""
     return encode_by_hand(record) or encode(record)
 
 
@@ -190,7 +189,7 @@ def _value_decoder(number: int, version: int) -> Decoder:
     return kernels.compile_decoder(row.value.__name__, _fields(row.value_fields), version, version >= row.flexible_from)
 
 
-# ── dataclasses to what the codecs speak, and back ────────────────────────────────────────────────────────────────
+# ── dataclasses to the messages of the codecs, and back ───────────────────────────────────────────────────────────
 
 
 class _Part(NamedTuple):

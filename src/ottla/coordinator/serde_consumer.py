@@ -1,6 +1,6 @@
-"""Records of consumer groups to bytes by hand: a rebalance writes some for every member.
+"""Fast encoders for the records that a rebalance of a consumer group writes for every member.
 
-The layouts are those of ``_record_schemas``, which a test holds them to. What is written but rarely is left to those.
+The layouts are those of ``_record_schemas``; a test compares them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SMALL = tuple(b"%c" % size for size in range(1, 128))
 
 
 def encode_by_hand(record: r.CoordinatorRecord) -> tuple[bytes, bytes | None] | None:
-    """Return key and value as bytes, or None for a record that has no way of its own here."""
+    """Return key and value as bytes, or None if there is no fast encoder for this record."""
     key: Any = record.key
     found = _BY_HAND.get(type(key))
     if found is None:
@@ -44,7 +44,7 @@ def _key(number: int, texts: Sequence[str]) -> bytes:
 
 
 def _size(count: int) -> bytes:
-    """The length of an array or a string: one more, as 0 stands for null."""
+    """Return the length of an array or a string, plus one: 0 is null."""
     if count < 127:
         return _SMALL[count]
     size, low = count + 1, b""

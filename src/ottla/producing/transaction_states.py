@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ottla.errors import OttlaError
+from ottla.transitions import Transitions
 
 
 class State(Enum):
@@ -19,19 +20,25 @@ class State(Enum):
 
 
 S = State
-FOLLOWS: dict[State, frozenset[State]] = {
-    S.UNINITIALIZED: frozenset({S.INITIALIZING, S.FATAL_ERROR}),
-    S.INITIALIZING: frozenset({S.READY, S.FATAL_ERROR}),
-    # A producer that switches its transactional id, or leaves a transaction open for others, starts over.
-    S.READY: frozenset({S.IN_TRANSACTION, S.UNINITIALIZED, S.FATAL_ERROR}),
-    S.IN_TRANSACTION: frozenset({S.COMMITTING, S.ABORTING, S.ABORTABLE_ERROR, S.UNINITIALIZED, S.FATAL_ERROR}),
-    S.COMMITTING: frozenset({S.READY, S.ABORTABLE_ERROR, S.FATAL_ERROR}),
-    S.ABORTABLE_ERROR: frozenset({S.ABORTING, S.FATAL_ERROR}),
-    # After some errors only another epoch ensures that nothing of the transaction arrives late.
-    S.ABORTING: frozenset({S.READY, S.INITIALIZING, S.FATAL_ERROR}),
-    S.FATAL_ERROR: frozenset(),
-}
-"""Which state may follow which."""
+TRANSITIONS = Transitions(
+    "a producer's transaction",
+    [
+        (S.UNINITIALIZED, S.INITIALIZING, "init_transactions()"),
+        (S.INITIALIZING, S.READY, "the producer has its epoch"),
+        (S.READY, S.IN_TRANSACTION, "begin_transaction()"),
+        (S.READY, S.UNINITIALIZED, "the producer takes another transactional id"),
+        (S.IN_TRANSACTION, S.COMMITTING, "commit_transaction()"),
+        (S.IN_TRANSACTION, S.ABORTING, "abort_transaction()"),
+        (S.IN_TRANSACTION, S.ABORTABLE_ERROR, "an error"),
+        (S.IN_TRANSACTION, S.UNINITIALIZED, "another process will end the transaction"),
+        (S.COMMITTING, S.READY, "committed"),
+        (S.COMMITTING, S.ABORTABLE_ERROR, "an error"),
+        (S.ABORTABLE_ERROR, S.ABORTING, "abort_transaction()"),
+        (S.ABORTING, S.READY, "aborted"),
+        (S.ABORTING, S.INITIALIZING, "aborted, and only a new epoch keeps late records out"),
+        *((state, S.FATAL_ERROR, "a fatal error") for state in S if state is not S.FATAL_ERROR),
+    ],
+)
 
 
 class TransactionMisuse(OttlaError):

@@ -22,7 +22,7 @@ from ottla.errors import (
     UnknownProducerId,
 )
 from ottla.producing.idempotence import TransactionalNumbers
-from ottla.producing.transaction_states import FOLLOWS, WHERE, State, TransactionMisuse
+from ottla.producing.transaction_states import TRANSITIONS, WHERE, State, TransactionMisuse
 from ottla.producing.transaction_values import (
     MOVED,
     AddOffsets,
@@ -396,8 +396,7 @@ class Transactions:
             operation.done, operation.error = True, error
 
     def _enter(self, state: State) -> None:
-        if state not in FOLLOWS[self.state]:
-            raise RuntimeError(f"{self.state} is not followed by {state}")
+        TRANSITIONS.check(self.state, state)
         self.state = state
 
 

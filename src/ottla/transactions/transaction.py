@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla.transactions.messages import FIRST_VERSION, NO_EPOCH, SECOND_VERSION
-from ottla.transactions.transitions import RESTING, State, check_transition
+from ottla.transactions.transitions import RESTING, TRANSITIONS, State
 from ottla.types import NO_PRODUCER_ID, NO_TIMESTAMP, Millis, TopicPartition
 
 MAX_EPOCH = 2**15 - 1
@@ -45,7 +45,7 @@ class Transaction:
         return self.producer_epoch >= LAST_EPOCH
 
     def _step(self, state: State, **changes: Any) -> Transaction:
-        check_transition(self.state, state)
+        TRANSITIONS.check(self.state, state)
         return replace(self, state=state, **changes)
 
     def started_again(self, *, timeout: Millis, last_epoch: int, now: Millis) -> Transaction:
@@ -101,7 +101,7 @@ class Transaction:
 
     def fenced(self, *, now: Millis) -> Transaction:
         """Abort by the broker. The new epoch fences the producer."""
-        check_transition(self.state, State.PREPARE_EPOCH_FENCE)
+        TRANSITIONS.check(self.state, State.PREPARE_EPOCH_FENCE)
         return replace(
             self,
             state=State.PREPARE_ABORT,

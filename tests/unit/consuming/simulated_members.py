@@ -18,7 +18,7 @@ from ottla.consuming.consumer import ConsumerMember
 from ottla.consuming.membership import DutyKind, MemberSettings, Request, Topics
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest
 from ottla.errors import KafkaError, NetworkException
 from ottla.protocol.apis import ApiKey
 

@@ -12,9 +12,9 @@ from uuid import UUID
 from ottla.assignors import Assignor
 from ottla.coordinator import records as r
 from ottla.coordinator.config import Times
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import MemberState, Partitions
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, DescribedConsumerGroup
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import MemberState, Partitions
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, DescribedConsumerGroup
 from ottla.coordinator.group import TopicInfo
 from unit.coordinator.group_context import GROUP, Call, GroupContext, WatchedCoordinator
 

@@ -15,7 +15,7 @@ from tests.virtual import VirtualReply, VirtualWakeup
 
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import EXPIRE_OFFSETS, Coordinator
 from ottla.coordinator.history import UNDER_WAY

@@ -1,4 +1,4 @@
-"""Consumer groups can be listed, described and deleted, and their offsets expire."""
+"""Consumer groups are listed, described and deleted, and their offsets expire."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer_messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
+from ottla.coordinator.consumer.messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
 from unit.coordinator.consumer_context import ORDERS, ConsumerContext
 from unit.coordinator.group_context import GROUP
 

@@ -1,4 +1,4 @@
-"""The coordinator fences stale epochs, unknown members and commits of old epochs."""
+"""Members are fenced for wrong epochs, unknown ids and commits of old epochs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.member import MemberState
+from ottla.coordinator.consumer.topics import metadata_hash
 from unit.coordinator.consumer_context import (
     REBALANCE,
     SESSION,
@@ -149,7 +149,7 @@ def test_a_commit_of_another_epoch_is_stale() -> None:
         context.committed(member_id="a", member_epoch=2)
 
 
-def test_a_commit_of_nobody_is_refused_while_the_group_has_members() -> None:
+def test_a_commit_of_nobody_is_rejected_while_the_group_has_members() -> None:
     context = group_of("a")
     with pytest.raises(errors.UnknownMemberId):
         context.commit()
@@ -165,7 +165,7 @@ def test_anybody_without_a_member_id_may_fetch() -> None:
     assert group_of("a").committed().offset == -1
 
 
-def test_a_commit_in_an_old_version_is_refused() -> None:
+def test_a_commit_in_an_old_version_is_rejected() -> None:
     context = group_of("a")
     with pytest.raises(errors.UnsupportedVersion, match="OffsetCommit version 9 or above"):
         context.commit(member_id="a", generation_id=1, api_version=8)

@@ -1,17 +1,18 @@
-"""Heartbeats that are written together with those of others: the same answers and records as one after the other."""
+"""Heartbeats that are written together give the same responses and records as one after the other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer_member import to_topic_partitions
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.member import to_topic_partitions
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.serde import decode, encode_batch
+from ottla.machine import Outcome
 from ottla.records import decode_batch
 from unit.coordinator.consumer_context import REBALANCE, ConsumerContext, current_record, group_of, having
 from unit.coordinator.group_context import GROUP
@@ -31,36 +32,36 @@ def joining(member_id: str) -> ConsumerHeartbeatRequest:
 
 @dataclass
 class GatheringContext(ConsumerContext):
-    """A context that gathers what it can, as the broker does."""
+    """A context that gathers what can be written together, as the broker does."""
 
-    refused: list[Exception] = field(default_factory=list)
+    gathered: list[Outcome[r.CoordinatorRecord, Any]] = field(default_factory=list)
 
     def ask(self, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatResponse:
-        followed = self.driver.gather(self.coordinator.follow, request, self.refused.append)
-        if followed is not None:
-            assert isinstance(followed, ConsumerHeartbeatResponse)
-            return followed
-        response: ConsumerHeartbeatResponse = self.run(self.coordinator.consumer_heartbeat, request).response
-        return response
-
-    @property
-    def gathered(self) -> list[Any]:
-        return self.driver.gathered
+        outcome = self.coordinator.follow(request, now=self.now)
+        if outcome.response is None:
+            self.write()
+            response: ConsumerHeartbeatResponse = self.run(self.coordinator.consumer_heartbeat, request).response
+            return response
+        assert not outcome.timers
+        assert not outcome.answers
+        if outcome.records:
+            self.gathered.append(outcome)
+        return outcome.response
 
     def write(self) -> None:
-        self.driver.settle()
-        assert not self.refused
+        gathered, self.gathered = self.gathered, []
+        for outcome in gathered:
+            self.run(lambda *, now, outcome=outcome: outcome._replace(response=None))
 
     def fail(self) -> None:
-        self.append_fails = True
-        self.driver.settle()
-        self.append_fails = False
-        self.refused.clear()
+        gathered, self.gathered = self.gathered, []
+        for outcome in gathered:
+            self._apply(self.coordinator.append_failed(outcome, now=self.now))
 
 
 @dataclass
 class Clients:
-    """What members know, from the answers."""
+    """What members know from the responses."""
 
     epochs: dict[str, int] = field(default_factory=dict)
     owned: dict[str, tuple[r.TopicPartitions, ...]] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class Clients:
 EVENTS = st.tuples(st.sampled_from(MEMBERS), st.sampled_from(["beat", "beat", "beat", "say", "join", "leave"]))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(EVENTS, st.sampled_from(["round", "round", "write", "grow", "time"])), max_size=60))
 def test_it_makes_no_difference_whether_heartbeats_are_written_together(events: list[Any]) -> None:
     plain, gathering = ConsumerContext(), GatheringContext()
@@ -115,15 +117,15 @@ def test_it_makes_no_difference_whether_heartbeats_are_written_together(events: 
 
 
 def leave(context: ConsumerContext, member_id: str) -> None:
-    """One leaves, and another makes the target without it."""
+    """A member leaves, and a heartbeat of another computes the target without it."""
     context.beat(member_id, -1)
     other = next(iter(context.consumers.members.values()))
     context.beat(other.member_id, other.member_epoch)
 
 
 def keeping(context: ConsumerContext) -> list[str]:
-    """Those that have what the target gives them, in an epoch before it."""
-    group = context.consumers
+    """The members that have what the target gives them, in an earlier epoch."""
+    group = context.consumers.logged
     on_their_way = [each for each in group.members.values() if each.member_epoch < group.assignment_epoch]
     return [each.member_id for each in on_their_way if group.target[each.member_id] == each.assigned]
 

@@ -1,4 +1,4 @@
-"""The history of a consumer group has the reason, trigger, duration and moves of every rebalance."""
+"""Every rebalance of a consumer group records why it happened, who caused it, how long it took and what moved."""
 
 from __future__ import annotations
 
@@ -139,15 +139,15 @@ def test_topics_that_changed_are_named() -> None:
     context.grow(orders=8)
     assert reason() == "orders has 8 partitions instead of 6"
     context.drop_topic("users")
-    assert reason() == "users is gone"
+    assert reason() == "users was deleted"
     context.topics["orders"] = TopicInfo(topic_id(60), 2)
     context.topics["users"] = TopicInfo(topic_id(61), 2)
     context.run(context.coordinator.topics_changed, ["orders", "users"], created=True)
-    assert reason() == "orders was deleted and made anew; users is there now"
+    assert reason() == "orders was deleted and created again; users is new"
     for number, name in enumerate(names[2:]):
         context.topics[name] = TopicInfo(topic_id(70 + number), 1)
     context.run(context.coordinator.topics_changed, names[2:], created=True)
-    assert reason() == "; ".join(f"new-{number} is there now" for number in range(5)) + "; 2 more topics changed"
+    assert reason() == "; ".join(f"new-{number} is new" for number in range(5)) + "; 2 more topics changed"
 
 
 def test_a_topic_that_only_those_read_who_left_has_not_gone() -> None:
@@ -174,7 +174,7 @@ def test_topics_are_named_also_if_it_could_not_be_written_at_first() -> None:
     context.append_fails = False
     context.settle_consumers()
     (trigger,) = last(context).triggers
-    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "users is gone")
+    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "users was deleted")
 
 
 def test_topics_that_a_pattern_begins_to_match_are_named() -> None:
@@ -189,7 +189,7 @@ def test_topics_that_a_pattern_begins_to_match_are_named() -> None:
     context.sleep(0)
     context.settle_consumers()
     (trigger,) = last(context).triggers
-    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "new-1 is there now")
+    assert (trigger.kind, trigger.reason) == ("topic metadata changed", "new-1 is new")
 
 
 def test_partitions_of_a_topic_that_was_deleted_are_told_by_its_name() -> None:
@@ -251,7 +251,7 @@ def test_the_last_to_give_up_and_the_last_to_take_are_named_with_when_that_was()
     )
 
 
-def test_a_static_member_that_came_back_is_told_though_nothing_moved() -> None:
+def test_a_static_member_that_returned_is_told_though_nothing_moved() -> None:
     context = ConsumerContext()
     context.enroll("a")
     context.enroll("x-1", instance_id="x")
@@ -266,7 +266,7 @@ def test_a_static_member_that_came_back_is_told_though_nothing_moved() -> None:
     assert (value.members, value.partitions_kept, value.partitions_moved) == (2, 6, 0)
 
 
-def test_a_static_member_that_came_back_during_a_rebalance_is_one_of_its_reasons() -> None:
+def test_a_static_member_that_returned_during_a_rebalance_is_one_of_its_reasons() -> None:
     context = ConsumerContext()
     context.enroll("x-1", instance_id="x")
     context.beat("x-1", -2, instance_id="x")
@@ -321,7 +321,7 @@ def test_what_moved_twice_before_a_restart_is_measured_from_its_first_owner() ->
 
 
 def test_members_on_their_way_in_a_log_that_does_not_say_why_are_told_as_a_cause_that_is_lost() -> None:
-    """As Apache Kafka writes it, which keeps no history."""
+    """As Apache Kafka writes it, which has no history."""
     context = ConsumerContext()
     context.enroll("a")
     context.settle_consumers()

@@ -1,4 +1,4 @@
-"""Members join a consumer group, and no partition ever has two owners while it moves."""
+"""Members join a consumer group, and partitions move between them without ever having two owners."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from ottla import errors
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import MemberState
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.topics import metadata_hash
 from unit.coordinator.consumer_context import (
     REBALANCE,
     SESSION,

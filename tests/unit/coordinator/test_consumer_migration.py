@@ -1,4 +1,4 @@
-"""A group changes from the classic to the consumer protocol and back while its members work."""
+"""Groups change from the classic to the consumer protocol and back while their members work."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from ottla.assignors import Assignment, Subscription
 from ottla.assignors.embedded import decode_assignment, encode_assignment, encode_subscription
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import Member, MemberState, to_partitions
+from ottla.coordinator.consumer.migration import classic_record
+from ottla.coordinator.consumer.topics import metadata_hash
 from unit.coordinator.consumer_context import (
     ConsumerContext,
     current_record,
@@ -26,6 +27,7 @@ from unit.coordinator.consumer_context import (
     target_epoch_record,
     target_record,
     tombstones,
+    topics,
 )
 from unit.coordinator.group_context import GROUP, REBALANCE, SESSION, AppendFailed, Call
 
@@ -60,7 +62,7 @@ def classic_group(*clients: str, config: GroupConfig | None = None) -> tuple[Con
 
 
 def rejoin(context: ConsumerContext, member_id: str, generation: int, **owned: list[int]) -> tuple[int, Any]:
-    """Join and sync as a consumer does that still has some partitions; return its generation and its assignment."""
+    """Join and sync as a consumer that still has partitions; return its generation and its assignment."""
     joined = context.join(member_id, protocols=protocols(metadata=subscription(**owned)))
     assert joined.error_code == 0
     synced = context.sync(member_id, joined.response.generation_id)
@@ -113,7 +115,7 @@ def test_the_classic_members_go_on_and_hand_over_what_they_must() -> None:
     assert [member.member_type for member in context.described().members] == [0, 1]
 
 
-def test_joins_that_wait_are_told_to_come_again() -> None:
+def test_parked_joins_are_told_to_join_again() -> None:
     context, _ = classic_group("one")
     _, waiting = context.enter("two", protocols=protocols())
     assert waiting.is_parked
@@ -121,7 +123,7 @@ def test_joins_that_wait_are_told_to_come_again() -> None:
     assert waiting.error_code == errors.RebalanceInProgress.code
 
 
-def test_a_member_that_is_refused_leaves_the_classic_group_and_those_who_wait_in_it_as_they_were() -> None:
+def test_a_member_that_is_rejected_leaves_the_classic_group_and_its_parked_requests_as_they_were() -> None:
     context, [one] = classic_group("one")
     two, waiting = context.enter("two", protocols=protocols())
     refused = context.enroll("new", subscribed_topic_names=None, subscribed_topic_regex="(")
@@ -226,7 +228,7 @@ def test_a_classic_member_joins_a_consumer_group_and_is_answered_at_once() -> No
 
 
 def test_partitions_that_came_before_an_upgrade_and_nobody_has_are_given_after_it() -> None:
-    """The leader of the classic group had not come back for them; a static member that goes over changes nothing."""
+    """The leader of the classic group had not rejoined yet. A static member that changes its protocol moves nothing."""
     context = ConsumerContext()
     context.join(client_id="x", protocols=protocols(), group_instance_id="x")
     context.wait_for_generation()
@@ -318,7 +320,7 @@ def test_it_needs_an_assignor_that_the_other_classic_members_have() -> None:
     assert context.join(client_id="two", protocols=protocols("sticky")).error_code == errors.MemberIdRequired.code
 
 
-def test_a_subscription_that_cannot_be_read_is_refused() -> None:
+def test_a_subscription_that_cannot_be_read_is_rejected() -> None:
     context = ConsumerContext()
     context.enroll("new")
     call = context.join("one", protocols=(m.MemberProtocol("range", b"\0"),))
@@ -335,7 +337,7 @@ def test_a_full_group_takes_no_classic_member_either() -> None:
 
 
 def mixed_group() -> tuple[ConsumerContext, str]:
-    """A settled consumer group of one classic member, that has 0 to 2, and the member ``new``, that has the rest."""
+    """A stable consumer group of a classic member, which has 0 to 2, and the member ``new``, which has the rest."""
     context, [one] = classic_group("one")
     generation = context.group.generation
     context.enroll("new")
@@ -423,7 +425,7 @@ def test_the_reason_of_a_rebalance_goes_with_the_group_to_the_consumer_protocol(
     assert kinds == [("member joined", two), ("member joined", "new")]
 
 
-def test_a_member_that_goes_over_is_no_longer_asked_to_join_again() -> None:
+def test_a_member_that_changes_its_protocol_is_no_longer_asked_to_join_again() -> None:
     context, [one] = classic_group("one")
     generation = context.group.generation
     context.enroll("new")
@@ -431,7 +433,7 @@ def test_a_member_that_goes_over_is_no_longer_asked_to_join_again() -> None:
     timers = context.enroll(one, client_id="one").timers
     assert timers[("consumer-join", GROUP, one)] is None
     assert timers[session_timer(one)] == context.now + SESSION
-    assert context.consumers.classic_members == 0
+    assert context.consumers.logged.subscriptions.classic_members == 0
 
 
 def test_a_group_that_could_not_be_downgraded_is_deleted_as_any_other() -> None:
@@ -465,7 +467,7 @@ def test_the_group_stays_a_consumer_group_if_it_may_not_be_a_classic_one(config:
     assert rejoin(context, one, 2)[1] == {"orders": [0, 1, 2, 3, 4, 5]}
 
 
-def test_a_static_member_that_comes_back_with_the_classic_protocol_downgrades_and_somebody_comes_to_lead() -> None:
+def test_a_static_member_that_returns_with_the_classic_protocol_downgrades_and_somebody_comes_to_lead() -> None:
     context = ConsumerContext()
     context.enroll("x-1", instance_id="x")
     one, _ = enter(context, "one")
@@ -502,7 +504,7 @@ def test_with_another_subscription_it_makes_the_classic_group_rebalance() -> Non
     assert context.state == "PreparingRebalance"
 
 
-def test_a_static_member_goes_over_to_the_consumer_protocol_and_keeps_its_partitions() -> None:
+def test_a_static_member_changes_to_the_consumer_protocol_and_keeps_its_partitions() -> None:
     context = ConsumerContext()
     context.enroll("new")
     call = context.join(group_instance_id="x", client_id="x", protocols=protocols())
@@ -511,7 +513,7 @@ def test_a_static_member_goes_over_to_the_consumer_protocol_and_keeps_its_partit
     call = context.enroll("x-2", instance_id="x")
     assert call.error_code == 0
     assert call.records[:3] == tombstones(old)
-    assert (context.consumers.classic_members, context.consumers.group_epoch) == (0, 2)
+    assert (context.consumers.logged.subscriptions.classic_members, context.consumers.group_epoch) == (0, 2)
 
 
 def test_an_empty_consumer_group_becomes_a_classic_one() -> None:
@@ -537,3 +539,27 @@ def test_a_group_goes_up_and_down_and_up_again() -> None:
     assert set(context.consumers.members) == {one, "again"}
     context.restart()
     assert set(context.consumers.members) == {one, "again"}
+
+
+def test_the_protocol_of_a_downgraded_group_is_what_most_prefer_of_what_all_support() -> None:
+    def member(member_id: str, *names: str) -> Member:
+        supported = tuple(r.ClassicProtocol(name, subscription()) for name in names)
+        return Member(
+            member_id,
+            assigned=to_partitions(having(orders=[1, 0])),
+            classic=r.ClassicMemberMetadata(SESSION, supported),
+        )
+
+    members = [member("a", "mine", "range"), member("b", "sticky", "range"), member("c", "range", "sticky")]
+    for joined, protocol in ((members, "range"), (members[1:], "sticky")):
+        record = classic_record(joined, 7, topics(orders=2), now=5_000)
+        assert (record.protocol_type, record.generation, record.protocol, record.leader) == (
+            "consumer",
+            7,
+            protocol,
+            None,
+        )
+        assert record.current_state_timestamp == 5_000
+        assert [each.member_id for each in record.members] == [each.member_id for each in joined]
+        assert {each.session_timeout for each in record.members} == {SESSION}
+        assert decode_assignment(record.members[0].assignment).partitions == {"orders": [0, 1]}

@@ -1,4 +1,4 @@
-"""A group with members of both protocols changes its type as they join and leave.
+"""Members of both protocols join and leave one group, which changes its kind with them.
 
 At no time do two members have the same partition by what the coordinator told them last, and once everybody is left in
 peace every partition has an owner.
@@ -17,9 +17,9 @@ from ottla.assignors import Assignment, RangeAssignor, Subscription
 from ottla.assignors.embedded import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic import ClassicGroup
+from ottla.coordinator.classic.group import ClassicGroup
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer import ConsumerGroup
+from ottla.coordinator.consumer.group import ConsumerGroup
 from unit.coordinator.consumer_context import ORDERS, ConsumerContext
 from unit.coordinator.group_context import GROUP, Call
 
@@ -29,7 +29,7 @@ FORGOTTEN = {errors.UnknownMemberId.code, errors.FencedMemberEpoch.code, errors.
 
 @dataclass
 class Client:
-    """A consumer, as far as it knows."""
+    """What a consumer knows."""
 
     name: str
     is_classic: bool
@@ -37,12 +37,12 @@ class Client:
     epoch: int = 0
     owned: set[int] = field(default_factory=set)
     waits: Call | None = None
-    """A join or sync that may not be answered yet."""
+    """A join or sync that may be parked."""
     is_joined: bool = False
 
 
 class MixedGroupMachine(RuleBasedStateMachine):
-    """A few clients of both protocols, each doing the next thing that it would do, in any order."""
+    """A few clients of both protocols. Each does its next step, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class MixedGroupMachine(RuleBasedStateMachine):
             again = ConsumerContext(topics=self.context.topics, log=self.context.log)
             again.restart()
             assert again.consumers.members == group.members
-            assert again.consumers.target == group.target
+            assert again.consumers.logged.target == group.logged.target
 
     def teardown(self) -> None:
         for _ in range(60):

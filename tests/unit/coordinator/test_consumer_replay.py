@@ -1,4 +1,4 @@
-"""No partition of a consumer group ever has two owners, and a restart changes nothing."""
+"""Whatever happens to a consumer group, no partition has two owners, and a restart changes nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ottla import errors
 from ottla.coordinator import records as r
-from ottla.coordinator.consumer import ConsumerGroup
-from ottla.coordinator.consumer_member import to_partitions
+from ottla.coordinator.consumer.group import ConsumerGroup
+from ottla.coordinator.consumer.member import to_partitions
 from unit.coordinator.consumer_context import (
     SESSION,
     ConsumerContext,
@@ -28,27 +28,24 @@ TOPICS = st.lists(st.sampled_from(["orders", "users", "prices"]), unique=True).m
 
 
 def durable(group: ConsumerGroup) -> Mapping[str, object]:
+    """All of a group's logged state, with its indexes."""
+    logged = vars(group.logged)
     return {
-        "epochs": (group.group_epoch, group.assignment_epoch, group.metadata_hash),
-        "members": group.members,
-        "target": group.target,
-        "resolved": group.resolved,
-        "static": group.static_members,
-        "names": group.names,
-        "regexes": group.regexes,
-        "owners": {topic: owners for topic, owners in group._owners.items() if owners},
-        "classic": (group.classic_members, group.classic_protocols),
+        **logged,
+        "subscriptions": vars(group.logged.subscriptions),
+        "loads": list(group.logged.loads.fewest()),
+        "_owners": {topic: owners for topic, owners in logged["_owners"].items() if owners},
     }
 
 
 class ConsumerGroupMachine(RuleBasedStateMachine):
-    """Members of a consumer group that do as they are told, late, twice, or not at all."""
+    """Members of a consumer group that do what they should late, twice, or not at all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.context = ConsumerContext()
         self.owned: dict[str, dict[str, object]] = {}
-        """By member: its epoch and what it has, as the last answer told it."""
+        """The epoch and the partitions of each member, from its last response."""
         self.highest = 0
 
     def told(self, member: str, call: object) -> None:
@@ -116,11 +113,11 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
                 assert not mine & seen
                 seen |= mine
                 for topic, number in mine:
-                    assert self.context.consumers.owner_of(topic, number) == member.member_id
+                    assert self.context.consumers.logged.owners_of(topic)[number] == member.member_id
 
     @invariant()
     def nobody_has_more_than_the_coordinator_thinks(self) -> None:
-        """What members have by the last answer that they got never overlaps."""
+        """What members own according to their last responses never overlaps."""
         if GROUP not in self.context.coordinator.groups:
             return
         seen: set[tuple[object, int]] = set()
@@ -136,7 +133,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         if GROUP in self.context.coordinator.groups:
             group = self.context.consumers
             assert group.group_epoch >= self.highest
-            assert group.group_epoch >= group.assignment_epoch
+            assert group.group_epoch >= group.logged.assignment_epoch
             self.highest = group.group_epoch
 
     def teardown(self) -> None:
@@ -188,7 +185,7 @@ def test_a_record_of_an_older_broker_is_cleaned_up() -> None:
     context.coordinator.replay(r.CoordinatorRecord(key, r.ConsumerGroupPartitionMetadataValue(())))
     context.grow(orders=7)
     assert r.CoordinatorRecord(key, None) in context.beat("a", 1).records
-    assert not context.consumers.has_partition_metadata
+    assert not context.consumers.logged.has_partition_metadata
 
 
 def test_tombstones_of_groups_that_are_gone_are_passed_over() -> None:

@@ -1,4 +1,4 @@
-"""The short way to the target of a large group comes to the same as the assignor."""
+"""The fast computation of even shares has the same result as the assignor."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ottla.assignors import Subscription, UniformAssignor
 from ottla.assignors.balance import sorted_members
 from ottla.assignors.base import java_order
-from ottla.coordinator.consumer_member import Partitions
-from ottla.coordinator.consumer_shares import Loads, even_shares
+from ottla.coordinator.consumer.member import Partitions
+from ottla.coordinator.consumer.shares import Loads, even_shares
 
 MEMBERS = ["a", "b", "c", "d", "e", "f", "g", "h", "\u00fc", "\uffff", "\U00010000"]
 NAMES = ["orders", "payments", "users"]
@@ -22,7 +22,7 @@ IDS = {name: UUID(int=number) for number, name in enumerate(NAMES, 1)}
 def shares_of(
     members: list[str], target: Mapping[str, Partitions], topics: list[tuple[UUID, int]]
 ) -> dict[str, Partitions] | None:
-    """The next target. At most one of the members is new, whoever else is not in it has left."""
+    """Return the next target. At most one member is new; those that are not in it have left."""
     present = {member: target[member] for member in members if member in target}
     loads = Loads()
     for member, share in present.items():

@@ -1,12 +1,12 @@
-"""Static members of a consumer group keep their partitions when they leave temporarily."""
+"""Static members of a consumer group keep their partitions when they leave for a while."""
 
 from __future__ import annotations
 
 import pytest
 
 from ottla import errors
-from ottla.coordinator.consumer_member import MemberState
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.member import MemberState
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatResponse
 from unit.coordinator.consumer_context import (
     SESSION,
     ConsumerContext,
@@ -37,7 +37,7 @@ def test_a_static_member_that_goes_for_a_while_keeps_its_partitions() -> None:
     assert context.described().group_epoch == 2
 
 
-def test_it_comes_back_under_a_new_id_and_nothing_moves() -> None:
+def test_it_returns_under_a_new_id_and_nothing_moves() -> None:
     context = group_of_static("x", "y")
     context.beat("x-1", -2, instance_id="x")
     call = context.enroll("x-2", instance_id="x")
@@ -61,8 +61,8 @@ def test_it_comes_back_under_a_new_id_and_nothing_moves() -> None:
 
 
 @pytest.mark.parametrize("member_id", ["x-2", "x-1"])
-def test_it_comes_back_with_another_subscription_and_the_group_rebalances(member_id: str) -> None:
-    """Under its old id as a consumer does that unsubscribes, which a static one tells by -2, and subscribes again."""
+def test_it_returns_with_another_subscription_and_the_group_rebalances(member_id: str) -> None:
+    """A static consumer that unsubscribes sends -2, and uses its old id when it subscribes again."""
     context = group_of_static("x", "y")
     context.beat("x-1", -2, instance_id="x")
     call = context.enroll(member_id, "users", instance_id="x")
@@ -71,7 +71,7 @@ def test_it_comes_back_with_another_subscription_and_the_group_rebalances(member
     assert context.assigned() == {"y-1": {"orders": [0, 1, 2, 3, 4, 5]}, member_id: {"users": [0, 1, 2]}}
 
 
-def test_it_is_removed_if_it_does_not_come_back_within_its_session() -> None:
+def test_it_is_removed_if_it_does_not_return_within_its_session() -> None:
     context = group_of_static("x")
     context.now += 10_000
     context.beat("x-1", 1, instance_id="x")
@@ -125,7 +125,7 @@ def test_a_static_member_may_not_send_the_epoch_of_its_leave() -> None:
     assert context.beat("x-1", 1, instance_id="x").error_code == errors.FencedMemberEpoch.code
 
 
-def test_one_that_goes_while_it_gives_up_partitions_has_its_session_to_come_back() -> None:
+def test_one_that_goes_while_it_gives_up_partitions_has_its_session_to_return() -> None:
     context = ConsumerContext()
     context.enroll("x-1", instance_id="x", rebalance_timeout=60_000)
     context.enroll("y-1")

@@ -1,4 +1,4 @@
-"""Session timeout and heartbeat interval of a single group: they hold from a member's next heartbeat on."""
+"""Session timeout and heartbeat interval of a single group apply from a member's next heartbeat on."""
 
 from __future__ import annotations
 

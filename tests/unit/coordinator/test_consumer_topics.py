@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordinator.consumer_target import metadata_hash
+from ottla.coordinator.consumer.topics import metadata_hash
 from ottla.coordinator.group import TopicInfo
 from unit.coordinator.consumer_context import (
     ORDERS,
@@ -96,7 +96,7 @@ def test_the_hash_changes_with_the_topics_and_with_nothing_else() -> None:
 
 
 def test_a_topic_that_has_fewer_partitions_than_the_log_says_is_assigned_as_it_is() -> None:
-    """As after a loss of power that took the last partitions from the metadata, and not the target from the log."""
+    """As after a power failure that lost the last partitions in the metadata but not the target in the log."""
     context = ConsumerContext()
     context.enroll("a")
     context.enroll("b")

@@ -1,4 +1,4 @@
-"""The records of the offsets topic, held against bytes that Kafka 4.2 wrote (by golden/GoldenRecords.java)."""
+"""The records of the offsets topic, compared with bytes that Kafka 4.2 wrote (see golden/GoldenRecords.java)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONSUMER_MEMBER = r.ConsumerGroupMemberMetadataValue(
 
 
 def group_of_version(version: int) -> r.GroupMetadataValue:
-    """The stable group as far as a version can tell it."""
+    """Return the stable group with the fields that a version has."""
     members = MEMBERS
     if version < 3:
         members = tuple(member._replace(group_instance_id=None) for member in members)
@@ -107,7 +107,7 @@ GOLDEN: dict[str, r.CoordinatorRecord] = {
         ),
     )
 }
-#: Versions that Kafka reads and no longer writes.
+#: Versions that Kafka reads but no longer writes.
 OLD = {"offset_v0", "offset_v2", "offset_v3", "group_v0", "group_v1", "group_v2", "group_v4"}
 
 

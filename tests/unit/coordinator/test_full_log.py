@@ -14,7 +14,7 @@ from group_context import GROUP, REBALANCE, SESSION, protocols
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
 from ottla.runtime.runner import Runner

@@ -1,4 +1,4 @@
-"""Offsets of an empty group expire. A group without members and offsets is removed."""
+"""Offsets of an empty group expire. A group without members and offsets is deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tombstone(topic: str, partition: int = 0) -> tuple[r.OffsetCommitKey, None]:
 
 
 def check(context: GroupContext) -> list[r.CoordinatorRecord]:
-    """Wait for the next look at what has expired, and return what it wrote."""
+    """Wait for the next expiry check, and return what it wrote."""
     records: list[r.CoordinatorRecord] = []
     while not records:
         expired = context.sleep(CHECK)
@@ -90,7 +90,7 @@ def test_nothing_expires_while_the_group_rebalances(context: GroupContext) -> No
     context.commit("old", 0, member_id=a, generation_id=1)
     context.join(client_id="b", session_timeout=1_800_000)
     context.join(a, session_timeout=1_800_000, rebalance_timeout=2 * RETENTION)
-    context.group.pending["b-2"].deadline = context.now + 2 * RETENTION
+    context.group.sessions.by_member["b-2"].deadline = context.now + 2 * RETENTION
     context.sleep(RETENTION + 2 * CHECK)
     assert context.state == "PreparingRebalance"
     assert context.committed("old").offset == 100
@@ -104,7 +104,7 @@ def test_a_group_of_unknown_subscriptions_expires_nothing_while_it_lives(context
     assert keep_alive(context, a, RETENTION + 2 * CHECK) == []
 
 
-def test_an_old_client_may_keep_its_offsets_for_a_time_of_its_own(context: GroupContext) -> None:
+def test_an_old_client_may_keep_its_offsets_for_its_own_retention(context: GroupContext) -> None:
     call = context.commit("orders", 0, retention_time=3_000_000)
     value = call.records[0].value
     assert isinstance(value, r.OffsetCommitValue)
@@ -124,7 +124,7 @@ def test_an_empty_group_without_offsets_goes_with_its_history(context: GroupCont
     assert context.coordinator.histories.next_number(GROUP) == 0
 
 
-def test_a_group_that_somebody_is_about_to_join_stays(context: GroupContext) -> None:
+def test_a_group_with_a_pending_member_stays(context: GroupContext) -> None:
     context.sleep(CHECK - 1_000)
     member_id = context.join().response.member_id
     context.sleep(2_000)

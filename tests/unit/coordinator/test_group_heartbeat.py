@@ -1,4 +1,4 @@
-"""A heartbeat keeps a member in the group and tells it about a rebalance. Leaving removes it."""
+"""Heartbeats keep a member in the group and tell it about rebalances. Leaving removes it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_heartbeats_are_fine_while_the_assignment_is_awaited(context: GroupConte
     assert context.heartbeat(a).response == FINE
 
 
-def test_a_heartbeat_of_another_generation_is_refused(context: GroupContext) -> None:
+def test_a_heartbeat_of_another_generation_is_rejected(context: GroupContext) -> None:
     (a,) = context.stable("a")
     assert context.heartbeat(a, 0).response == refused(errors.IllegalGeneration)
     assert context.heartbeat(a, 2).response == refused(errors.IllegalGeneration)
@@ -108,7 +108,7 @@ def test_a_heartbeat_of_another_generation_is_refused(context: GroupContext) -> 
         ("a-1", {"group_id": ""}, errors.InvalidGroupId),
     ],
 )
-def test_a_heartbeat_of_nobody_is_refused(
+def test_a_heartbeat_of_an_unknown_member_is_rejected(
     context: GroupContext, member_id: str, changes: dict[str, str], error: type[errors.KafkaError]
 ) -> None:
     context.stable("a")
@@ -185,7 +185,7 @@ def test_several_members_can_leave_in_one_request_each_with_its_own_answer(conte
     assert len(context.group.members) == 1
 
 
-def test_a_member_to_be_can_leave_before_it_joined(context: GroupContext) -> None:
+def test_a_pending_member_can_leave_before_it_joined(context: GroupContext) -> None:
     (a,) = context.stable("a")
     pending = context.join(client_id="b").response.member_id
     call = context.leave(pending)
@@ -202,5 +202,5 @@ def test_leaving_a_group_that_does_not_exist_names_every_member_unknown(context:
     )
 
 
-def test_leaving_a_group_without_a_name_is_refused(context: GroupContext) -> None:
+def test_leaving_a_group_without_a_name_is_rejected(context: GroupContext) -> None:
     assert context.leave("a", group_id="").response == m.LeaveResponse(error_code=errors.InvalidGroupId.code)

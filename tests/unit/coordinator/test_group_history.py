@@ -1,4 +1,4 @@
-"""The history has the reason, trigger, phases and moved partitions of every rebalance."""
+"""Each rebalance is recorded with its reason, its cause, the time of each phase and the partitions that moved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def last(context: GroupContext) -> r.HistoryValue:
 
 
 def hangs(context: GroupContext) -> r.HistoryValue:
-    """Let a rebalance take its time; return what is told of it."""
+    """Let a rebalance take some time, and return its record."""
     context.sleep(1_000)
     return context.under_way()
 
@@ -117,7 +117,7 @@ def test_a_changed_subscription_is_named(context: GroupContext) -> None:
 
 
 def test_a_member_that_only_owns_something_else_now_did_not_change_its_subscription(context: GroupContext) -> None:
-    """As in a cooperative rebalance: what was given up is no longer in what the member says when it joins again."""
+    """As in a cooperative rebalance: a member that joins again no longer lists the partitions that it has revoked."""
     a, b = context.stable("a", "b")
     context.join(b, protocols=protocols("range", metadata=subscription("orders") + b"\0\0\0\0"), reason="revoked")
     assert kinds(hangs(context)) == [(history.MEMBER_REJOINED, b)]
@@ -140,7 +140,7 @@ def test_members_that_never_synced_are_named(context: GroupContext) -> None:
     assert kinds(hangs(context)) == [(history.NEVER_SYNCED, b), (history.NEVER_SYNCED, c)]
 
 
-def test_a_static_member_that_came_back_is_told_though_nothing_moved(context: GroupContext) -> None:
+def test_a_static_member_that_returned_is_recorded_though_nothing_moved(context: GroupContext) -> None:
     context.stable_static("i1", "i2")
     context.sleep(1_000)
     call = context.join(group_instance_id="i2", client_id="i2", reason="restarted")
@@ -227,7 +227,7 @@ def test_who_has_come_meanwhile_is_no_longer_waited_for(context: GroupContext) -
     assert context.under_way().waiting_for == (who(c),)
     told = context.under_way().ended_at
     context.sleep(20_000)
-    assert context.under_way().ended_at == told  # Nothing is new.
+    assert context.under_way().ended_at == told  # Nothing has changed.
     context.join(c)
     context.settle([a, b, c])
     assert context.all_under_way() == []
@@ -252,10 +252,10 @@ def test_a_quick_rebalance_is_one_record(context: GroupContext) -> None:
     context.join(b)
     context.settle([a, b])
     context.sleep(10_000)
-    assert len(context.log) - before == 2  # The group, and why.
+    assert len(context.log) - before == 2  # The group and its history.
 
 
-def test_a_rebalance_that_a_restart_took_back_is_told_with_its_reason(context: GroupContext) -> None:
+def test_a_rebalance_that_a_restart_took_back_is_recorded_with_its_reason(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     c, _ = context.enter("c")
     hangs(context)
@@ -276,7 +276,7 @@ def test_a_rebalance_that_a_restart_took_back_is_told_with_its_reason(context: G
     assert (last(context).number, kinds(last(context))) == (2, [(history.LEADER_REJOINED, a)])
 
 
-def test_a_group_that_could_not_be_told_of_goes_on_and_is_told_of_later(context: GroupContext) -> None:
+def test_a_group_that_could_not_be_recorded_goes_on_and_is_recorded_later(context: GroupContext) -> None:
     a, b = context.stable("a", "b", rebalance_timeout=60_000)
     context.join(a, rebalance_timeout=60_000)
     context.append_fails = True
@@ -287,7 +287,7 @@ def test_a_group_that_could_not_be_told_of_goes_on_and_is_told_of_later(context:
     assert context.under_way().waiting_for == (who(b),)
     assert context.timers.next_deadline() is not None
     context.sleep(58_000)
-    assert context.state == "CompletingRebalance"  # The wait for joins was not prolonged.
+    assert context.state == "CompletingRebalance"  # The wait for joins was not extended.
 
 
 def test_a_rebalance_that_begins_again_before_it_ended_is_one_with_all_its_reasons(context: GroupContext) -> None:

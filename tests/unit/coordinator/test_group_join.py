@@ -1,4 +1,4 @@
-"""A join decides the members, the leader and the protocol of the next generation."""
+"""Joins: the members of the next generation, its leader and its protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def context() -> GroupContext:
 
 
 def generation(number: int, member_id: str, leader: str, *members: str) -> m.JoinResponse:
-    """What a member is answered when everybody has joined; only the leader is told the members."""
+    """Return the response when everybody has joined. Only the leader gets the members."""
     return m.JoinResponse(
         generation_id=number,
         protocol_type="consumer",
@@ -45,7 +45,7 @@ def generation(number: int, member_id: str, leader: str, *members: str) -> m.Joi
 # ── a new member ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_member_is_told_its_id_first_and_its_group_is_written(context: GroupContext) -> None:
+def test_a_new_member_gets_its_id_first_and_its_group_is_written(context: GroupContext) -> None:
     call = context.join(client_id="a")
     assert call.response == m.JoinResponse(error_code=errors.MemberIdRequired.code, member_id="a-1")
     assert call.records == [CREATED]
@@ -53,7 +53,7 @@ def test_a_new_member_is_told_its_id_first_and_its_group_is_written(context: Gro
     assert context.state == "Empty"
 
 
-def test_a_member_that_never_comes_back_with_its_id_is_forgotten_after_its_session(context: GroupContext) -> None:
+def test_a_member_that_never_returns_with_its_id_is_forgotten_after_its_session(context: GroupContext) -> None:
     context.join(client_id="a")
     (expired,) = context.sleep(SESSION)
     assert expired == (START + SESSION, heartbeat_timer("a-1"), [], {})
@@ -95,7 +95,7 @@ def test_a_member_of_a_group_that_does_not_exist_is_unknown(context: GroupContex
         ({"protocol_type": ""}, errors.InconsistentGroupProtocol),
     ],
 )
-def test_a_join_that_can_never_work_is_refused_and_makes_no_group(
+def test_a_join_that_can_never_work_is_rejected_and_makes_no_group(
     context: GroupContext, changes: dict[str, object], error: type[errors.KafkaError]
 ) -> None:
     call = context.join(**changes)
@@ -202,7 +202,7 @@ def test_a_leader_that_does_not_come_back_is_replaced_by_the_first_that_did(cont
     assert a not in context.group.members
 
 
-def test_the_leader_stays_the_leader_while_it_comes_back(context: GroupContext) -> None:
+def test_the_leader_stays_the_leader_while_it_returns(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     context.join(b, protocols=protocols("range", metadata=b"changed"))
     assert context.join(a).response.leader == a
@@ -233,7 +233,7 @@ def test_the_leader_joining_again_makes_everybody_join_again(context: GroupConte
     assert context.heartbeat(b).error_code == errors.RebalanceInProgress.code
 
 
-def test_a_follower_joining_again_unchanged_is_told_the_present_generation(context: GroupContext) -> None:
+def test_a_follower_joining_again_unchanged_gets_the_present_generation(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     call = context.join(b)
     assert call.response == generation(1, b, a)
@@ -267,7 +267,7 @@ def test_a_changed_member_while_the_assignment_is_awaited_sends_everybody_back(c
     assert context.state == "PreparingRebalance"
 
 
-def test_a_join_sent_twice_is_answered_once_and_the_first_is_told_to_try_again(context: GroupContext) -> None:
+def test_a_join_sent_twice_is_answered_once_and_the_first_must_try_again(context: GroupContext) -> None:
     a, _ = context.stable("a", "b")
     first = context.join(a)
     second = context.join(a)
@@ -306,18 +306,18 @@ def test_the_protocol_is_the_one_that_most_members_put_first_of_what_all_support
     context.enter("b", protocols=protocols("roundrobin", "range"))
     _, last = context.enter("c", protocols=protocols("cooperative-sticky", "roundrobin", "range"))
     context.wait_for_generation()
-    # sticky and cooperative-sticky are not for everybody; a votes range, b and c vote roundrobin.
+    # Not all support sticky and cooperative-sticky. a votes for range, b and c for roundrobin.
     assert last.response.protocol_name == "roundrobin"
 
 
-def test_a_member_with_nothing_in_common_is_refused(context: GroupContext) -> None:
+def test_a_member_with_nothing_in_common_is_rejected(context: GroupContext) -> None:
     context.stable("a")
     call = context.join(client_id="b", protocols=protocols("sticky"))
     assert call.response == m.JoinResponse(error_code=errors.InconsistentGroupProtocol.code)
     assert context.state == "Stable"
 
 
-def test_a_member_with_another_protocol_type_is_refused(context: GroupContext) -> None:
+def test_a_member_with_another_protocol_type_is_rejected(context: GroupContext) -> None:
     context.stable("a")
     call = context.join(client_id="connect", protocol_type="connect")
     assert call.response == m.JoinResponse(error_code=errors.InconsistentGroupProtocol.code)

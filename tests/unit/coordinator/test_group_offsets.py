@@ -1,4 +1,4 @@
-"""Who may commit offsets, which records a commit writes, and what a fetch returns."""
+"""Commits and fetches of offsets: who may commit, what is written and what is fetched."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_last_commit_counts_even_if_it_goes_back(context: GroupContext) -> N
     assert context.committed().offset == 40
 
 
-def test_somebody_without_a_generation_makes_a_group_by_committing(context: GroupContext) -> None:
+def test_a_client_without_a_generation_creates_a_group_by_committing(context: GroupContext) -> None:
     call = context.commit(offset=5)
     assert call.records == [(r.OffsetCommitKey(GROUP, "orders", 0), r.OffsetCommitValue(5, -1, "", START))]
     listed = context.run(context.coordinator.list_groups).response
@@ -65,7 +65,7 @@ def test_metadata_up_to_the_limit_is_kept(context: GroupContext, metadata: str) 
 
 
 @pytest.mark.parametrize("metadata", ["x" * 4_097, "ż" * 4_097, "𝄞" * 2_049])
-def test_oversize_metadata_is_refused_for_its_partition_only(context: GroupContext, metadata: str) -> None:
+def test_oversize_metadata_is_rejected_for_its_partition_only(context: GroupContext, metadata: str) -> None:
     offsets = (m.OffsetToCommit("orders", 0, 1, -1, metadata), m.OffsetToCommit("orders", 1, 2))
     call = context.run(context.coordinator.commit, m.CommitRequest(group_id=GROUP, offsets=offsets))
     assert call.response == m.CommitResponse(error_codes=(errors.OffsetMetadataTooLarge.code, 0))
@@ -99,14 +99,16 @@ def test_a_commit_is_fine_while_others_are_waited_for(context: GroupContext) -> 
     assert context.committed().offset == 9
 
 
-def test_a_commit_while_the_assignment_is_awaited_is_told_of_the_rebalance(context: GroupContext) -> None:
+def test_a_commit_while_the_assignment_is_awaited_learns_of_the_rebalance(context: GroupContext) -> None:
     a, _ = context.enter("a")
     context.wait_for_generation()
     with pytest.raises(errors.RebalanceInProgress):
         context.commit(member_id=a, generation_id=1)
 
 
-def test_a_commit_of_a_member_whose_group_is_gone_is_refused_as_its_version_knows(context: GroupContext) -> None:
+def test_a_commit_of_a_member_whose_group_is_gone_is_rejected_with_the_error_of_its_version(
+    context: GroupContext,
+) -> None:
     with pytest.raises(errors.IllegalGeneration):
         context.commit(member_id="a", generation_id=3, api_version=8)
     with pytest.raises(errors.GroupIdNotFound):
@@ -146,7 +148,7 @@ def test_everything_that_a_group_has_committed_can_be_fetched_at_once(context: G
     )
 
 
-def test_offsets_of_a_topic_made_anew_under_the_same_name_do_not_count(context: GroupContext) -> None:
+def test_offsets_of_a_topic_created_again_under_the_same_name_do_not_count(context: GroupContext) -> None:
     context.commit(offset=5, topic_id=ORDERS)
     fetch = context.coordinator.fetch
     answers = [
@@ -198,7 +200,7 @@ def test_offsets_of_a_group_that_is_not_made_of_consumers_can_be_deleted_only_wh
     assert delete(context, ("orders", 0)).partitions == (m.DeletedOffset("orders", 0),)
 
 
-def test_a_member_to_be_does_not_keep_the_offsets_of_an_empty_group(context: GroupContext) -> None:
+def test_a_pending_member_does_not_keep_the_offsets_of_an_empty_group(context: GroupContext) -> None:
     context.commit("orders", 0)
     assert context.join(client_id="worker").error_code == errors.MemberIdRequired.code
     assert context.state == "Empty"

@@ -13,7 +13,7 @@ from ottla.coordinator.coordinator import partition_for
         ("group-1", 49),
         ("orders", 31),
         ("", 0),
-        ("polygenelubricants", 0),  # Its hash is the smallest integer, which has no absolute value.
+        ("polygenelubricants", 0),  # Its hash is the smallest integer, whose absolute value overflows.
         ("zażółć", 39),
         ("𝄞", 44),  # Two UTF-16 units.
     ],

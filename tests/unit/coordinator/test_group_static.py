@@ -1,4 +1,4 @@
-"""A static member gets its place back and fences other members with its name."""
+"""Static members return to their old place, and fence other clients with the same instance id."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_restart_inside_the_session_timeout_moves_nothing(context: GroupContex
     assert context.heartbeat(a).error_code == 0
 
 
-def test_a_static_leader_that_restarts_still_leads_and_is_told_to_keep_the_assignment(context: GroupContext) -> None:
+def test_a_static_leader_that_restarts_still_leads_and_keeps_the_assignment(context: GroupContext) -> None:
     _, b = context.stable_static("i1", "i2")
     call = context.join(group_instance_id="i1")
     metadata = subscription("orders")
@@ -105,21 +105,21 @@ def test_a_sync_that_waits_is_fenced_by_the_second_instance(context: GroupContex
     waiting = context.sync(follower, group_instance_id="i2")
     again = context.join(group_instance_id="i2")
     assert waiting.response == m.SyncResponse(error_code=errors.FencedInstanceId.code)
-    # The leader may have been told the old id: its assignment would be for nobody.
+    # The leader may only know the old id. Its assignment would be lost.
     assert context.state == "PreparingRebalance"
     assert again.is_parked
     context.join(first.response.member_id, group_instance_id="i1")
     assert again.response.generation_id == 2
 
 
-def test_a_static_member_that_comes_back_with_its_id_joins_as_any_other(context: GroupContext) -> None:
+def test_a_static_member_that_returns_with_its_id_joins_as_any_other(context: GroupContext) -> None:
     _, b = context.stable_static("i1", "i2")
     assert context.join(b, group_instance_id="i2").response.generation_id == 1
     assert context.state == "Stable"
 
 
 def test_a_changed_subscription_alone_does_not_make_the_group_rebalance(context: GroupContext) -> None:
-    """As Kafka: the leader sees the new subscription at the next rebalance."""
+    """As in Kafka, the leader sees the new subscription at the next rebalance."""
     context.stable_static("i1", "i2")
     call = context.join(group_instance_id="i2", protocols=protocols("range", metadata=subscription("payments")))
     assert call.response.generation_id == 1

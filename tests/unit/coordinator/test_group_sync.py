@@ -1,4 +1,4 @@
-"""The leader's assignment is written to the log and then sent to all members."""
+"""Syncs: the leader's assignment is written to the log, and then sent to everybody."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def context() -> GroupContext:
 
 @pytest.fixture
 def completing(context: GroupContext) -> tuple[str, str]:
-    """A group of two that waits for its leader's assignment: the ids of leader and follower."""
+    """A group of two that waits for its leader's assignment. Return the ids of leader and follower."""
     a, _ = context.enter("a")
     b, _ = context.enter("b")
     context.wait_for_generation()
@@ -117,19 +117,19 @@ def test_a_leader_that_never_syncs_is_removed_and_the_others_join_again(
     assert context.join(follower).response.leader == follower
 
 
-def test_a_sync_is_told_when_the_group_rebalances_again(context: GroupContext, completing: tuple[str, str]) -> None:
+def test_a_sync_is_rejected_when_the_group_rebalances_again(context: GroupContext, completing: tuple[str, str]) -> None:
     leader, follower = completing
     waiting = context.sync(follower)
     _, new = context.enter("c")
     assert waiting.response == m.SyncResponse(error_code=errors.RebalanceInProgress.code)
     assert new.is_parked
-    # The leader was just as far; its assignment is of no use any more.
+    # The leader was ready to sync, but its assignment is useless now.
     late = context.sync(leader, assignments=(m.MemberAssignment(leader, b"all"),))
     assert late.response == m.SyncResponse(error_code=errors.RebalanceInProgress.code)
     assert late.records == []
 
 
-def test_a_sync_sent_twice_is_answered_once_and_the_first_is_told_to_try_again(
+def test_a_sync_sent_twice_is_answered_once_and_the_first_must_try_again(
     context: GroupContext, completing: tuple[str, str]
 ) -> None:
     leader, follower = completing
@@ -151,7 +151,7 @@ def test_a_sync_sent_twice_is_answered_once_and_the_first_is_told_to_try_again(
         ({"group_id": "other"}, errors.UnknownMemberId),
     ],
 )
-def test_a_sync_that_does_not_fit_the_generation_is_refused(
+def test_a_sync_that_does_not_fit_the_generation_is_rejected(
     context: GroupContext, completing: tuple[str, str], changes: dict[str, object], error: type[errors.KafkaError]
 ) -> None:
     call = context.sync(completing[1], **{"generation_id": 1, **changes})
@@ -179,11 +179,13 @@ def test_while_members_wait_for_the_leader_their_sessions_do_not_end(
     answered = context.now
     call = context.sync(leader, assignments=(m.MemberAssignment(follower, b"second"),))
     assert waiting.response == given(b"second")
-    # Its old timer ran out while it waited; its session begins again with the answer.
+    # Its timer fired while it waited. Its session starts again with the response.
     assert call.timers[heartbeat_timer(follower)] == answered + SESSION
 
 
-def test_a_member_removed_while_its_sync_waits_is_told(context: GroupContext, completing: tuple[str, str]) -> None:
+def test_a_member_removed_while_its_sync_waits_gets_a_response(
+    context: GroupContext, completing: tuple[str, str]
+) -> None:
     _, follower = completing
     waiting = context.sync(follower)
     context.leave(follower)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 from group_context import GroupContext
 
-from ottla.coordinator.transitions import (
-    TRANSITIONS,
-    IllegalTransition,
-    State,
-    can_rebalance,
-    check_transition,
-    mermaid,
-)
+from ottla.coordinator import records as r
+from ottla.coordinator.classic.states import TRANSITIONS, State, Status
+from ottla.transitions import IllegalTransition
 
-#: As in Kafka's ClassicGroupState: from which states a state may be entered.
+#: The states from which a state may be entered, as in Kafka's ClassicGroupState.
 KAFKA = {
     State.EMPTY: {State.PREPARING_REBALANCE},
     State.PREPARING_REBALANCE: {State.STABLE, State.COMPLETING_REBALANCE, State.EMPTY},
@@ -33,26 +28,34 @@ def test_the_table_allows_what_kafka_allows() -> None:
 
 @pytest.mark.parametrize("source", State)
 @pytest.mark.parametrize("target", State)
-def test_a_way_that_is_not_in_the_table_is_refused(source: State, target: State) -> None:
+def test_a_transition_that_is_not_in_the_table_is_rejected(source: State, target: State) -> None:
+    status = Status(now=0)
+    status.state = source
     if source in KAFKA[target]:
-        check_transition(source, target)
+        status.move_to(target, now=5)
+        assert (status.state, status.since) == (target, 5)
     else:
-        with pytest.raises(IllegalTransition, match=f"from {source} to {target}"):
-            check_transition(source, target)
+        with pytest.raises(IllegalTransition, match=f"a group cannot go from {source} to {target}"):
+            status.move_to(target, now=5)
+        assert (status.state, status.since) == (source, 0)
 
 
-def test_a_rebalance_may_begin_in_every_living_state_but_its_own() -> None:
-    assert {state for state in State if can_rebalance(state)} == {
-        State.EMPTY,
-        State.COMPLETING_REBALANCE,
-        State.STABLE,
-    }
+@pytest.mark.parametrize("state", State)
+def test_a_rebalance_may_start_in_every_living_state_but_its_own(state: State) -> None:
+    status = Status(now=0)
+    status.state = state
+    assert status.can_rebalance == (state in {State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE})
 
 
-def test_the_diagram_has_every_way_of_the_table() -> None:
-    lines = mermaid().splitlines()
-    assert lines[0] == "stateDiagram-v2"
-    assert all(f"    {row.source} --> {row.target}: {row.when}" in lines for row in TRANSITIONS)
+def test_a_status_becomes_what_the_log_says() -> None:
+    status = Status(now=0)
+    member = r.MemberMetadata("a-1", None, "a", "/127.0.0.1", 300_000, 45_000, b"", b"")
+    status.replay(r.GroupMetadataValue("consumer", 7, "range", "a-1", 9, (member,)))
+    assert (status.state, status.since, status.generation) == (State.STABLE, 9, 7)
+    assert (status.uses_consumer_protocol, status.protocol) == (True, "range")
+    status.replay(r.GroupMetadataValue("", 8, None, None, 10, ()))
+    assert (status.state, status.since, status.generation) == (State.EMPTY, 10, 8)
+    assert (status.protocol_type, status.protocol) == (None, None)
 
 
 def test_a_group_lives_from_empty_through_stable_to_empty() -> None:

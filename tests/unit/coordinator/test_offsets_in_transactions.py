@@ -1,4 +1,4 @@
-"""Of plain and transactional commits of an offset, in any order, the later record in the log wins."""
+"""Plain and transactional commits of the same offset in every order: the later record in the log wins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.coordinator.offsets import NO_PRODUCER, Offsets
 GROUP, TOPIC = "g", "orders"
 PRODUCERS, PARTITIONS = (1, 2, 3), (0, 1)
 Step: TypeAlias = tuple[str, int, int]
-"""What happens, the producer, and the partition."""
+"""An event, the producer and the partition."""
 
 steps = st.one_of(
     st.tuples(st.just("commit"), st.sampled_from((NO_PRODUCER, *PRODUCERS)), st.sampled_from(PARTITIONS)),
@@ -25,7 +25,7 @@ steps = st.one_of(
 
 
 class Model:
-    """The rule by itself: every offset is the number of its record in the log."""
+    """The rule by itself. Every offset is the number of its record in the log."""
 
     def __init__(self) -> None:
         self.committed: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""A commit that stays bytes from the request to the batch is the same as one that is made of objects, in both twins."""
+"""A packed commit writes the same records as one made of objects, in the compiled and the pure kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READERS: list[Any] = [_commits_pure]
 try:
     from ottla.protocol import _walker
     from ottla.records import _speedups
-except ImportError:  # The pure twins are all that there is.
+except ImportError:  # Only the pure kernels are installed.
     pass
 else:
     PACKED.append(_speedups)
@@ -63,7 +63,7 @@ commits = st.fixed_dictionaries(
 
 
 def read(reader: Any, message: dict[str, Any]) -> bytes:
-    """The packed offsets of a request."""
+    """Return the packed offsets of a request."""
     frame = bytes(codec.encode_request(ApiKey.OFFSET_COMMIT, VERSION, 1, "c", message))[4:]
     body = codec.decode_request_header(frame).body
     found = reader.read_commit(frame, body, VERSION, 1, TOPICS, ANY_LENGTH)
@@ -72,7 +72,7 @@ def read(reader: Any, message: dict[str, Any]) -> bytes:
 
 
 def objects(message: dict[str, Any], now: int) -> list[r.CoordinatorRecord]:
-    """The long way."""
+    """Return the same records made of objects."""
     offsets = [
         (
             topic["name"],
@@ -123,7 +123,7 @@ def test_a_batch_of_them_is_the_same_byte_for_byte(
 
 
 @given(st.lists(commits, max_size=2), st.data())
-def test_damaged_bytes_are_refused_alike(messages: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_damaged_bytes_are_rejected_alike(messages: list[dict[str, Any]], data: st.DataObject) -> None:
     damaged = bytearray(b"".join(read(READERS[0], message) for message in messages))
     for _ in range(data.draw(st.integers(0, 2)) if damaged else 0):
         damaged[data.draw(st.integers(0, min(len(damaged), 200) - 1))] = data.draw(st.integers(0, 255))
@@ -134,7 +134,7 @@ def test_damaged_bytes_are_refused_alike(messages: list[dict[str, Any]], data: s
 
 @pytest.mark.parametrize("twin", PACKED)
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_count_that_is_not_that_of_the_records_is_refused(twin: Any, count: int) -> None:
+def test_a_count_that_is_not_that_of_the_records_is_rejected(twin: Any, count: int) -> None:
     fine = pack(twin, commit_of([("orders", 0), ("orders", 1)], 5), 7)
     with pytest.raises(ValueError, match="packed"):
         twin.encode_packed(twin.PackedCommits(fine.data, count, "group", r.COMMIT_TYPES), 7)

@@ -11,7 +11,7 @@ from ottla import errors
 from ottla.errors import KafkaError
 from ottla.producing.errors import TransactionAborted
 from ottla.producing.sender import Plan, Request
-from ottla.producing.transaction_states import FOLLOWS, State, TransactionMisuse
+from ottla.producing.transaction_states import TRANSITIONS, State, TransactionMisuse
 from ottla.producing.transaction_values import (
     AddOffsets,
     AddPartitions,
@@ -26,6 +26,7 @@ from ottla.producing.transaction_values import (
     What,
 )
 from ottla.producing.transactions import FIRST_RETRY_MS, Operation, Transactions
+from ottla.transitions import IllegalTransition
 
 MEMBER = GroupMember("g", 3, "m")
 OFFSETS = {P0: Offset(7)}
@@ -281,10 +282,11 @@ def test_calls_outside_of_their_state_say_what_to_call() -> None:
 
 
 def test_the_table_ends_in_the_fatal_state_which_everything_reaches() -> None:
-    assert set(FOLLOWS) == set(State)
-    assert not FOLLOWS[State.FATAL_ERROR]
-    assert all(State.FATAL_ERROR in after for state, after in FOLLOWS.items() if state is not State.FATAL_ERROR)
-    with pytest.raises(RuntimeError, match="not followed"):
+    assert {row.source for row in TRANSITIONS} == set(State) - {State.FATAL_ERROR}
+    assert {state for state in State if TRANSITIONS.allows(state, State.FATAL_ERROR)} == set(State) - {
+        State.FATAL_ERROR
+    }
+    with pytest.raises(IllegalTransition, match="cannot go from Uninitialized to CommittingTransaction"):
         Scene().machine._enter(State.COMMITTING)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla import errors
 from ottla.broker.handlers.describe_groups import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.node import Call, Node
-from ottla.coordinator.consumer_messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
+from ottla.coordinator.consumer.messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
 from ottla.coordinator.coordinator import Coordinator
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct

@@ -11,7 +11,7 @@ from typing import Any
 from ottla import errors
 from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
-from ottla.coordinator.consumer_messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
+from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.records import TopicPartitions
 from ottla.net.server.connection import Later

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from ottla import errors
 from ottla.broker.node import Call, Node
-from ottla.coordinator.consumer_regex import Pattern
-from ottla.coordinator.consumer_regex_syntax import InvalidPattern
+from ottla.coordinator.consumer.regex import InvalidPattern, Pattern
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.transactions.transitions import State

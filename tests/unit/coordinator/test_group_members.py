@@ -1,0 +1,113 @@
+"""The roster of a classic group: who is a member, who leads, and which protocol all members support."""
+
+from __future__ import annotations
+
+import pytest
+from group_context import protocols
+from group_parts import member, roster_of
+
+from ottla import errors
+from ottla.coordinator import messages as m
+from ottla.coordinator import records as r
+from ottla.coordinator.classic.members import Roster
+
+
+def recorded(name: str, subscription: bytes = b"", rebalance_timeout: int = 300_000) -> r.MemberMetadata:
+    return r.MemberMetadata(f"{name}-1", None, name, "", rebalance_timeout, 20_000, subscription, b"share")
+
+
+def test_the_first_member_leads_and_the_next_one_follows_it() -> None:
+    roster = roster_of(member("a"), member("b"))
+    assert (list(roster.members), roster.leader) == (["a-1", "b-1"], "a-1")
+    roster.drop("a-1")
+    assert roster.leader == "b-1"
+    roster.drop("b-1")
+    assert (roster.leader, roster.is_empty) == (None, True)
+
+
+def test_a_pending_member_makes_a_group_not_empty_until_it_joins_or_leaves() -> None:
+    roster = Roster()
+    roster.pending.update({"a-1": None, "b-1": None})
+    assert not roster.is_empty
+    roster.add(member("a"))
+    roster.drop("b-1")
+    assert (list(roster.pending), list(roster.members)) == ([], ["a-1"])
+
+
+def test_the_rebalance_timeout_is_the_longest() -> None:
+    assert Roster().rebalance_timeout == 0
+    assert roster_of(member("a", rebalance_timeout=5), member("b", rebalance_timeout=7)).rebalance_timeout == 7
+
+
+@pytest.mark.parametrize(
+    ("member_id", "instance_id", "problem"),
+    [
+        ("a-1", None, None),
+        ("a-1", "i1", None),
+        ("b-1", "i1", errors.FencedInstanceId),
+        ("b-1", "i2", errors.UnknownMemberId),
+        ("b-1", None, errors.UnknownMemberId),
+        ("", None, errors.UnknownMemberId),
+    ],
+)
+def test_requests_of_strangers_and_of_fenced_members_are_rejected(
+    member_id: str, instance_id: str | None, problem: type[errors.KafkaError] | None
+) -> None:
+    assert roster_of(member("a", instance_id="i1")).problem(member_id, instance_id) is problem
+
+
+def test_a_leader_that_is_absent_is_replaced_by_the_first_member_that_is_present() -> None:
+    roster = roster_of(member("a"), member("b"), member("c"))
+    assert roster.elect({"c-1", "b-1"})
+    assert roster.leader == "b-1"
+    assert roster.elect({"c-1", "b-1", "a-1"})
+    assert roster.leader == "b-1"
+    assert not roster.elect(set())
+    assert roster.leader == "b-1"
+
+
+def test_a_swapped_member_has_the_old_ones_place_and_leads_if_that_did() -> None:
+    old, new = member("a", instance_id="i1"), member("z", instance_id="i1")
+    roster = roster_of(old, member("b"))
+    roster.swap(old, new)
+    assert (list(roster.members), roster.leader, roster.static) == (["z-1", "b-1"], "z-1", {"i1": "z-1"})
+
+
+def test_members_vote_for_a_protocol_that_all_support() -> None:
+    first = member("a", "range", "sticky")
+    roster = roster_of(first, member("b", "sticky", "range"), member("c", "sticky", "own", "range"))
+    assert roster.vote() == "sticky"
+    assert roster.supports_one_of(protocols("own", "range"))
+    assert not roster.supports_one_of(protocols("own"))
+    assert roster.vote_with(first, member("d", "range")) == "range"
+    assert roster.vote() == "sticky"
+    roster.set_protocols(first, protocols("range"))
+    assert roster.vote() == "range"
+    roster.drop(first.member_id)
+    assert roster.vote() == "sticky"
+
+
+def test_replay_keeps_what_a_live_member_supports_and_takes_the_rest_from_the_record() -> None:
+    live, changed = member("a", "range", "sticky"), member("b", "range")
+    roster = roster_of(live, changed)
+    value = r.GroupMetadataValue(
+        "consumer", 2, "range", "b-1", 0, (recorded("b", b"other"), recorded("a", live.metadata("range"), -1))
+    )
+    roster.replay(value)
+    assert list(roster.members) == ["b-1", "a-1"]
+    assert roster.leader == "b-1"
+    assert roster.members["a-1"] is live
+    assert (live.assignment, live.session_timeout, live.rebalance_timeout) == (b"share", 20_000, 20_000)
+    assert roster.members["b-1"].protocols == (m.MemberProtocol("range", b"other"),)
+    roster.replay(r.GroupMetadataValue("consumer", 3, None, None, 0, ()))
+    assert (roster.is_empty, roster.leader) == (True, None)
+
+
+def test_a_replacement_becomes_a_member_when_its_record_is_replayed() -> None:
+    roster = roster_of(member("a", instance_id="i1"))
+    new = roster.replacement = member("b", "range", "sticky", instance_id="i1")
+    value = recorded("b", new.metadata("range"))._replace(group_instance_id="i1")
+    assert roster.problem("b-1", None) is errors.UnknownMemberId
+    roster.replay(r.GroupMetadataValue("consumer", 1, "range", "b-1", 0, (value,)))
+    assert (roster.members, roster.static, roster.replacement) == ({"b-1": new}, {"i1": "b-1"}, None)
+    assert new.protocols == protocols("range", "sticky")
