@@ -98,7 +98,7 @@ def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(
     try:
         assert second.wait_dead(30.0)
         assert second.process.returncode != 0
-        assert f"{filled.data_dir} is used by another broker (process {filled.process.pid})" in second.last_words()
+        assert f"process {filled.process.pid}) uses the data directory {filled.data_dir}" in second.last_words()
     finally:
         second.close()
     with Wire(filled.port) as wire:

@@ -48,7 +48,7 @@ class DataDir:
             self.unlock()
             who = f" (process {holder})" if holder.isdigit() else ""
             raise DataDirInUse(
-                f"another broker{who} uses the data directory {self.path}; stop it, or set a different log.dirs"
+                f"another broker{who} uses the data directory {self.path}; stop it, or use another data directory"
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)

@@ -72,7 +72,7 @@ def test_it_works_inside_asyncio_without_holding_the_loop() -> None:
 
 
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:
-    with ottla.Broker(tmp_path), pytest.raises(ottla.OttlaError, match="used by another broker"):
+    with ottla.Broker(tmp_path), pytest.raises(ottla.OttlaError, match="uses the data directory"):
         ottla.Broker(tmp_path).start()
     with ottla.Broker(tmp_path):
         pass
