@@ -291,7 +291,7 @@ def test_a_reader_that_fails_leaves_the_future_of_what_was_queued_before(
 
 def test_mistakes_are_told(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
-    with pytest.raises(UnusableColumns, match=f"shared out to topic {topic}: record 1: there is no partition 2"):
+    with pytest.raises(UnusableColumns, match=f"to partitions of topic {topic}: record 1: there is no partition 2"):
         producer.send_arrow(topic, {"value": [b"", b""], "partition": pa.array([0, 2], pa.int32())})
     with pytest.raises(MessageTooLarge, match=r"a row for topic .* takes 2,000,0.* more than max.request.size"):
         producer.send_arrow(topic, {"value": [b"", b"x" * 2_000_000]})

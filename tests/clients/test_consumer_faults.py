@@ -194,7 +194,7 @@ def test_a_broker_that_stays_away_is_told_once_each_time(own_broker: Any, caplog
     def told() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.name == "ottla.clients.cluster.pool"]
 
-    away = f"nothing listens at {servers}: check the address and that the broker is running; the client goes on trying"
+    away = f"nothing listens at {servers}: check the address and that the broker is running; the client keeps trying"
     caplog.set_level("WARNING")
     with Consumer(
         bootstrap_servers=servers, group_id=new_group(), auto_offset_reset="earliest", **settings

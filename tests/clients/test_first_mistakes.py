@@ -94,7 +94,7 @@ def test_a_client_of_asyncio_in_another_loop(bootstrap_servers: str, client: str
 
     async def second(call: Callable[[], Awaitable[object]]) -> None:
         with pytest.raises(
-            IllegalUse, match=f"this {client} belongs to another event loop: make a new one in this one"
+            IllegalUse, match=f"this {client} belongs to another event loop: create a new one in this one"
         ):
             await asyncio.wait_for(call(), 10)
 

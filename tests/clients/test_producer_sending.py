@@ -452,7 +452,7 @@ def test_a_closed_producer_says_so(bootstrap_servers: str, make_topic: MakeTopic
     producer.close()
     producer.close()
     for call in (lambda: producer.send(topic, b"v"), producer.flush, lambda: producer.partitions_for("other")):
-        with pytest.raises(IllegalUse, match="closed: make a new one"):
+        with pytest.raises(IllegalUse, match="closed: create a new one"):
             call()
 
 
@@ -646,7 +646,7 @@ def test_a_silent_broker_holds_nobody_for_longer_than_max_block_ms(nobody: str) 
 
 def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    with pytest.raises(SerializationError, match=f"value of a record for topic {topic}: bytes are needed, not str"):
+    with pytest.raises(SerializationError, match=f"value of a record for topic {topic}: the value must be bytes, not str"):
         shared.send(topic, "text")
     with pytest.raises(SerializationError, match=r"key of a record .*not int"):
         shared.send(topic, b"v", key=5)

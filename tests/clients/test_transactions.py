@@ -214,7 +214,7 @@ def test_offsets_move_with_the_records(bootstrap_servers: str, make_topic: MakeT
         with pytest.raises(ValueError, match="negative"):
             producer.send_offsets_to_transaction({key: -1}, stale)
         wrong = ConsumerGroupMetadata(group, stale.generation_id + 7, stale.member_id)
-        with pytest.raises(errors.IllegalGeneration, match="belong to others now") as caught:
+        with pytest.raises(errors.IllegalGeneration, match="belong to other members now") as caught:
             producer.send_offsets_to_transaction({key: 5}, wrong)
         assert caught.value.remedy == "abort"
         producer.abort_transaction()
@@ -293,7 +293,7 @@ def test_misuse_says_what_to_call(bootstrap_servers: str, make_topic: MakeTopic,
     with pytest.raises(TransactionMisuse, match="call init_transactions"):
         producer.send(topic, b"x")
     producer.init_transactions()
-    with pytest.raises(TransactionMisuse, match="init_transactions was called before, which a producer does once"):
+    with pytest.raises(TransactionMisuse, match=r"init_transactions\(\) was called before\. A producer calls it once"):
         producer.init_transactions()
     for _ in range(2):
         with pytest.raises(TransactionMisuse, match="call begin_transaction"):

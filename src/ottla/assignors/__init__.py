@@ -1,6 +1,6 @@
 """Assignors: how the partitions of topics are shared among the members of a group.
 
-One file an assignor, under Kafka's names. ``BY_NAME`` has those that need no arguments.
+Each assignor has its own file and Kafka's name. ``BY_NAME`` has those that need no arguments.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Sharing partitions as evenly as possible, then with the fewest moves: what sticky, cooperative-sticky and uniform do.
+"""Share partitions as evenly as possible, then with the fewest moves: for sticky, cooperative-sticky and uniform.
 
-Ownership is flat: all partitions stand in one line, topic by topic in the order of their names, and a list says who has
-each of them, as the member's position in the sorted list of members. A million partitions are common enough that
-everything here goes through that list as a whole and makes an object for a partition only where it must.
-`balance` picks the way: members with equal topics need one pass, others the search of ``uneven.py``. Both are
+Ownership is one flat list. All partitions are in one line, topic by topic in the order of their names, and the list has
+the owner of each as the member's position in the sorted list of members. A million partitions are common, so everything
+here works on that list as a whole and creates an object per partition only where it must.
+`balance` picks the algorithm: members with equal topics need one pass, others the search of ``uneven.py``. Both are
 deterministic and do not depend on the order in which members and topics are given.
 """
 
@@ -24,11 +24,11 @@ NOBODY = -1
 CONTESTED = -2
 
 Share: TypeAlias = dict[str, tuple[int, ...]]
-"""What one member gets. Numbers are tuples, so that a million shares of one partition can be the same few objects."""
+"""What one member gets. Numbers are tuples, so that a million shares of one partition can share a few objects."""
 
 
 class Line:
-    """The partitions of all topics that somebody subscribes to, one behind the other."""
+    """The partitions of all subscribed topics, one after the other."""
 
     def __init__(self, partitions_per_topic: Mapping[str, int], topics: Collection[str]) -> None:
         self.topics = sorted(topics)
@@ -38,9 +38,9 @@ class Line:
         for count in self.counts:
             self.starts.append(self.size)
             self.size += count
-        #: By topic, where its partitions begin and how many there are.
+        #: By topic, where its partitions start and how many there are.
         self.places = dict(zip(self.topics, zip(self.starts, self.counts, strict=True), strict=True))
-        #: The same by the bytes of the topic's name.
+        #: The same by the bytes of the topic name.
         self.places_by_bytes = {topic.encode("utf-8", "surrogatepass"): place for topic, place in self.places.items()}
 
     def cut(self, owners: Sequence[int]) -> Iterator[tuple[str, Sequence[int]]]:
@@ -50,10 +50,10 @@ class Line:
 
 
 class Claim(Protocol):
-    """What a member says that it has, and since when."""
+    """What a member claims to own, and since when."""
 
     def __call__(self, line: Line) -> tuple[int, Sequence[int]]:
-        """Return the generation, and where in the line the partitions are; those that do not exist are left out."""
+        """Return the generation and the places of the partitions in the line; unknown partitions are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Owned:
 
 
 def sorted_members(members: Collection[str]) -> list[str]:
-    """Return the member ids in the order that decides between equals."""
+    """Return the member ids in the order that breaks ties."""
     is_plain = all(map(str.isascii, members))
     return sorted(members) if is_plain else sorted(members, key=java_order)
 
@@ -88,7 +88,7 @@ def balance(
 ) -> list[Share]:
     """Return the partitions of each member, in the order of `topics_of` and `claims`.
 
-    With `keep_moved_back` nobody gets what another member has, or several say that they have.
+    With `keep_moved_back` no member gets a partition that another one owns or that several claim.
     """
     if not topics_of:
         return []
@@ -111,12 +111,12 @@ def balance(
 
 
 def settle(line: Line, claims: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
-    """Return who has what, from the generation of each member and the places that it claims.
+    """Return the owner of each place, from the generation of each member and the places that it claims.
 
-    Of two claims the one of the newer generation counts; two of the same generation make the partition contested.
+    Of two claims the newer generation wins; two claims of the same generation make the partition contested.
     """
     owners = [NOBODY] * line.size
-    # The newest first: whoever comes later can only contest what has the same generation.
+    # The newest first: later claims can only contest those of the same generation.
     for member in sorted(range(len(claims)), key=lambda member: -claims[member][0]):
         generation, places = claims[member]
         for place in places:
@@ -129,7 +129,7 @@ def settle(line: Line, claims: Sequence[tuple[int, Sequence[int]]]) -> list[int]
 
 
 def _existing(partitions_per_topic: Mapping[str, int], topics_of: Sequence[Collection[str]]) -> list[frozenset[str]]:
-    """Return what each member subscribes to of what there is. Members often share one and the same list."""
+    """Return the existing topics that each member subscribes to. Members often share one list object."""
     known: dict[int, frozenset[str]] = {}
     for topics in topics_of:
         if id(topics) not in known:
@@ -138,7 +138,7 @@ def _existing(partitions_per_topic: Mapping[str, int], topics_of: Sequence[Colle
 
 
 def _balance_equal(owners: list[int], members: int) -> None:
-    """Each member keeps what fits into its quota; the rest goes one by one to the member with the fewest."""
+    """Each member keeps what fits its quota; the rest goes one by one to the member with the fewest."""
     quotas, loads = _quotas(owners, members)
     over = {member for member in range(members) if loads[member] > quotas[member]}
     if over:
@@ -150,8 +150,8 @@ def _balance_equal(owners: list[int], members: int) -> None:
 
 
 def _quotas(owners: Sequence[int], members: int) -> tuple[list[int], list[int]]:
-    """Return how many partitions each member may keep, one more than the even share for some that have it, and how many
-    each one has."""
+    """Return how many partitions each member may keep (the even share, or one more for some that have more), and its
+    present number."""
     each, more = divmod(len(owners), members)
     owned = Counter(owners)
     loads = [owned[member] for member in range(members)]
@@ -164,7 +164,7 @@ def _quotas(owners: Sequence[int], members: int) -> tuple[list[int], list[int]]:
 
 
 def _take_back(owners: list[int], over: Collection[int], quotas: Sequence[int]) -> None:
-    """Take the last ones from those who have too many."""
+    """Take the last partitions from members that have too many."""
     room = {member: quotas[member] for member in over}
     for place, owner in enumerate(owners):
         if owner in room:
@@ -175,7 +175,7 @@ def _take_back(owners: list[int], over: Collection[int], quotas: Sequence[int]) 
 
 
 def _takers(loads: Sequence[int]) -> Iterator[int]:
-    """Whose turn it is, without end: always the member with the fewest, then the first."""
+    """Yield the next member to get a partition, endlessly: always the one with the fewest, then the first."""
     by_load: dict[int, list[int]] = {}
     for member, load in enumerate(loads):
         by_load.setdefault(load, []).append(member)
@@ -196,13 +196,13 @@ def _balance_unequal(line: Line, subscribed: Sequence[frozenset[str]], owners: S
 
 
 def _first_shares(line: Line, members: int) -> list[Share]:
-    """Deal out partitions that nobody had, round and round: the same as with all other steps, in one."""
+    """Deal out partitions that no member had, in turns: the same result as the general way, in one step."""
     with _no_collection():
         if not line.topics:
             return [{} for _ in range(members)]
         if max(line.counts) > members:
             return _first_runs(line, members)
-        # One of a topic at most: no need to count on.
+        # Each member gets at most one partition of a topic.
         is_dense = 2 * line.size >= len(line.topics) * members
         return _first_ones_by_member(line, members) if is_dense else _first_ones_by_topic(line, members)
 
@@ -220,7 +220,7 @@ def _first_runs(line: Line, members: int) -> list[Share]:
 
 
 def _first_ones_by_member(line: Line, members: int) -> list[Share]:
-    """Most members get something of each topic: a column of their numbers for each topic, turned by `zip`."""
+    """Most members get something of each topic: build a column of numbers per topic and transpose with `zip`."""
     topics = line.topics
     columns: list[list[tuple[int, ...]]] = []
     ones: list[tuple[int, ...]] = [(number,) for number in range(members)]
@@ -237,7 +237,7 @@ def _first_ones_by_member(line: Line, members: int) -> list[Share]:
 
 
 def _first_ones_by_topic(line: Line, members: int) -> list[Share]:
-    """Most members get nothing of a topic: look at those only that do."""
+    """Most members get nothing of a topic: visit only those that do."""
     shares: list[Share] = [{} for _ in range(members)]
     ones = [(number,) for number in range(max(line.counts))]
     for topic, start, count in zip(line.topics, line.starts, line.counts, strict=True):
@@ -249,11 +249,11 @@ def _first_ones_by_topic(line: Line, members: int) -> list[Share]:
 
 
 def _shares(line: Line, owners: Sequence[int], members: int) -> list[Share]:
-    """Return the partitions of each member by topic, one member after the other: memory likes that better."""
+    """Return the partitions of each member by topic, one member after the other for better memory locality."""
     with _no_collection():
         places: list[list[int]] = [[] for _ in range(members + 1)]
         for place, owner in enumerate(owners):
-            places[owner].append(place)  # those of nobody are in the last list
+            places[owner].append(place)  # unowned ones are in the last list
         return [_share(line, mine) for mine in places[:members]]
 
 
@@ -280,7 +280,7 @@ def _share(line: Line, places: Sequence[int]) -> Share:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """While very many lists are made, looking for cycles among them again and again takes longer than making them."""
+    """Disable garbage collection: searching for cycles among so many new lists takes longer than creating them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

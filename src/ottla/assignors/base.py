@@ -1,7 +1,7 @@
-"""What an assignor is: a name, and a way to share partitions among the members of a group.
+"""The interface of an assignor: a name, and a way to share partitions among the members of a group.
 
-The same classes work in a consumer that leads a classic group and in the broker for the consumer protocol. An assignor
-of one's own is a subclass of :class:`Assignor` with ``name`` and ``assign``; the rest has defaults.
+The same classes work in a consumer that leads a classic group and in the broker for the consumer protocol. To write
+your own, subclass :class:`Assignor` with ``name`` and ``assign``; the rest has defaults.
 Partitions are given per topic, as on the wire: ``{"orders": [0, 1], "users": [3]}``.
 """
 
@@ -20,7 +20,7 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member asks for, and what it has."""
+    """What a member subscribes to, and what it owns."""
 
     topics: Collection[str]
     user_data: bytes | None = None
@@ -41,15 +41,15 @@ class Assignment:
 class Assignor(ABC):
     """Shares partitions among members.
 
-    ``cooperative`` says that a member keeps its partitions while a rebalance runs. Such an assignor must not give a
-    partition to a member while another one of the group has it: it leaves it out, and gives it in the next rebalance.
+    ``cooperative`` means that members keep their partitions during a rebalance. Such an assignor must not give a
+    partition to a member while another one owns it: it leaves it out, and assigns it in the next rebalance.
     """
 
     name: ClassVar[str]
     cooperative: ClassVar[bool] = False
 
     def subscription_user_data(self, topics: Collection[str]) -> bytes | None:
-        """Return bytes that travel with this member's subscription to whoever assigns."""
+        """Return bytes that are sent with this member's subscription to the leader."""
         return None
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Assignor(ABC):
         """Return an assignment for every member id. A topic that does not exist is not in ``partitions_per_topic``."""
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:
-        """Take notice of what this member was given."""
+        """Called with what this member was assigned."""
         return
 
 
@@ -86,7 +86,7 @@ def member_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
 def subscribers_by_topic(
     partitions_per_topic: Mapping[str, int], subscriptions: Mapping[str, Subscription], members: Iterable[str]
 ) -> dict[str, list[int]]:
-    """Return for each topic that exists the positions of its subscribers in ``members``, topics sorted by name."""
+    """Return for each existing topic the positions of its subscribers in ``members``, topics sorted by name."""
     subscribers: dict[str, list[int]] = {topic: [] for topic in sorted(partitions_per_topic)}
     for position, member_id in enumerate(members):
         for topic in set(subscriptions[member_id].topics):

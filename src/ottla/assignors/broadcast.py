@@ -1,8 +1,8 @@
-"""``broadcast``: every member gets every partition of its topics. An example of an assignor of one's own.
+"""``broadcast``: every member gets every partition of its topics. An example of a custom assignor.
 
-Committed offsets belong to the group, not to a member: with this assignor all members commit to the same place, the
-last one wins, and after a restart every member goes on from there. A member that must see everything should keep its
-own offsets, or be a group of its own.
+Committed offsets belong to the group, not to a member. With this assignor all members commit to the same place, the
+last one wins, and after a restart every member continues from there. A member that must see every record should keep
+its own offsets, or have its own group.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.assignors.base import Assignment, Assignor, Subscription
 
 
 class BroadcastAssignor(Assignor):
-    """Gives everything to everybody. For classic groups: a consumer group's partition has one owner."""
+    """Gives everything to every member. Only for classic groups: in a consumer group a partition has one owner."""
 
     name = "broadcast"
 

@@ -1,8 +1,8 @@
-"""``cooperative-sticky``: shares as ``sticky`` does, and moves a partition in two steps.
+"""``cooperative-sticky``: assigns as ``sticky`` does, and moves a partition in two steps.
 
-Members keep what they have while a rebalance runs. A partition that goes from one member to another is left out first,
-so that its owner revokes it and joins again; the rebalance after that gives it to the new owner. The user data is the
-generation, for subscriptions of version 0 and 1 that have no field for it.
+Members keep their partitions during a rebalance. A partition that moves from one member to another is left out first,
+so that its owner revokes it and joins again; the next rebalance gives it to the new owner. The user data is the
+generation, because subscriptions of version 0 and 1 have no field for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CooperativeStickyAssignor(Assignor):
 
 
 def generation_of(subscription: Subscription) -> int:
-    """Return the generation that the member was last in, from its field or, in old versions, from the user data."""
+    """Return the member's last generation, from its field or, in old versions, from the user data."""
     if subscription.generation >= 0:
         return subscription.generation
     data = subscription.user_data

@@ -1,6 +1,6 @@
-"""The consumer protocol inside of a classic group: the bytes of subscriptions and assignments.
+"""The consumer protocol inside a classic group: the bytes of subscriptions and assignments.
 
-The coordinator carries them unread; consumers, whoever migrates a group, and assignors with user data read them.
+The coordinator does not read them; consumers, group migrations and assignors with user data do.
 All numbers are big-endian, and each message starts with its version, 0 to 3:
 
     Subscription => version:int16 [topic:string] user_data:bytes?
@@ -24,11 +24,11 @@ _INT = struct.Struct(">i")
 
 
 class MalformedProtocol(ValueError):
-    """The bytes are not what the consumer protocol says."""
+    """The bytes do not follow the consumer protocol."""
 
 
 class Reader:
-    """Takes values from bytes, one after the other, and never reads past the end."""
+    """Reads values from bytes, one after the other, and never past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,6 +1,6 @@
-"""``random``: each partition goes to any one of its subscribers. An example of an assignor of one's own.
+"""``random``: each partition goes to any one of its subscribers. An example of a custom assignor.
 
-Chance comes in as a function, so that a test can give the same results twice:
+The source of randomness is a parameter, so that a test can repeat its results:
 ``RandomAssignor(random.Random(7).randrange)``, or ``RandomAssignor(secrets.randbelow)``.
 """
 
@@ -12,7 +12,7 @@ from ottla.assignors.base import Assignment, Assignor, Subscription, member_orde
 
 
 class RandomAssignor(Assignor):
-    """Draws an owner for each partition. ``below(n)`` returns a whole number from 0 to n - 1."""
+    """Draws an owner for each partition. ``below(n)`` returns an integer from 0 to n - 1."""
 
     name = "random"
 

@@ -1,7 +1,7 @@
-"""``range``: topic by topic, each subscriber gets one run of neighbouring partitions.
+"""``range``: topic by topic, each subscriber gets a run of neighbouring partitions.
 
-The first members get one partition more where the number does not divide. Topics with the same number of partitions
-and the same subscribers come out alike, so that their partitions of one number meet at one member.
+If the numbers do not divide evenly, the first members get one partition more. Topics with the same number of partitions
+and the same subscribers are shared alike, so the same partition number of all of them goes to the same member.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.assignors.base import Assignment, Assignor, Subscription, member_orde
 
 
 class RangeAssignor(Assignor):
-    """Kafka's ``range``, member for member, in the client and in the broker."""
+    """Kafka's ``range``, with the same result for every member, in the client and in the broker."""
 
     name = "range"
 

@@ -1,7 +1,7 @@
-"""``roundrobin``: all partitions of all topics are dealt out one by one, as cards are.
+"""``roundrobin``: all partitions of all topics are dealt out one by one, like cards.
 
-A member that does not subscribe to the topic of the next partition is passed over. With unequal subscriptions the
-result may be far from even; the sticky assignors do better there.
+A member that does not subscribe to the topic of the next partition is skipped. With unequal subscriptions the
+result may be far from even; the sticky assignors do better.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.assignors.base import Assignment, Assignor, Subscription, member_orde
 
 
 class RoundRobinAssignor(Assignor):
-    """Kafka's ``roundrobin``, member for member."""
+    """Kafka's ``roundrobin``, with the same result for every member."""
 
     name = "roundrobin"
 

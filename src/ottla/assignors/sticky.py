@@ -1,6 +1,6 @@
-"""``sticky``: as even as can be, and among the even assignments one that moves the fewest partitions.
+"""``sticky``: as even as possible, then with the fewest moved partitions.
 
-The members revoke everything before they join, so each tells in its user data what it had, and in which generation:
+The members revoke everything before they join, so each sends in its user data what it had, and in which generation:
 
     UserData => [topic:string [partition:int32]] (version 1) generation:int32
 """
@@ -51,7 +51,7 @@ def encode_user_data(partitions: Partitions, generation: int) -> bytes:
 
 
 def decode_user_data(data: bytes | None) -> tuple[int, Partitions]:
-    """Return generation and partitions; what cannot be read is forgotten, since it only serves stickiness."""
+    """Return generation and partitions. Malformed data is ignored, since it only serves stickiness."""
     if not data:
         return NO_GENERATION, {}
     reader = Reader(data)
@@ -67,7 +67,7 @@ def decode_user_data(data: bytes | None) -> tuple[int, Partitions]:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A claim as user data, read without a list for each topic: a member may name hundreds, in a group of thousands."""
+    """A claim as user data, read without a list per topic, because large groups have very many of them."""
 
     data: bytes | None
 
@@ -81,7 +81,7 @@ class Told:
 
 
 def _read_places(data: bytes, places: Mapping[bytes, tuple[int, int]]) -> tuple[int, list[int]]:
-    """Read well-formed user data; struct.error where a closer look is needed."""
+    """Read well-formed user data; struct.error if it needs the slower, tolerant reader."""
     found: list[int] = []
     (topics,) = _COUNT.unpack_from(data, 0)
     if topics < 0:

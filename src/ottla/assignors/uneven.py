@@ -1,16 +1,16 @@
 """Balance for members with unequal subscriptions: exact, by improving an assignment along chains of moves.
 
-Partitions of one topic are alike but for their owner, so the search works on counts: ``held[member][topic]`` now, and
-``had[member][topic]`` before. A move takes one partition of a topic from a member to another one that subscribes to
-it. Three steps, each from the result of the one before:
+Partitions of one topic differ only in their owner, so the search works on counts: ``held[member][topic]`` now, and
+``had[member][topic]`` before. A move takes one partition of a topic from one member to another that subscribes to
+it. There are three steps, each starting from the result of the previous one:
 
-1. everybody keeps what they had, and free partitions go to the subscriber with the fewest;
+1. all members keep what they had, and free partitions go to the subscriber with the fewest;
 2. single moves from the most to the least loaded, then chains of moves (a gives to b, b gives to c), until no chain
    leads from a member to one with two partitions fewer: then no assignment is more even;
-3. cycles of moves that leave the loads as even and give members back what they had, until there are none: then no
-   assignment that is as even moves fewer partitions.
+3. cycles of moves that keep the loads as even and give members back what they had, until there are none: then no
+   equally even assignment moves fewer partitions.
 
-Step 3 is the search for negative cycles in a graph of members and topics. A move costs 1 when the giver loses one
+Step 3 searches for negative cycles in a graph of members and topics. A move costs 1 when the giver loses a partition
 that it had, and earns 1 when the taker gets one back.
 """
 
@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-#: Step 3 stops after looking at so many edges: some seconds, which only groups of thousands of members can need.
+#: Step 3 stops after visiting so many edges: some seconds, which only groups of thousands of members can need.
 EFFORT = 40_000_000
 
 
 def balance_unequal(topics_of: Sequence[Sequence[int]], owners: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the new owners of each topic's partitions, from the topics of each member and the owners until now."""
+    """Return the new owners of each topic's partitions, from the topics of each member and the previous owners."""
     shares = _Shares(topics_of, owners)
     shares.fill_free_partitions([len(owned_by) for owned_by in owners])
     shares.move_from_most_to_least()
@@ -35,7 +35,7 @@ def balance_unequal(topics_of: Sequence[Sequence[int]], owners: Sequence[Sequenc
 
 
 class _Shares:
-    """The assignment under improvement."""
+    """The assignment that is being improved."""
 
     def __init__(self, topics_of: Sequence[Sequence[int]], owners: Sequence[Sequence[int]]) -> None:
         self.topics_of = topics_of
@@ -51,7 +51,7 @@ class _Shares:
                     self.had[member][topic] = count
         self.held = [dict(had) for had in self.had]
         self.loads = [sum(had.values()) for had in self.had]
-        #: Topics of which a member has more than before, by member; and members that have less than before, by topic.
+        #: By member, topics of which it has more than before; by topic, members that have fewer than before.
         self.gained: list[set[int]] = [set() for _ in topics_of]
         self.missed: list[set[int]] = [set() for _ in owners]
 
@@ -77,13 +77,13 @@ class _Shares:
         for held in self.held:
             for topic, count in held.items():
                 free[topic] -= count
-        # Topics with few subscribers first: the others can make up for them.
+        # Topics with few subscribers first: the others can compensate for them.
         for topic in sorted(range(len(free)), key=lambda topic: len(self.subscribers[topic])):
             if free[topic]:
                 self._fill(topic, free[topic])
 
     def _fill(self, topic: int, count: int) -> None:
-        """Give so many, one by one, to the subscriber with the fewest, then the first: told from where that ends."""
+        """Give `count` partitions, one by one, to the subscriber with the fewest, then the first."""
         loads = self.loads
         line = sorted(self.subscribers[topic], key=loads.__getitem__)
         total, low = count, 0
@@ -103,7 +103,7 @@ class _Shares:
     # ── step 2 ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def move_from_most_to_least(self) -> None:
-        """Make single moves while a member with the most shares a topic with one that has two fewer."""
+        """Make single moves while a member with the most partitions shares a topic with one that has two fewer."""
         levels = _Levels(self.loads)
         while (giver := levels.highest()) is not None:
             found = self._taker(giver, levels)
@@ -135,7 +135,7 @@ class _Shares:
             for giver, topic, taker in chain:
                 self.move(topic, giver, taker)
             if not chain:
-                # Nothing leads out of what was seen, so nothing there can become more even.
+                # No chain leads out of the visited part, so nothing there can become more even.
                 open_members -= seen_members
                 open_topics -= seen_topics
 
@@ -163,7 +163,7 @@ class _Shares:
     # ── step 3 ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def give_back(self, effort: int) -> None:
-        """Undo moves along cycles that leave everything as even."""
+        """Undo moves along cycles that keep everything as even."""
         while effort > 0 and any(self.missed):
             search = _Cycles(self)
             cycle = search.find(effort)
@@ -184,7 +184,7 @@ def _trace(came_from: dict[int, tuple[int, int]], end: int) -> list[tuple[int, i
 
 
 class _Levels:
-    """Members by load: who has the most, and who has few, without sorting again and again."""
+    """Members by load, kept in order without sorting again."""
 
     def __init__(self, loads: Sequence[int]) -> None:
         self._load = list(loads)
@@ -204,7 +204,7 @@ class _Levels:
         self._retired.add(member)
 
     def highest(self) -> int | None:
-        """Return a member with the most that has not been retired; loads at the top never grow."""
+        """Return a member with the highest load that is not retired; loads at the top never grow."""
         while self._top >= 0:
             for member in self._levels.get(self._top, ()):
                 if member not in self._retired:
@@ -213,7 +213,7 @@ class _Levels:
         return None
 
     def below(self, load: int) -> Iterable[int]:
-        """Return the members with less than this load, those with the fewest first."""
+        """Return the members with less than this load, the lowest first."""
         while self._bottom < load and not self._levels.get(self._bottom):
             self._bottom += 1
         for level in range(self._bottom, load):
@@ -221,24 +221,24 @@ class _Levels:
 
 
 class _Cycles:
-    """One search for a cycle of moves that gains something: Bellman and Ford's, from everywhere at once.
+    """One search for a cycle of moves with a gain: Bellman-Ford, from all members at once.
 
-    Nodes are members, topics, and one more, the hub, that all members lead to and come from: a chain between two
-    members closes to a cycle there if the loads stay as even. A load weighs more than any number of moves.
+    Nodes are members, topics and a hub that is connected with all members: a chain between two members closes to a
+    cycle there if the loads stay as even. A load weighs more than any number of moves.
     """
 
     def __init__(self, shares: _Shares) -> None:
         self.shares = shares
         self.looked_at = 0
         self._weight = sum(shares.loads) + 1
-        #: Distances from the hub: the more a member has, the better it is to take one from it.
+        #: Distances from the hub: the more a member has, the better it is to take from it.
         self._member = [-self._weight * max(load - 1, 0) for load in shares.loads]
         self._member_from: dict[int, tuple[int, int]] = {}
         self._topic = [0] * len(shares.subscribers)
         self._topic_from = [-1] * len(shares.subscribers)
 
     def find(self, effort: int) -> list[tuple[int, int, int]]:
-        """Return the moves of a cycle that gains something, or nothing."""
+        """Return the moves of a cycle with a gain, or an empty list."""
         changed: Collection[int] = range(len(self._member))
         while changed and self.looked_at < effort:
             changed = self._take(self._give(changed))
@@ -247,7 +247,7 @@ class _Cycles:
         return []
 
     def _give(self, members: Iterable[int]) -> list[int]:
-        """Go from members to the topics that they can give one of."""
+        """Go from members to the topics of which they can give a partition."""
         changed: set[int] = set()
         distance, came_from = self._topic, self._topic_from
         for member in members:
@@ -263,7 +263,7 @@ class _Cycles:
         return sorted(changed)
 
     def _take(self, topics: Iterable[int]) -> list[int]:
-        """Go from topics to the members that can take one of them."""
+        """Go from topics to the members that can take a partition."""
         changed: set[int] = set()
         distance, came_from = self._member, self._member_from
         for topic in topics:
@@ -279,7 +279,7 @@ class _Cycles:
         return sorted(changed)
 
     def _closed(self, changed: Iterable[int]) -> list[tuple[int, int, int]]:
-        """Return a cycle among the ways that were taken, or one that a changed member closes at the hub."""
+        """Return a cycle among the paths so far, or one that a changed member closes at the hub."""
         walked: dict[int, int] = {}
         for start in changed:
             member = start
@@ -303,7 +303,7 @@ class _Cycles:
 
 
 def _hand_out(shares: _Shares, owners: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Turn counts into partitions: each keeps its first ones, and the others go round in order of number."""
+    """Turn counts into partitions: each member keeps its first ones, and the others are dealt out by number."""
     return [_hand_out_topic(shares, topic, owned_by) for topic, owned_by in enumerate(owners)]
 
 

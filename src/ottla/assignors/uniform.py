@@ -1,7 +1,7 @@
-"""``uniform``: the broker's first choice for consumer groups. As even as can be, then with the fewest moves.
+"""``uniform``: the broker's default for consumer groups. As even as possible, then with the fewest moves.
 
-The broker gives each member's present target assignment as its owned partitions. Those are its own records, so no two
-members can claim the same partition.
+The broker passes each member's present target assignment as its owned partitions, so no two members can claim the same
+partition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.assignors.base import Assignment, Assignor, Subscription
 
 
 class UniformAssignor(Assignor):
-    """What Kafka's ``uniform`` promises: balance first, stickiness second, for equal and unequal subscriptions."""
+    """Kafka's ``uniform``: balance first, stickiness second, for equal and unequal subscriptions."""
 
     name = "uniform"
 

@@ -1,1 +1,1 @@
-"""What speaks the protocol as a client: metadata, routing to leaders, produce, fetch, administration."""
+"""The clients: producer, consumer and admin client, and their common way to the brokers (`cluster/`)."""

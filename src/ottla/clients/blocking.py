@@ -1,8 +1,8 @@
-"""The bridge between a blocking client and its asyncio core: an event loop in a thread of its own.
+"""Runs the asyncio core of a blocking client: an event loop in its own thread.
 
-Every blocking client has one, as Kafka's producer has its sender thread. It knows nothing of what runs on it. What
-would hang or go wrong strangely is refused with a sentence instead: use after close, after a fork, and from the
-loop's own thread (a callback that calls back).
+Every blocking client has one, as Kafka's producer has its sender thread. Uses that would hang or fail in strange ways
+raise a clear error instead: use after close, after a fork, and from the loop's own thread (a callback that makes a
+blocking call).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ log = logging.getLogger("ottla.clients")
 
 
 class IllegalUse(OttlaError):
-    """The client was used in a way that cannot work; the message says how to do it."""
+    """The client was used in a way that cannot work; the message says what to do instead."""
 
 
 def same_loop(bound: asyncio.AbstractEventLoop | None, client: str) -> asyncio.AbstractEventLoop:
-    """The running loop; IllegalUse if an asyncio client is bound to another one, where its connections are."""
+    """Return the running loop; IllegalUse if an asyncio client is bound to another one, where its connections are."""
     running = asyncio.get_running_loop()
     if bound is not None and bound is not running:
-        raise IllegalUse(f"this {client} belongs to another event loop: make a new one in this one")
+        raise IllegalUse(f"this {client} belongs to another event loop: create a new one in this one")
     return running
 
 
@@ -57,25 +57,25 @@ class LoopThread:
             try:
                 return self.loop.run_forever()
             except BaseException:
-                # Of what the loop runs, `SystemExit` and `KeyboardInterrupt` come out here. They end no program from
-                # this thread, and would leave all who wait for it waiting.
-                log.exception("something on the event loop of this %s wanted to end it: it goes on", self.name)
+                # `SystemExit` and `KeyboardInterrupt` in a callback end up here. They cannot end the program from this
+                # thread, and ending the loop would leave all callers waiting.
+                log.exception("a callback tried to end the event loop of this %s: it keeps running", self.name)
 
     @property
     def stopped(self) -> bool:
         return self._stopped
 
     def check(self) -> None:
-        """IllegalUse if a blocking call from here could not end."""
+        """Raise IllegalUse if a blocking call from this thread could never return."""
         if self._stopped:
-            raise IllegalUse(f"this {self.name} is closed: make a new one")
+            raise IllegalUse(f"this {self.name} is closed: create a new one")
         if os.getpid() != self._process:
             raise IllegalUse(
-                f"this {self.name} was made before the process forked, and its connections belong to the parent: "
-                "make a new one in the child"
+                f"this {self.name} was created before the process forked, and its connections belong to the parent: "
+                "create a new one in the child"
             )
         if not self._thread.is_alive():
-            raise IllegalUse(f"the thread of this {self.name} has ended, so that nothing can be done: make a new one")
+            raise IllegalUse(f"the thread of this {self.name} has ended: create a new one")
         if threading.get_ident() == self._thread.ident:
             raise IllegalUse(
                 f"a callback of this {self.name} made a blocking call to it, which would wait for itself: "
@@ -83,7 +83,7 @@ class LoopThread:
             )
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine on the loop and wait for its result; what interrupts the wait also cancels the coroutine."""
+        """Run a coroutine on the loop and wait for its result; an interrupt of the wait also cancels the coroutine."""
         try:
             self.check()
         except IllegalUse:
@@ -93,18 +93,18 @@ class LoopThread:
         try:
             return future.result(timeout)
         except concurrent.futures.CancelledError:
-            raise IllegalUse(f"this {self.name} was closed by another thread meanwhile") from None
+            raise IllegalUse(f"this {self.name} was closed by another thread") from None
         except BaseException:
             future.cancel()
             raise
 
     def stop(self) -> None:
-        """End the loop; whatever still runs on it is cancelled."""
+        """End the loop and cancel what still runs on it."""
         if self._stopped or os.getpid() != self._process:
             return
         self._stopped = True
         if self._thread.is_alive():
-            # On its own thread: the caller's may be running another loop (in a notebook, in a coroutine).
+            # On its own thread, because the caller's may run another loop (in a notebook, in a coroutine).
             asyncio.run_coroutine_threadsafe(_wind_up(), self.loop).result()
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()

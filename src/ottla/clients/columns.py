@@ -1,8 +1,8 @@
-"""What is behind `send_arrow` and `poll_arrow`: whole Arrow batches to record batches, and back.
+"""Implements `send_arrow` and `poll_arrow`: whole Arrow batches to record batches, and back.
 
-Both faces of a client use the same parts: `Outgoing` gives payloads one after the other, and the face queues each in
-its own way; `Incoming` makes a table of what the consumer's buffer gave undecoded. Serializers, interceptors and
-custom partitioners are not for columns: there is no record that they could be called with.
+The blocking and the asyncio clients share these parts: `Outgoing` yields payloads, and each client queues them in its
+own way; `Incoming` builds a table from undecoded fetches. Serializers, interceptors and custom partitioners do not
+apply to columns, since there is no record to call them with.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ottla.types import Millis, TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: So many batches should fit into buffer.memory, or encoding and sending would take turns.
+#: How many batches should fit into buffer.memory, or encoding and sending would take turns.
 _BATCHES_IN_MEMORY = 8
-#: Encoding waits for a moment when it is so many batches ahead. What lies longer than in the processor's cache is
-#: fetched from memory again, for its CRC and for the socket, which takes longer than to encode it.
+#: Encoding pauses when it is so many batches ahead. Batches that no longer fit the processor's cache are read from
+#: memory again, for their CRC and for the socket, which takes longer than encoding them.
 _BATCHES_AHEAD = 8
-#: That moment, in seconds: a network that is slower than this fills all of buffer.memory.
+#: That pause in seconds: a network that is slower than this fills all of buffer.memory.
 _MOMENT = 0.002
 
 
@@ -53,7 +53,7 @@ class Payload(NamedTuple):
 
 
 class SentPartition(NamedTuple):
-    """What one partition got of a table. Offsets are -1 with acks=0."""
+    """The records of a table that went to one partition. Offsets are -1 with acks=0."""
 
     records: int
     first_offset: int
@@ -61,7 +61,7 @@ class SentPartition(NamedTuple):
 
 
 class SentColumns(NamedTuple):
-    """What became of a table that was sent."""
+    """The result of sending a table."""
 
     topic: str
     records: int
@@ -69,7 +69,7 @@ class SentColumns(NamedTuple):
 
 
 class ColumnsFuture:
-    """What becomes of a table that was sent: of all of its batches together."""
+    """The future of a table that was sent: of all of its batches together."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -77,13 +77,13 @@ class ColumnsFuture:
         self._sent: list[tuple[RecordFuture, RecordFuture]] = []
 
     def add(self, payload: Payload, first: RecordFuture) -> None:
-        """A batch was queued. It may be split later, so that its last record needs a future of its own."""
+        """Add a queued batch. It may be split later, so its last record needs its own future."""
         last = RecordFuture(first.batch, payload.rows - 1, payload.base_timestamp, -1, -1)
         self._sent.append((first, last))
         self.records += payload.rows
 
     def pace(self) -> None:
-        """Wait for a moment before the next batch is encoded, if many are on their way."""
+        """Pause before the next batch is encoded, if many are in flight."""
         if (behind := self._behind()) is not None:
             with suppress(TimeoutError):
                 behind.exception(_MOMENT)
@@ -96,7 +96,7 @@ class ColumnsFuture:
                     await behind
 
     def _behind(self) -> RecordFuture | None:
-        """The record that is waited for; what becomes of it is told with the others'."""
+        """The record to wait for; its outcome is reported with the others'."""
         if len(self._sent) < _BATCHES_AHEAD or self._sent[-_BATCHES_AHEAD][1].done():
             return None
         return self._sent[-_BATCHES_AHEAD][1]
@@ -106,9 +106,9 @@ class ColumnsFuture:
         return all(first.done() and last.done() for first, last in self._sent)
 
     def result(self, timeout: float | None = None) -> SentColumns:
-        """Counts and offsets by partition, once all is acknowledged; raises why a record could not be written.
+        """Return counts and offsets by partition once everything is acknowledged; raises why a record failed.
 
-        TimeoutError after `timeout` seconds, and the records may still be written later.
+        TimeoutError after `timeout` seconds; the records may still be written later.
         """
         end = None if timeout is None else time.monotonic() + timeout
         for ends in self._sent:
@@ -144,7 +144,7 @@ class ColumnsFuture:
 
 
 class Outgoing:
-    """Tables on their way out of one producer."""
+    """Encodes the tables of one producer."""
 
     def __init__(self, config: ProducerConfig, has_partitioner: bool) -> None:
         self._has_partitioner = has_partitioner
@@ -155,11 +155,11 @@ class Outgoing:
     def payloads(
         self, topic: str, data: Any, partitions: int, available: Sequence[int], *, now: Millis
     ) -> Iterator[Payload]:
-        """Encode a table for a topic with so many partitions, as far as it is asked for.
+        """Encode a table lazily for a topic with so many partitions.
 
         Rows without a key and without a partition go in runs to the `available` ones. `now` is for rows without a
-        timestamp. A table is looked through before its first payload is given, so that it is sent as a whole or not
-        at all; what comes from a reader, batch by batch.
+        timestamp. A table is checked before its first payload is returned, so it is sent completely or not at all;
+        for a reader this holds for each batch.
         """
         spread = list(available) or list(range(partitions))
         random.shuffle(spread)
@@ -195,16 +195,16 @@ class Outgoing:
                 rows.partition, partitions, array("i", spread).tobytes(), turn, self._limit, self._hash_keys
             )
         except ValueError as error:
-            raise UnusableColumns(f"the rows cannot be shared out to topic {topic}: {error}") from None
+            raise UnusableColumns(f"the rows cannot be assigned to partitions of topic {topic}: {error}") from None
 
     def _check_rows(self, rows: Writable, topic: str, *, now: Millis) -> None:
-        """Raise what encoding would raise. Rows are encoded for that only if a glance at the columns leaves a doubt."""
+        """Raise what encoding would raise. Rows are encoded for that only if a check of the columns is not enough."""
         if rows.may_be_refused(self._max_size):
             for _ in self._encode(rows, None, 0, rows.source.rows, topic, now=now):
                 pass
 
     def _by_partition(self, topic: str, rows: Writable, shared: PartitionRows, *, now: Millis) -> Iterator[Payload]:
-        """Payloads of the partitions by turns, so that all of their leaders have something to do."""
+        """Payloads of the partitions in turns, so that all of their leaders are busy."""
         ways = [
             (number, self._encode(rows, shared.order, start, end, topic, now=now))
             for number, (start, end) in enumerate(zip(shared.starts, shared.starts[1:], strict=False))
@@ -240,7 +240,7 @@ class Outgoing:
 
     def _unusable_partitioner(self) -> IllegalUse:
         return IllegalUse(
-            "this producer has a partitioner.class, which cannot be asked about whole columns: "
+            "this producer has a partitioner.class, which cannot be called for whole columns: "
             "give the rows a 'partition' column, or use a producer without it"
         )
 
@@ -252,26 +252,26 @@ def wall_clock() -> Millis:
 # ── Receiving ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PutBack = Callable[[list[tuple[RawFetch, Batches, int]]], None]
-"""Gives back the batches of fetches that were not read, with the offsets to go on from."""
+"""Returns the batches of fetches that were not read, with the offsets to continue from."""
 
 
 class Incoming:
-    """Tables that come into one consumer."""
+    """Builds the tables of one consumer."""
 
     def __init__(self) -> None:
         self._maker = BatchMaker()
 
     @staticmethod
     def limit(max_records: int | None) -> int:
-        """What to ask the buffer for; 0 for everything."""
+        """The limit for the buffer; 0 for everything."""
         if max_records is not None and max_records < 1:
             raise ValueError(f"max_records must be at least 1, not {max_records}")
         return max_records or 0
 
     def table(self, fetched: Sequence[RawFetch], max_records: int | None, put_back: PutBack) -> pa.Table:
-        """Return the records of what was fetched, at most so many; the others are put back.
+        """Return the records of these fetches, at most `max_records`; the others are put back.
 
-        What is damaged is put back too. CorruptMessage is raised if nothing lies before it.
+        Damaged batches are put back too. CorruptMessage is raised if there is nothing before them.
         """
         batches: list[pa.RecordBatch] = []
         left = NO_LIMIT if max_records is None else max_records
@@ -302,4 +302,4 @@ def _names(key: TopicPartition) -> tuple[str, int]:
 
 
 def _corrupt(key: TopicPartition, offset: int, error: CorruptBatch) -> CorruptMessage:
-    return CorruptMessage(f"partition {key} at offset {offset}: {error.reason}. Seek past it to go on without it")
+    return CorruptMessage(f"partition {key} at offset {offset}: {error.reason}. Seek past it to continue without it")

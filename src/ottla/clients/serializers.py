@@ -1,8 +1,8 @@
-"""From values to bytes and back: bytes, text, JSON, Avro, and anything that can be called.
+"""Serializers and deserializers: bytes, text, JSON, Avro, and any function.
 
 A serializer is an object with `serialize(topic, value)`, or a function of the value; a deserializer one with
-`deserialize(topic, data)`, or a function of the bytes. None stays None in both directions: it is a record without a
-value (or key), and no serializer is asked.
+`deserialize(topic, data)`, or a function of the bytes. None stays None in both directions, without a call: it is a
+record without a value (or key).
 
     Producer(value_serializer="json", key_serializer=str.encode)
     Consumer(value_deserializer=JsonDeserializer())
@@ -24,25 +24,25 @@ Deserialize = Callable[[str, bytes], Any]
 
 
 class SerializationError(OttlaError):
-    """A value could not be turned into bytes, or bytes not into a value."""
+    """A value could not be serialized, or bytes could not be deserialized."""
 
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Makes bytes of the keys or values of a topic."""
+    """Serializes the keys or values of a topic."""
 
     def serialize(self, topic: str, value: Any) -> bytes | None: ...
 
 
 @runtime_checkable
 class Deserializer(Protocol):
-    """Makes keys or values of bytes."""
+    """Deserializes keys or values."""
 
     def deserialize(self, topic: str, data: bytes) -> Any: ...
 
 
 class BytesSerializer:
-    """Bytes as they are; also what has a buffer: bytearray, memoryview.
+    """Passes bytes on unchanged; also accepts objects with a buffer: bytearray, memoryview.
 
     >>> BytesSerializer().serialize("topic", bytearray(b"abc"))
     b'abc'
@@ -54,8 +54,8 @@ class BytesSerializer:
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
         raise SerializationError(
-            f"bytes are needed, not {type(value).__name__}: encode it, or set key_serializer or value_serializer "
-            '("string" for text, "json" for what JSON knows)'
+            f"the value must be bytes, not {type(value).__name__}: encode it, or set key_serializer or value_serializer"
+            ' ("string" for text, "json" for JSON)'
         )
 
 
@@ -89,7 +89,7 @@ class StringDeserializer:
 
 
 class JsonSerializer:
-    """JSON without blanks, in UTF-8. Keys with equal content give equal bytes: names are sorted.
+    """Compact JSON in UTF-8. Names are sorted, so that equal keys give equal bytes.
 
     >>> JsonSerializer().serialize("topic", {"b": 1, "a": [True, None]})
     b'{"a":[true,null],"b":1}'
@@ -110,7 +110,7 @@ class JsonDeserializer:
 
 
 class AvroSerializer:
-    """Avro's binary form after a schema, without a container or a registry (needs ``pip install ottla[avro]``)."""
+    """Avro's binary encoding of a schema, without a container or a registry (needs ``pip install ottla[avro]``)."""
 
     def __init__(self, schema: Mapping[str, Any] | str) -> None:
         self._fastavro = _fastavro()
@@ -123,7 +123,7 @@ class AvroSerializer:
 
 
 class AvroDeserializer:
-    """The reverse; with `reader_schema` Avro's rules make one schema of the other."""
+    """The reverse of `AvroSerializer`; `reader_schema` resolves to another schema by Avro's rules."""
 
     def __init__(self, schema: Mapping[str, Any] | str, reader_schema: Mapping[str, Any] | str | None = None) -> None:
         self._fastavro = _fastavro()
@@ -154,7 +154,7 @@ _DESERIALIZERS: dict[str, type] = {
 
 
 def serializer(value: Any, name: str) -> Serialize | None:
-    """What a configuration gives for `key.serializer` or `value.serializer`; None for bytes as they are."""
+    """The function of `key.serializer` or `value.serializer`; None for unchanged bytes."""
     found = _found(value, name, _SERIALIZERS)
     if found is None or isinstance(found, BytesSerializer):
         return None
@@ -166,7 +166,7 @@ def serializer(value: Any, name: str) -> Serialize | None:
 
 
 def deserializer(value: Any, name: str) -> Deserialize | None:
-    """The same for `key.deserializer` and `value.deserializer`."""
+    """The function of `key.deserializer` or `value.deserializer`; None for unchanged bytes."""
     found = _found(value, name, _DESERIALIZERS)
     if found is None or isinstance(found, BytesDeserializer):
         return None
@@ -181,5 +181,5 @@ def _found(value: Any, name: str, known: Mapping[str, type]) -> Any:
     if isinstance(value, str) and value.lower() in known:
         return known[value.lower()]()
     if isinstance(value, type) and not hasattr(value, "serialize") and not hasattr(value, "deserialize"):
-        return value  # a class that makes something of its argument, such as str or a dataclass
+        return value  # a class that converts its argument, such as str or a dataclass
     return instance(value, name)

@@ -1,8 +1,8 @@
-"""Which batches of the bytes of a Fetch are read: whole and undamaged, no control batches, no aborted transactions.
+"""Which batches of a Fetch response are read: whole and undamaged ones, no control batches, no aborted transactions.
 
-A control batch ends a transaction, and its one record says how: the key is version int16, type int16 (0 abort, 1
-commit). The list of aborted transactions of a Fetch says from which offset on the records of a producer belong to one,
-until its abort marker.
+A control batch ends a transaction. The key of its one record is version int16, type int16 (0 abort, 1 commit). The
+aborted transactions of a Fetch response give the offset from which a producer's records belong to one, until its abort
+marker.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _ABORT = 0
 
 
 class Aborted(NamedTuple):
-    """From `first_offset` on, what this producer wrote belongs to an aborted transaction."""
+    """From `first_offset` on, this producer's records belong to an aborted transaction."""
 
     producer_id: int
     first_offset: int
 
 
 class Readable(NamedTuple):
-    """The batches to read, by their places, and where to go on after all of the bytes."""
+    """The batches to read, by their places, and the offset after all of the bytes."""
 
     batches: list[tuple[int, BatchHeader]]
     next_offset: int | None
-    """None when there is not one whole batch."""
+    """None if there is not one whole batch."""
     problem: str | None
-    """Why nothing could be read of bytes that are there."""
+    """Why nothing can be read although there are bytes."""
 
 
 def readable(data: Buffer, aborted: Iterable[Aborted] | None, *, check_crcs: bool) -> Readable:
-    """What there is to read in the bytes of a Fetch, whose last batch may be cut off.
+    """Find what to read in the bytes of a Fetch response, whose last batch may be cut off.
 
-    `aborted` is None when the consumer reads uncommitted records too. Damage behind the first batch waits for the fetch
-    that begins with it.
+    `aborted` is None if the consumer reads uncommitted records too. Damage after the first batch is reported by the
+    fetch that starts with it.
     """
     found = scan(data, 0, len(data), check_crc=check_crcs)
     if not found.batches:

@@ -1,8 +1,8 @@
-"""What was fetched and not handed out yet, and the handing out: from bytes to records as they are asked for.
+"""The fetched records that were not handed out yet. They are decoded when they are taken.
 
-`take` and `take_raw` may run on another thread than everything else of the consumer (the user's, in the blocking
-consumer), without locks: they only pop from the queue, and write `position`, `epoch` and `begun` of a partition, which
-nobody else writes while its token is the same. `settle` does on the loop what they may not do.
+In the blocking consumer `take` and `take_raw` run on the user's thread, everything else on the event loop. They need no
+locks: they only pop from the queue and write `position`, `epoch` and `begun` of a partition, which nothing else
+writes while its token stays the same. `settle` does on the event loop what they must not do.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ AHEAD = 2
 class RawFetch(NamedTuple):
     """Batches of one partition as they were fetched.
 
-    `batches` are the places in `data` of those to read, with their headers: control batches and aborted transactions
-    are left out. Records before `position` were read already (a batch is fetched whole), and `next_offset`
-    is where the partition goes on.
+    `batches` are the places in `data` of the batches to read, with their headers; control batches and aborted
+    transactions are left out. Records before `position` were read already (a batch is fetched whole), and
+    `next_offset` is where the partition continues.
     """
 
     topic_partition: TopicPartition
@@ -39,11 +39,11 @@ class RawFetch(NamedTuple):
     next_offset: int
     high_watermark: int | None
     unpacked: Mapping[int, Bytes] = {}
-    """By their places, the records of batches that were decompressed already."""
+    """The records of batches that were decompressed already, by their places."""
 
 
 class Completed:
-    """What one fetch brought of one partition: batches, or what there is to say instead."""
+    """What one fetch returned for one partition: batches or an error."""
 
     __slots__ = (
         "_decoded",
@@ -87,12 +87,12 @@ class Completed:
 
     @property
     def weight(self) -> int:
-        """How much of `AHEAD` it takes: after an error nothing more is fetched until the user has heard of it."""
+        """How much of `AHEAD` it takes: after an error nothing is fetched until the user has seen it."""
         return AHEAD if self.error is not None or self.out_of_range else 1
 
     @property
     def current(self) -> bool:
-        """Whether this is still what the partition goes on with."""
+        """Whether the partition still continues with this fetch."""
         return self.state.token == self.token
 
     @property
@@ -100,7 +100,7 @@ class Completed:
         return sum(header.size for _, header in self.batches if header.attributes & 7)
 
     def unpack(self) -> None:
-        """Decompress everything now; for a thread of its own. What is damaged is told when it is read."""
+        """Decompress everything now, on another thread. Damage is reported when it is read."""
         for place, header in self.batches:
             try:
                 self._unpacked[place] = unpacked(self.data, place, header)
@@ -108,7 +108,7 @@ class Completed:
                 return
 
     def read(self, limit: int) -> list[ConsumerRecord]:
-        """The next records, at most so many of them; an empty list at the end."""
+        """Return the next records, at most `limit`; an empty list at the end."""
         while self._index >= len(self._decoded):
             if self._next == len(self.batches):
                 self.position = self.next_offset
@@ -134,7 +134,7 @@ class Completed:
             self._decoded = decode_consumed(payload, header, place, key.topic, key.partition, self.position)
         except CorruptBatch as error:
             raise CorruptMessage(
-                f"partition {key} at offset {self.position}: {error.reason}. Seek past it to go on without it"
+                f"partition {key} at offset {self.position}: {error.reason}. Seek past it to continue without it"
             ) from None
         self._index = 0
         self._next += 1
@@ -146,12 +146,12 @@ class Completed:
         return self._index >= len(self._decoded) and self._next == len(self.batches)
 
     def rest(self) -> Batches:
-        """The batches that are not read to their ends."""
+        """The batches that are not completely read."""
         return self.batches[max(0, self._next - (self._index < len(self._decoded))) :]
 
 
 class Buffer:
-    """Completed fetches in the order in which they came."""
+    """Completed fetches in the order of arrival."""
 
     def __init__(self, positions: Positions, begun: Callable[[], None]) -> None:
         self._positions = positions
@@ -171,16 +171,16 @@ class Buffer:
         self._queue.append(completed)
 
     def __len__(self) -> int:
-        """How many wait that nobody has begun."""
+        """How many fetches wait that `take` has not started."""
         return len(self._queue)
 
     def __bool__(self) -> bool:
-        """Whether `take` may give something."""
+        """Whether `take` may return something."""
         return self._using is not None or bool(self._queue)
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` has something to do: what belongs to paused partitions waits."""
+        """Whether `take` has something to do: paused partitions wait."""
         one = self._using
         if one is not None and one.current and not one.state.paused:
             return True
@@ -191,7 +191,7 @@ class Buffer:
         self._queue.clear()
 
     def take(self, limit: int) -> list[ConsumerRecord]:
-        """Up to `limit` records, and the positions moved past them; raises what a fetch was refused with."""
+        """Return up to `limit` records and move the positions past them; raises the error of a failed fetch."""
         taken: list[ConsumerRecord] = []
         while len(taken) < limit:
             one = self._current(raising=not taken)
@@ -215,8 +215,8 @@ class Buffer:
         return taken
 
     def take_raw(self, limit: int | None = None) -> list[RawFetch]:
-        """Everything that is buffered, undecoded, and the positions moved past it; no more once there are `limit`
-        records, of which `put_back` takes back what is too much."""
+        """Return everything buffered, undecoded, and move the positions past it. Stops once there are `limit` records;
+        `put_back` takes back what is too much."""
         taken: list[RawFetch] = []
         records = 0
         while limit is None or records < limit:
@@ -245,7 +245,7 @@ class Buffer:
         return taken
 
     def put_back(self, left: list[tuple[RawFetch, Batches, int]]) -> None:
-        """Take back what was not read of raw fetches: the batches, and the offset to go on from, of each."""
+        """Take back what was not read of raw fetches: for each, the batches and the offset to continue from."""
         aside: list[Completed] = []
         for raw, batches, position in left:
             state = self._positions.get(raw.topic_partition)
@@ -262,7 +262,7 @@ class Buffer:
         self._queue.extendleft(reversed(aside))
 
     def _current(self, *, raising: bool) -> Completed | None:
-        """What to read from: the one in use, else the next that can be used. Errors wait until they are first."""
+        """The fetch to read from: the present one, else the next usable one. Errors wait until they are first."""
         one = self._using
         if one is not None and one.current and not one.state.paused:
             return one

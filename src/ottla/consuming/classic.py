@@ -1,12 +1,12 @@
-"""A member of a classic group: it joins, the leader assigns, everybody syncs, heartbeats keep it alive.
+"""A member of a classic group: it joins, the leader assigns, all members sync, heartbeats keep it alive.
 
     UNJOINED ─(poll: revoke)─> JOINING ─> [LEADING: assign] ─> SYNCING ─> COMPLETING ─(poll: assign)─> STABLE
         ^                                                                                                │
         └──────────── a rebalance, a new subscription, changed topics, a generation that is gone ────────┘
 
-Joins begin inside of the user's poll only; once begun, they go on in the background, as heartbeats do. With eager
-assignors everything is revoked before a join; with cooperative ones what moves is revoked after the sync, and the
-member joins again.
+A join starts only inside the user's poll, and then continues in the background, as heartbeats do. With eager
+assignors everything is revoked before a join. With cooperative ones the moving partitions are revoked after the sync,
+and the member joins again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _GONE = (UnknownMemberId, IllegalGeneration)
 
 
 class State(Enum):
-    """Where a member is on its way."""
+    """The state of a member."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"
@@ -66,7 +66,7 @@ class State(Enum):
 
 
 class ClassicMember:
-    """One member. See `membership.Member` for how it is driven."""
+    """One member. `membership.Member` explains how it is driven."""
 
     has_epochs = False
 
@@ -81,7 +81,7 @@ class ClassicMember:
         self.generation = NO_GENERATION
         self.owned: frozenset[TopicPartition] = frozenset()
         self.reason: str | None = None
-        """Why the member has to join (again); None when it has not."""
+        """Why the member has to join (again); None if it does not."""
         self._topics: frozenset[str] = frozenset()
         self._incarnation = 0
         self._in_flight: set[ApiKey] = set()
@@ -118,7 +118,7 @@ class ClassicMember:
 
     @property
     def watched(self) -> frozenset[str]:
-        """The topics whose change concerns the group: of all members for the leader, else one's own."""
+        """The topics whose change concerns the group: for the leader those of all members, else its own."""
         return self._topics if self._members is None else self._topics | topics_of(self._members)
 
     # ── what happens to it ────────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +138,7 @@ class ClassicMember:
 
     def learned(self, topics: Topics) -> None:
         if topics.asked is not None and not self.watched <= topics.asked:
-            return  # asked before the members were known
+            return  # requested before the members were known
         self._known = topics
         if self.state is State.LEADING:
             self._lead()
@@ -149,7 +149,7 @@ class ClassicMember:
         if who != self.identity or not self.can_commit:
             return
         if isinstance(error, RebalanceInProgress):
-            self.rejoin("a rebalance is under way")
+            self.rejoin("a rebalance is in progress")
         elif isinstance(error, _GONE):
             self._start_over(str(error), keep_id=isinstance(error, IllegalGeneration))
         elif isinstance(error, FencedInstanceId):
@@ -256,7 +256,7 @@ class ClassicMember:
         return None
 
     def _preparing(self) -> Duty | None:
-        """Before a join: eager members give up all, cooperative ones what they do not subscribe to any more."""
+        """Before a join: eager members revoke everything, cooperative ones what they no longer subscribe to."""
         if not self.owned:
             self._begin_join()
             return None
@@ -269,7 +269,7 @@ class ClassicMember:
         return Duty(DutyKind.ASSIGN, in_order(self._given - self.owned))
 
     def done(self, duty: Duty) -> None:
-        """The listener has run and the partitions are gone or taken."""
+        """The listener has run, and the partitions are revoked or assigned."""
         if duty.kind is DutyKind.LOSE:
             self.owned = frozenset()
             self._lost = False
@@ -284,7 +284,7 @@ class ClassicMember:
             self.state = State.STABLE
             if self._revoked_after_sync:
                 self._revoked_after_sync = False
-                self.rejoin("partitions were revoked that others shall get")
+                self.rejoin("partitions were revoked that go to other members")
 
     def refusal(self, *, now: Millis) -> KafkaError | None:
         if (error := self._refusals.take()) is not None:
@@ -292,7 +292,7 @@ class ClassicMember:
         return error
 
     def _begin_join(self) -> None:
-        # A member whose pattern matches nothing any more says so: the others shall get what it had.
+        # A member whose pattern no longer matches anything joins too, so that the others get its partitions.
         if self._topics or self.is_member:
             self.state = State.JOINING
             self._members = None
@@ -302,7 +302,7 @@ class ClassicMember:
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None:
-        """Take an answer; returns the error if it says that the coordinator is not, or not yet, there."""
+        """Handle a response; returns the error if the coordinator has moved or is not ready."""
         if request.incarnation != self._incarnation:
             return None
         self._in_flight.discard(request.api)
@@ -319,7 +319,7 @@ class ClassicMember:
         return None
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None:
-        """No answer: whether the coordinator has heard us is not known."""
+        """There was no response: it is unknown whether the coordinator got the request."""
         if request.incarnation != self._incarnation:
             return
         self._in_flight.discard(request.api)
@@ -334,10 +334,10 @@ class ClassicMember:
             self._heartbeat_at = at
             return
         self._retry_at = at
-        # A sync that was lost may have been the one that counted: joining again finds out.
+        # The lost sync may have been the one that counted: joining again finds out.
         if api is ApiKey.SYNC_GROUP and self.state is State.SYNCING:
             self.state = State.JOINING
-            self.rejoin("the answer to SyncGroup was lost")
+            self.rejoin("the response to SyncGroup was lost")
 
     def _joined(self, response: Struct, error: KafkaError | None, *, now: Millis) -> None:
         if self.state is not State.JOINING:
@@ -368,7 +368,7 @@ class ClassicMember:
         elif response.leader == response.member_id:
             self._members = read_members(response.members)
             self._skips_assignment = bool(response.skip_assignment)
-            # Whoever assigns needs to know the topics of all members.
+            # The leader needs to know the topics of all members.
             self.state = State.LEADING
         else:
             self.state = State.SYNCING
@@ -377,8 +377,8 @@ class ClassicMember:
         assignor = by_name(self._assignors, self._protocol)
         if isinstance(assignor, KafkaError) or self._members is None:
             return
-        # A static leader that comes back is told to keep the assignment that is there. One that made it remembers what
-        # for; as in Kafka, a new process cannot know whether a topic grew meanwhile: the next change makes up for it.
+        # A static leader that returns is told to keep the existing assignment. If it made it, it remembers for which
+        # partitions. As in Kafka, a new process cannot know whether a topic grew: the next change corrects it.
         self._assigned_for = self._snapshot()
         if self._skips_assignment and self._led is not None and self._led[0] == self.generation:
             self._assigned_for = self._led[1]
@@ -400,7 +400,7 @@ class ClassicMember:
             return
         if isinstance(error, RebalanceInProgress):
             self.state = State.JOINING
-            self.rejoin("the group rebalanced again before the assignment was there")
+            self.rejoin("the group rebalanced again before the assignment arrived")
         elif isinstance(error, _GONE):
             self._start_over(str(error), keep_id=isinstance(error, IllegalGeneration))
         elif error is not None:
@@ -457,7 +457,7 @@ class ClassicMember:
         self.reason = reason
 
     def _fail(self, error: KafkaError) -> None:
-        """Let the user know. The id is kept: by it the member leaves, or joins again without another one beside it."""
+        """Report an error to the user. The id is kept, so that the member can leave or rejoin without a second one."""
         self._start_over(str(error), keep_id=True)
         self._refusals.error = error
 
@@ -471,7 +471,7 @@ class ClassicMember:
         return [self._leaving(member_id, reason)]
 
     def leave(self, reason: str) -> Request | None:
-        """Leave at once; None if there is nothing to leave. What was owned is the caller's to revoke before."""
+        """Leave at once; None if there is nothing to leave. The caller revokes what was owned before."""
         member_id = self.member_id
         self._start_over(reason, keep_id=False)
         self._refusals.take()

@@ -1,7 +1,7 @@
-"""Which offsets are committed and when, what a commit says on the wire, and what the answer means.
+"""Which offsets are committed and when, the request of a commit, and what the response means.
 
-An answer has a code for each partition. The worst of them decides about the whole commit: what can be tried again, what
-means that the member is no longer who it says, and what nothing can be done about.
+A response has an error code for each partition. The worst of them decides about the whole commit: retry it, treat the
+member as fenced, or give up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.protocol.codec import Message, Struct
 from ottla.types import Millis, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-#: The last version that names topics by their names.
+#: The last version that identifies topics by name.
 LAST_COMMIT_BY_NAME = 9
 NO_EPOCH = -1
 
@@ -34,13 +34,13 @@ _TOO_LATE = (IllegalGeneration, UnknownMemberId, RebalanceInProgress, FencedMemb
 
 
 class Verdict(Enum):
-    """What a refused commit means."""
+    """What the error of a commit means."""
 
     RETRY = "retry"
     TOO_LATE = "too late"
-    """The member is not in the generation that it speaks of."""
+    """The member is not in the generation that it sent."""
     RENEW = "renew"
-    """Its epoch is old: a heartbeat gives the new one, then it works."""
+    """Its epoch is old: a heartbeat brings the new one, and then the commit works."""
     FATAL = "fatal"
 
 
@@ -65,7 +65,7 @@ def commit_message(group_id: str, who: Identity, offsets: Offsets) -> Message:
 
 
 def read_commit(response: Struct) -> KafkaError | None:
-    """The worst error of a commit, which names its partition; None when everything was committed."""
+    """The worst error of a commit, with its partition; None if everything was committed."""
     worst: KafkaError | None = None
     for topic in response.topics:
         for answer in topic.partitions:
@@ -82,7 +82,7 @@ def verdict(error: KafkaError) -> Verdict:
         return Verdict.TOO_LATE
     if isinstance(error, StaleMemberEpoch):
         return Verdict.RENEW
-    # Unlike elsewhere, a topic that is not there will not come by waiting: it was consumed, so it has been deleted.
+    # Unlike elsewhere, waiting for a missing topic is useless: it was consumed, so it has been deleted.
     if isinstance(error, COORDINATOR_ERRORS) or (error.retriable and not isinstance(error, UnknownTopicOrPartition)):
         return Verdict.RETRY
     return Verdict.FATAL
@@ -94,7 +94,7 @@ def _weight(error: KafkaError) -> int:
 
 
 class AutoCommit:
-    """When the next automatic commit is due: it is made inside of poll, of what earlier polls returned."""
+    """When the next automatic commit is due: it is made inside poll, for what earlier polls returned."""
 
     def __init__(self, interval_ms: Millis) -> None:
         self._interval = interval_ms
@@ -104,7 +104,7 @@ class AutoCommit:
         return self._next is None or now >= self._next
 
     def due(self, *, now: Millis) -> bool:
-        """Whether it is time; if so, the next one is an interval away."""
+        """Whether it is time; if so, the next commit is one interval away."""
         if self._next is None:
             self._next = now + self._interval
             return False
@@ -114,5 +114,5 @@ class AutoCommit:
         return True
 
     def again_after(self, backoff_ms: Millis, *, now: Millis) -> None:
-        """It failed for a passing reason: try sooner than usual."""
+        """A commit failed with a retriable error: try sooner than usual."""
         self._next = now + min(backoff_ms, self._interval)

@@ -1,12 +1,12 @@
-"""A member by the consumer protocol (KIP-848): the broker assigns, one heartbeat says and brings everything.
+"""A member of the consumer protocol (KIP-848): the broker assigns, and heartbeats carry everything.
 
     UNSUBSCRIBED ─(poll)─> JOINING (epoch 0) ─> STABLE (epoch n) ─── target ≠ owned: revoke, assign, acknowledge
                               ^                    │
                               └── FENCED, STUCK <──┘   what was owned is lost first
 
-The member makes its id itself. A heartbeat tells only what changed since the last one that was answered, and everything
-again after one that was not. What the member has to give up stays owned, and is heartbeated so, until the user's
-poll has revoked it.
+The member creates its id itself. A heartbeat contains only what changed since the last one with a response, and
+everything after a failed one. A partition that the member must revoke stays owned, and its heartbeats say so, until
+the user's poll has revoked it.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _FENCED = (FencedMemberEpoch, UnknownMemberId)
 
 
 class State(Enum):
-    """Where a member is on its way."""
+    """The state of a member."""
 
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
     STABLE = "stable"
     FENCED = "fenced"
-    """The broker has removed us: what we have is lost, then we join again."""
+    """The broker has removed this member: it loses its partitions, then joins again."""
     STUCK = "stuck"
-    """We left because the user does not poll; the next poll loses what we had and joins again."""
+    """The member left because the user does not poll; the next poll loses its partitions and joins again."""
 
 
 class ConsumerMember:
-    """One member. See `membership.Member` for how it is driven."""
+    """One member. `membership.Member` explains how it is driven."""
 
     has_epochs = True
 
@@ -77,7 +77,7 @@ class ConsumerMember:
         self._topics: frozenset[str] = frozenset()
         self._pattern: str | None = None
         self._subscribed = False
-        """The group is joined by the first poll after it."""
+        """The first poll after a subscription joins the group."""
         self._incarnation = 0
         self._asking = False
         self._next_at: Millis = 0
@@ -86,7 +86,7 @@ class ConsumerMember:
         self._telling: Message = {}
         self._target: Mapping[UUID, tuple[int, ...]] | None = None
         self._assigned = False
-        """Whether the listener has heard of the present target, be it empty."""
+        """Whether the listener was called for the present target, even if it is empty."""
         self._names: dict[UUID, str] = {}
 
     # ── who it is ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,7 +117,7 @@ class ConsumerMember:
         self._next_at = 0
 
     def rejoin(self, reason: str) -> None:
-        """The broker decides when to rebalance; all that can be done is to ask it now."""
+        """The broker decides when to rebalance; the member can only send a heartbeat now."""
         self._next_at = 0
 
     def polled(self, *, now: Millis) -> None:
@@ -155,7 +155,7 @@ class ConsumerMember:
 
     @property
     def _unnamed(self) -> bool:
-        """Whether a topic of the target is not known by name yet."""
+        """Whether the name of a topic in the target is not known yet."""
         return self._target is not None and any(topic_id not in self._names for topic_id in self._target)
 
     def _heartbeat(self) -> Request:
@@ -165,7 +165,7 @@ class ConsumerMember:
         return self._request({"topic_partitions": None, **news, "member_epoch": self.epoch}, self._incarnation)
 
     def _facts(self) -> Message:
-        """What the broker has to know. What it knows already is left out of the heartbeat."""
+        """The complete state for the broker. The heartbeat leaves out what the broker knows already."""
         facts: Message = {
             "rebalance_timeout": self._settings.max_poll_interval_ms,
             "subscribed_topic_names": None if self._pattern is not None else sorted(self._topics),
@@ -240,7 +240,7 @@ class ConsumerMember:
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None:
-        """Take an answer; returns the error if it says that the coordinator is not, or not yet, there."""
+        """Handle a response; returns the error if the coordinator has moved or is not ready."""
         if request.incarnation != self._incarnation:
             return None
         self._asking = False
@@ -259,7 +259,7 @@ class ConsumerMember:
         return None
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None:
-        """No answer: everything is told again, since it is not known what the broker has heard."""
+        """There was no response: send everything again, since it is unknown what the broker got."""
         if request.incarnation != self._incarnation:
             return
         self._asking = False
@@ -274,7 +274,7 @@ class ConsumerMember:
         self._refusals.over()
         self._interval = response.heartbeat_interval
         self._told = self._telling
-        # A subscription or an acknowledgement that came meanwhile is told at once.
+        # A subscription or an acknowledgement that came in the meantime is sent at once.
         self._next_at = now + self._interval if self._facts() == self._told else 0
         if response.assignment is not None:
             target = {one.topic_id: tuple(one.partitions) for one in response.assignment.topic_partitions}
@@ -302,7 +302,7 @@ class ConsumerMember:
         return self._leaving()
 
     def leave(self, reason: str) -> Request | None:
-        """Leave at once; None if there is nothing to leave. What was owned is the caller's to revoke before."""
+        """Leave at once; None if there is nothing to leave. The caller revokes what was owned before."""
         joined = self.state in (State.STABLE, State.JOINING) and (self.epoch > JOIN_EPOCH or self._asking)
         self._forget()
         self._refusals.take()

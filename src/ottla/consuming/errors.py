@@ -1,4 +1,4 @@
-"""What only consumers raise. Their messages name the setting to change."""
+"""Errors that only consumers raise. Their messages name the setting to change."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ottla.types import Millis, TopicPartition
 
 
 class CommitFailed(KafkaError):
-    """The offsets were not committed, and trying again cannot help: the partitions belong to others now."""
+    """The offsets were not committed, and a retry cannot help: the partitions belong to other members now."""
 
 
 class RetriableCommitFailed(KafkaError):
-    """An asynchronous commit failed for a passing reason. It is not tried again, as a later one may be committed."""
+    """An asynchronous commit failed with a retriable error. It is not retried, as a later one may have succeeded."""
 
     retriable = True
 
 
 class RebalanceUnderWay(RetriableCommitFailed):
-    """Nothing can be committed while the group rebalances. Poll until it is over, and commit then."""
+    """Nothing can be committed while the group rebalances. Poll until the rebalance is over, then commit."""
 
 
 class NoOffsetForPartition(OffsetOutOfRange):
@@ -27,11 +27,11 @@ class NoOffsetForPartition(OffsetOutOfRange):
 
 
 class LogTruncation(OffsetOutOfRange):
-    """What was read last is not in the log any more: it was truncated, and other records took its place."""
+    """The last record that was read is no longer in the log: it was truncated, and other records took its place."""
 
 
 class Wakeup(OttlaError):
-    """`wakeup` was called: the call was given up, and the consumer can be used on."""
+    """`wakeup` interrupted the call. The consumer can still be used."""
 
 
 class GroupRequired(OttlaError):
@@ -41,7 +41,7 @@ class GroupRequired(OttlaError):
 def no_offset(partitions: Iterable[TopicPartition]) -> NoOffsetForPartition:
     names = ", ".join(sorted(map(str, partitions)))
     return NoOffsetForPartition(
-        f"nothing was committed for {names}, and auto.offset.reset=none forbids to choose: seek to an offset, or set "
+        f"nothing was committed for {names}, and auto.offset.reset=none gives no default: seek to an offset, or set "
         "auto.offset.reset to earliest or latest"
     )
 
@@ -54,12 +54,10 @@ def out_of_range(partition: TopicPartition, offset: int) -> OffsetOutOfRange:
 
 
 def truncated(partition: TopicPartition, offset: int, end: int) -> LogTruncation:
-    to, after = (
-        (f"to offset {end}", "after it") if end >= 0 else ("(its leader knows nothing of the last epoch)", "in it")
-    )
+    to, after = (f"to offset {end}", "after it") if end >= 0 else ("(its leader does not know the last epoch)", "in it")
     return LogTruncation(
-        f"the log of partition {partition} was truncated {to}, and {offset} was to be read next: what was read {after} "
-        "was lost. Seek to where reading shall go on, or set auto.offset.reset"
+        f"the log of partition {partition} was truncated {to}, and offset {offset} was next: what was read {after} "
+        "was lost. Seek to where to continue, or set auto.offset.reset"
     )
 
 
@@ -80,9 +78,9 @@ def commit_failed(reason: str, *, gap: Millis, max_poll_interval_ms: Millis, max
         )
     else:
         why = (
-            f"the group has rebalanced meanwhile and the partitions may belong to others now ({gap / 1000:g} s passed "
+            f"the group has rebalanced and the partitions may belong to other members now ({gap / 1000:g} s passed "
             "since the last poll). Poll to join again; if this happens often, commit in "
             f"on_partitions_revoked, raise max.poll.interval.ms ({max_poll_interval_ms}) or lower max.poll.records "
             f"({max_poll_records})"
         )
-    return CommitFailed(f"the commit was refused ({reason}): {why}")
+    return CommitFailed(f"the commit was rejected ({reason}): {why}")

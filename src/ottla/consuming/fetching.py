@@ -1,17 +1,16 @@
-"""What to fetch next, from whom, and what a response brings.
+"""What to fetch next and from which broker, and what a response means.
 
-One Fetch is under way to each broker that leads something fetchable. A partition is fetchable when its position is
-known, it is not paused, its end (`fetch_until`) is not reached, no fetch of it is under way, and less than two fetches
-of it wait in the buffer to be handed out. So records are used and fetched at the same time, and what is held is
-bounded.
+One Fetch is in flight to each broker that leads a fetchable partition. A partition is fetchable when its position is
+known, it is not paused, its end (`fetch_until`) is not reached, no fetch of it is in flight, and less than two fetches
+of it wait in the buffer. So records are processed and fetched at the same time, and the buffer is bounded.
 
-While the user is faster than the fetches there are two, each of a half of the partitions: the broker reads for one as
-the other is received, where otherwise each would wait for the other. A broker answers a connection in order, so that
-both must be fetches that it answers at once: all of their partitions are behind the high watermark.
+While the user is faster than the fetches there are two, each for half of the partitions: the broker reads for one while
+the other is received. A broker answers a connection in order, so both must be fetches that it answers at once: all of
+their partitions are behind the high watermark.
 
-A fetch of partitions that are all at their ends waits on the broker, and holds up others of the same broker that become
-fetchable meanwhile. So while something of the broker is buffered, fetches wait there for a short time only, longer each
-time that they bring nothing.
+A fetch of partitions that are all at their ends waits on the broker, and delays others of the same broker that become
+fetchable in the meantime. So while something of the broker is buffered, fetches wait only for a short time, longer each
+time that they return nothing.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ from ottla.protocol.codec import Message, Struct
 from ottla.types import BrokerId, Millis, TopicPartition
 
 SHORT_WAIT_MS: Millis = 5
-#: How many fetches may be under way to one broker.
+#: How many fetches may be in flight to one broker.
 PIPELINED = 2
 _SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 
 Share = dict[TopicPartition, tuple[PartitionState, "Leader"]]
-"""Partitions to ask one broker for."""
+"""Partitions to fetch from one broker."""
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, as the metadata says."""
+    """The leader of a partition according to the metadata."""
 
     node: BrokerId
     epoch: int
@@ -70,7 +69,7 @@ class FetchLimits:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """One request to one broker, and what it asked."""
+    """One request to one broker, and what it asked for."""
 
     node: BrokerId
     message: Message
@@ -78,13 +77,13 @@ class Fetch:
     """State, token and offset of each partition."""
     names: dict[UUID | str | None, str] = field(default_factory=dict)
     in_session: bool = True
-    """A second fetch to the same broker has no session."""
+    """A second fetch to the same broker uses no session."""
     is_prompt: bool = False
-    """Whether the broker has something to answer with at once, as far as we know."""
+    """Whether the broker can probably respond at once."""
 
 
 class Outcome(NamedTuple):
-    """What a response means for others than the buffer."""
+    """What a response means apart from the buffered records."""
 
     stale: bool = False
     """Metadata is out of date."""
@@ -102,14 +101,14 @@ class Fetcher:
         self._under_way: dict[BrokerId, list[Fetch]] = {}
         self._not_before: dict[BrokerId, Millis] = {}
         self._in_vain: dict[BrokerId, int] = {}
-        """How many fetches in a row brought nothing."""
+        """How many fetches in a row returned nothing."""
 
     # ── planning ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(
         self, leader_of: Callable[[TopicPartition], Leader | None], *, now: Millis
     ) -> tuple[list[Fetch], bool, Millis | None]:
-        """The fetches to send now, whether some partition has no leader, and when to ask again at the latest."""
+        """Return the fetches to send now, whether a partition has no leader, and when to call again at the latest."""
         shares: dict[BrokerId, Share] = {}
         busy: set[BrokerId] = set()
         leaderless, wake = False, None
@@ -149,10 +148,10 @@ class Fetcher:
         return min(longest, SHORT_WAIT_MS << min(self._in_vain.get(node, 0), 16)) if busy else longest
 
     def _planned(self, node: BrokerId, share: Share, wait_ms: Millis) -> list[Fetch]:
-        """One fetch of everything, two of a half each, or none beside the one that is under way."""
+        """Plan one fetch of everything, two of half each, or none beside the one in flight."""
         under_way = self._under_way[node]
         is_prompt = self._limits.min_bytes <= 1 and all(self._is_behind(state) for state, _ in share.values())
-        # Who has more in the buffer than this brings is slower than the fetches: large ones cost less.
+        # If the buffer has more than this fetch brings, the user is slower than the fetches, and large ones cost less.
         pipelines = is_prompt and len(self._buffer) <= len(share)
         if under_way:
             in_session = not under_way[0].in_session
@@ -193,7 +192,7 @@ class Fetcher:
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def failed(self, fetch: Fetch, *, now: Millis) -> None:
-        """No answer came; the broker may or may not have heard the request."""
+        """There was no response; the broker may or may not have got the request."""
         self._end(fetch)
         if fetch.in_session:
             self._sessions[fetch.node].reset()
@@ -240,7 +239,7 @@ class Fetcher:
     def _partition(
         self, state: PartitionState, token: int, offset: int, answer: Struct, *, now: Millis
     ) -> Completed | bool:
-        """What was fetched, or True when metadata is out of date."""
+        """Return what was fetched, or True if the metadata is out of date."""
         if answer.error_code:
             return self._refused(state, token, offset, error_class(answer.error_code), now=now)
         state.high_watermark = answer.high_watermark
@@ -266,7 +265,7 @@ class Fetcher:
             if found.problem is None:
                 return False
             error = CorruptMessage(
-                f"partition {state.partition} at offset {offset}: {found.problem}. Seek past it to go on without it"
+                f"partition {state.partition} at offset {offset}: {found.problem}. Seek past it to continue without it"
             )
             return Completed(state, token, offset, error=error)
         next_offset = max(offset, found.next_offset)
@@ -291,7 +290,7 @@ class Fetcher:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def closing(self) -> list[tuple[BrokerId, Message]]:
-        """The requests that free the sessions on the brokers."""
+        """Return the requests that close the sessions on the brokers."""
         limits = self._limits
         messages = []
         for node, session in self._sessions.items():

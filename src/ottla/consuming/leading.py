@@ -1,6 +1,6 @@
-"""What the leader of a classic group does: share the partitions by the voted assignor, and watch the topics of all.
+"""What the leader of a classic group does: assign the partitions, and watch the topics of all members.
 
-The leader remembers for which partitions it assigned; when the metadata says otherwise, the group has to rebalance.
+The leader remembers the partition counts that it assigned; when the metadata changes, the group has to rebalance.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.protocol.codec import Message, Struct
 
 
 def read_members(members: Iterable[Struct]) -> dict[str, Subscription]:
-    """What the members told when they joined; one that cannot be read subscribes to nothing."""
+    """What the members sent when they joined; one that cannot be read subscribes to nothing."""
     return {member.member_id: _read_member(member) for member in members}
 
 
@@ -34,7 +34,7 @@ def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
 def assign(
     assignor: Assignor, partitions_per_topic: Mapping[str, int], subscriptions: Mapping[str, Subscription]
 ) -> list[Message]:
-    """The assignments for SyncGroup, one a member."""
+    """The assignments for SyncGroup, one per member."""
     wanted = topics_of(subscriptions)
     known = {topic: count for topic, count in partitions_per_topic.items() if topic in wanted and count > 0}
     assignments = assignor.assign(known, subscriptions)
@@ -45,12 +45,12 @@ def assign(
 
 
 def is_cooperative(assignors: Sequence[Assignor]) -> bool:
-    """Whether this member keeps its partitions while a rebalance runs: only if all of its assignors do."""
+    """Whether this member keeps its partitions during a rebalance: only if all of its assignors do."""
     return all(assignor.cooperative for assignor in assignors)
 
 
 def assignor_failed(assignor: Assignor, error: Exception) -> InconsistentGroupProtocol:
-    """Somebody's own assignor may raise anything, and the user must hear of it, traceback and all."""
+    """Wrap the error of an assignor, which may be the user's, with its traceback."""
     problem = InconsistentGroupProtocol(f"the assignor {assignor.name} failed: {error!r}")
     problem.__cause__ = error
     return problem

@@ -1,12 +1,12 @@
-"""What the members of both group protocols share: what they send, what they ask of the user's thread, who they are.
+"""What the members of both group protocols share: their requests, their duties on the user's thread, their identity.
 
 A member machine is driven from two sides:
 
     poll(now) ─> Step: requests to the coordinator, and when to call again     in the background, at any time
-    due() ─> Duty ─> done(duty)                                                inside of the user's poll
+    due() ─> Duty ─> done(duty)                                                inside the user's poll
 
-Answers come back by `answered(request, response)` or `failed(request, error)`. A duty is what changes the assignment:
-the user's listener runs between `due` and `done`, so that partitions never go while the user works on them.
+Responses arrive by `answered(request, response)` or `failed(request, error)`. A duty changes the assignment: the
+user's listener runs between `due` and `done`, so partitions are never taken away while the user works on them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ottla.types import Millis, TopicPartition
 NO_GENERATION = -1
 NO_MEMBER_ID = ""
 NO_INCARNATION = -1
-"""Of requests whose answers do not matter: a member that left is not there to hear them."""
+"""For requests whose responses do not matter, since the member has left."""
 
 COORDINATOR_MOVED = (NotCoordinator, CoordinatorNotAvailable)
 COORDINATOR_ERRORS = (*COORDINATOR_MOVED, CoordinatorLoadInProgress)
@@ -44,40 +44,40 @@ class Request(NamedTuple):
     api: ApiKey
     message: Message
     incarnation: int
-    """Answers to what was sent before the member started over mean nothing."""
+    """Responses to requests from before the member started over are ignored."""
     timeout_ms: Millis | None = None
 
 
 class DutyKind(Enum):
     REVOKE = "revoke"
-    """Commit, tell the listener, give the partitions up. May be empty: then there is only to commit."""
+    """Commit, call the listener, revoke the partitions. With no partitions there is only the commit."""
     ASSIGN = "assign"
-    """Take the partitions, tell the listener."""
+    """Assign the partitions, call the listener."""
     LOSE = "lose"
-    """Drop the partitions, tell the listener."""
+    """Drop the partitions, call the listener."""
 
 
 class Duty(NamedTuple):
-    """What has to be done on the user's thread before the member goes on."""
+    """What has to be done on the user's thread before the member can continue."""
 
     kind: DutyKind
     partitions: tuple[TopicPartition, ...]
 
 
 class Step(NamedTuple):
-    """What a machine wants now."""
+    """What a member wants now."""
 
     requests: tuple[Request, ...] = ()
     wake_at: Millis | None = None
     metadata: frozenset[str] | None = None
-    """Topics whose metadata has to be fetched before the member can go on; empty: of all that are subscribed."""
+    """Topics whose metadata the member needs; empty means all subscribed topics."""
     refused: bool = False
     """The user's poll has something to raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """What a member is set to."""
+    """The configuration of a member."""
 
     group_id: str
     group_instance_id: str | None = None
@@ -92,7 +92,7 @@ class MemberSettings:
 
 
 class Identity(NamedTuple):
-    """Who commits."""
+    """The member that commits."""
 
     generation: int = NO_GENERATION
     member_id: str = NO_MEMBER_ID
@@ -100,19 +100,19 @@ class Identity(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """What a member has to know of the cluster: partitions and ids of topics."""
+    """What a member needs to know of the cluster: partitions and ids of topics."""
 
     partitions: Mapping[str, int]
     ids: Mapping[str, UUID]
     asked: frozenset[str] | None = None
-    """The topics that were asked for; None: all."""
+    """The topics that were requested; None means all."""
 
 
 class Member(Protocol):
-    """What the shell sees of a member, whichever protocol it speaks."""
+    """The interface of a member of either protocol."""
 
     has_epochs: bool
-    """Whether it speaks the consumer protocol, where members have epochs and not generations."""
+    """Whether it speaks the consumer protocol, where members have epochs instead of generations."""
     owned: frozenset[TopicPartition]
 
     @property
@@ -126,7 +126,7 @@ class Member(Protocol):
 
     @property
     def can_commit(self) -> bool:
-        """Whether the coordinator takes commits of this generation now; they wait while a join is under way."""
+        """Whether the coordinator accepts commits of this generation now; they wait during a join."""
 
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None: ...
 
@@ -143,20 +143,20 @@ class Member(Protocol):
     def done(self, duty: Duty) -> None: ...
 
     def refusal(self, *, now: Millis) -> KafkaError | None:
-        """What the user's poll has to raise, when there is no duty. See `Refusals`."""
+        """The error for the user's poll to raise when there is no duty. See `Refusals`."""
 
     def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None: ...
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None: ...
 
     def commit_refused(self, error: KafkaError, who: Identity) -> None:
-        """A commit may be the first to hear that the generation is over; one of an earlier one proves nothing."""
+        """A commit may be the first to learn that the generation is over; an error of an earlier one proves nothing."""
 
     def leave(self, reason: str) -> Request | None: ...
 
 
 def error_of(response: Struct) -> KafkaError | None:
-    """The error of a whole response, with the broker's words where it has some."""
+    """The error of a whole response, with the broker's message if it has one."""
     if not response.error_code:
         return None
     return error_class(response.error_code)(getattr(response, "error_message", None) or "")
@@ -167,16 +167,16 @@ def in_order(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]
 
 
 def earliest(*times: Millis | None) -> Millis | None:
-    """The first of some times, of which some may not be."""
+    """The earliest of several times, ignoring None."""
     return min((time for time in times if time is not None), default=None)
 
 
 class Refusals:
-    """What the coordinator said no to, for the user's poll to raise: nothing is sent until it has.
+    """Errors of the coordinator for the user's poll to raise: nothing is sent until it has.
 
-    Each is raised once, and then the member tries again: the cause may be gone, or the user may have done something
-    about it. The pauses grow while it is refused, so that a loop of polls does no harm. Only a fenced instance id
-    stays: whoever took it over would be thrown out in turn.
+    Each is raised once, and then the member tries again: the cause may be gone, or the user may have fixed it. The
+    pauses grow while the error lasts, so that a loop of polls does no harm. Only a fenced instance id is final: a
+    member that joined again would fence the other one.
     """
 
     __slots__ = ("_first_pause", "_last_pause", "_pause", "error")
@@ -202,7 +202,7 @@ class Refusals:
 
 
 class PollWatch:
-    """When the user polled last: a member that is stuck for longer than allowed leaves by itself."""
+    """When the user polled last: a member that is stuck for too long leaves by itself."""
 
     __slots__ = ("_interval", "_last")
 

@@ -1,14 +1,14 @@
-"""Where each assigned partition is read, and what has to be asked before it can be.
+"""Where each assigned partition is read, and what must be known before it can be fetched.
 
     assigned ──> COMMITTED (ask the group) ──> VALIDATE ──┐
-                     └── nothing there ──> RESET (ask the leader) ──> NOTHING: it can be fetched
+                  └── nothing there ──> RESET (ask the leader) ──> NOTHING: it can be fetched
 
-`seek` leads to VALIDATE or NOTHING at once; an offset out of range to RESET; a new leader to VALIDATE, which finds out
-whether the log was truncated meanwhile. Every change gives the partition a new token: an answer to a
-question with an older token is about the past, and is dropped.
+`seek` leads to VALIDATE or NOTHING at once, an offset out of range to RESET, and a new leader to VALIDATE, which finds
+out whether the log was truncated. Every change gives the partition a new token: a response to a request with an older
+token is outdated and dropped.
 
-`position` is the next offset for the user, `fetch_offset` the next to ask the broker for: what lies between is
-buffered. Nothing here knows who asks; the shell sends, and brings the answers as values.
+`position` is the next offset for the user, `fetch_offset` the next to fetch; what lies between is buffered. The shell
+sends the requests and passes in the results as values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Need(Enum):
 
 
 class PartitionState:
-    """What is known of one assigned partition."""
+    """What is known about one assigned partition."""
 
     __slots__ = (
         "asking",
@@ -72,15 +72,15 @@ class PartitionState:
         self.epoch: int | None = None
         """The leader epoch of the record before the position."""
         self.leader_epoch = -1
-        """That of the leader by which the position was last known to be good."""
+        """The leader epoch that last confirmed the position."""
         self.topic_ids: tuple[UUID, ...] = ()
-        """Of the topic that the position is of, and before it those that it had earlier by the same name."""
+        """The id of the topic that the position belongs to, after the earlier ids of the same name."""
         self.paused = False
         self.until: int | None = None
-        """Nothing is fetched from here on."""
+        """Nothing is fetched from this offset on."""
         self.fetching = False
         self.received = self.begun = 0
-        """Fetches that came, and those of them that were begun to be handed out: the difference waits in the buffer.
+        """Fetches that arrived, and those that `take` has started: the difference waits in the buffer.
         Two numbers, since one is written by the event loop and the other by the user's thread."""
         self.asking = False
         self.token = 0
@@ -92,7 +92,7 @@ class PartitionState:
         self.preferred_until: Millis = 0
 
     def renew(self, need: Need) -> None:
-        """What is buffered, asked or under way for this partition is about the past now."""
+        """Outdate everything that is buffered, requested or in flight for this partition."""
         self.token += 1
         self.need = need
         self.asking = self.fetching = False
@@ -106,14 +106,14 @@ class PartitionState:
         self.reset = None
 
     def read_from(self, *, now: Millis) -> BrokerId | None:
-        """The replica that the leader told us to read from, while that holds."""
+        """The replica that the leader told us to read from, while that is valid."""
         if self.preferred is not None and now >= self.preferred_until:
             self.preferred = None
         return self.preferred
 
 
 class Positions:
-    """The partitions that are assigned."""
+    """The assigned partitions."""
 
     def __init__(self, reset: str, *, in_group: bool) -> None:
         self._reset = reset
@@ -121,7 +121,7 @@ class Positions:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._made_anew: set[TopicPartition] = set()
         self._settled = False
-        """Nothing has to be asked: in a steady state nobody looks through thousands of partitions for nothing."""
+        """Nothing has to be requested: avoids a scan over thousands of partitions in a steady state."""
 
     # ── which partitions ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +142,7 @@ class Positions:
         return self._states.get(partition)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Have exactly these; those that are kept go on where they are."""
+        """Read exactly these; partitions that stay keep their positions."""
         wanted = dict.fromkeys(partitions)
         self.remove([partition for partition in self._states if partition not in wanted])
         self.add(wanted)
@@ -165,7 +165,7 @@ class Positions:
     def seek(self, partition: TopicPartition, offset: int, epoch: int | None = None) -> None:
         self._settled = False
         if offset < 0:
-            raise ValueError(f"an offset is at least 0, not {offset}")
+            raise ValueError(f"an offset must be at least 0, not {offset}")
         state = self._states[partition]
         state.move(offset, epoch, Need.NOTHING if epoch is None else Need.VALIDATE)
         state.topic_ids = ()
@@ -180,7 +180,7 @@ class Positions:
     # ── what has to be asked ──────────────────────────────────────────────────────────────────────────────────────
 
     def to_ask(self, need: Need, *, now: Millis) -> dict[TopicPartition, int]:
-        """The partitions to ask this for now, with their tokens; they count as asked."""
+        """The partitions to request this for now, with their tokens; they count as requested."""
         if self._settled:
             return {}
         found = {}
@@ -194,12 +194,12 @@ class Positions:
         return found
 
     def current(self, partition: TopicPartition, token: int) -> PartitionState | None:
-        """The state, if the answer to a question with this token still matters."""
+        """The state, if the response to a request with this token still matters."""
         state = self._states.get(partition)
         return state if state is not None and state.token == token else None
 
     def try_again(self, tokens: Mapping[TopicPartition, int], at: Millis) -> None:
-        """The question failed: ask again, but not before."""
+        """The request failed: repeat it, but not before `at`."""
         self._settled = False
         for partition, token in tokens.items():
             if state := self.current(partition, token):
@@ -207,7 +207,7 @@ class Positions:
                 state.retry_at = at
 
     def committed(self, partition: TopicPartition, token: int, found: OffsetAndMetadata | None) -> None:
-        """The answer of the group."""
+        """The response of the group."""
         self._settled = False
         state = self.current(partition, token)
         if state is None:
@@ -218,13 +218,13 @@ class Positions:
             self._reset_by_policy(state)
 
     def found(self, partition: TopicPartition, token: int, offset: int, epoch: int | None) -> None:
-        """The answer of the leader to a reset."""
+        """The response of the leader to a reset."""
         if state := self.current(partition, token):
             state.move(offset, epoch)
 
     def validated(self, partition: TopicPartition, token: int, end: int, epoch: int) -> KafkaError | None:
         """The end of the epoch of the last record read: below the position, the log was truncated. With -1 the leader
-        knows no such epoch: nothing of it is left, and nobody knows from where on the log is another one."""
+        does not know the epoch: all of its records are gone, and it is unknown where the logs diverged."""
         state = self.current(partition, token)
         if state is None or state.position is None:
             return None
@@ -241,8 +241,8 @@ class Positions:
         return None
 
     def topic_is(self, partition: TopicPartition, topic_id: UUID) -> bool:
-        """The metadata names the topic's id. Whether it is another topic than the one that the position is of: it was
-        deleted and made anew, and `start_anew` has to follow. A broker that is behind may name an id from before."""
+        """Check the topic's id in the metadata. True if the topic was deleted and created again since the position was
+        set: then `start_anew` must follow. A broker that is behind may send an earlier id."""
         state = self._states.get(partition)
         if state is None or topic_id in state.topic_ids:
             return False
@@ -253,7 +253,7 @@ class Positions:
         return True
 
     def start_anew(self) -> None:
-        """Start by the policy in topics that were made anew. To be called while nobody takes records."""
+        """Apply the reset policy to topics that were created again. Only while no records are being taken."""
         while self._made_anew:
             state = self._states.get(self._made_anew.pop())
             if state is not None and len(state.topic_ids) > 1:
@@ -263,7 +263,7 @@ class Positions:
                 self._reset_by_policy(state)
 
     def new_leader(self, partition: TopicPartition, epoch: int) -> None:
-        """The metadata names the leader's epoch: a newer one than before has to confirm the position."""
+        """The metadata has the leader's epoch: a newer one has to confirm the position."""
         self._settled = False
         state = self._states.get(partition)
         if state is None or epoch <= state.leader_epoch:
@@ -271,16 +271,16 @@ class Positions:
         first = state.leader_epoch < 0
         state.leader_epoch = epoch
         known = not first and state.need is Need.NOTHING and state.position is not None and state.epoch is not None
-        # What is buffered was read before, and is handed out: only an empty buffer has its end checked.
+        # Buffered records were read before and are still handed out, so only an empty buffer is checked.
         if known and state.fetch_offset == state.position:
             state.renew(Need.VALIDATE)
 
     def range_error(self, partition: TopicPartition, offset: int) -> OffsetOutOfRange | None:
-        """What to raise when the log has no such offset; None when there is a policy for it."""
+        """The error to raise if the log has no such offset; None if there is a reset policy."""
         return out_of_range(partition, offset) if self._reset == NONE else None
 
     def out_of_range(self, partition: TopicPartition, token: int) -> None:
-        """Start anew by the policy."""
+        """Apply the reset policy."""
         self._settled = False
         state = self.current(partition, token)
         if state is not None:
@@ -290,11 +290,11 @@ class Positions:
         state.renew(Need.RESET)
         state.position = None
         state.reset = None if self._reset == NONE else self._reset
-        # Without a policy nobody is asked: the user has to seek.
+        # Without a policy there is nothing to request: the user has to seek.
         state.asking = state.reset is None
 
     def without_start(self) -> NoOffsetForPartition | None:
-        """What to raise while a partition waits for the user to seek, which only auto.offset.reset=none lets happen."""
+        """The error to raise while a partition waits for the user to seek, which needs auto.offset.reset=none."""
         if self._reset != NONE:
             return None
         stuck = [state.partition for state in self.states() if state.need is Need.RESET and state.reset is None]
@@ -303,7 +303,7 @@ class Positions:
     # ── what is known ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What "everything polled" means for a commit."""
+        """The offsets to commit for everything polled."""
         return {
             state.partition: OffsetAndMetadata(state.position, "", state.epoch)
             for state in self._states.values()

@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): the broker remembers what a consumer fetches, and a request tells only what changed.
+"""Fetch sessions (KIP-227): the broker remembers what a consumer fetches, and a request has only the changes.
 
-    full request (epoch 0) ──> the broker answers with a session id ──> epoch 1, 2, 3 … tell the difference
+    full request (epoch 0) ──> the response has a session id ──> epoch 1, 2, 3 … send the changes
 
-An error of the session, or a lost connection, starts over with a full request.
+A session error or a lost connection starts over with a full request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What a fetch asks of one partition."""
+    """What a fetch requests of one partition."""
 
     topic_id: UUID | None
     offset: int
@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
 
 
 class FetchSession:
-    """What one broker remembers of us."""
+    """What one broker remembers of this consumer."""
 
     def __init__(self) -> None:
         self.id = NO_SESSION
@@ -38,12 +38,12 @@ class FetchSession:
         self._known: dict[TopicPartition, Wanted] = {}
 
     def reset(self) -> None:
-        """Begin anew with a full request; the old session is closed by it where it still exists."""
+        """Start over with a full request, which also closes the old session."""
         self.epoch = INITIAL_EPOCH
         self._known = {}
 
     def message(self, wanted: Mapping[TopicPartition, Wanted]) -> Message:
-        """The part of a request that says what to fetch: everything, or the changes. It counts as told."""
+        """The part of a request that says what to fetch: everything, or the changes since the last call."""
         full = self.epoch == INITIAL_EPOCH
         changed = {key: want for key, want in wanted.items() if full or self._known.get(key) != want}
         gone = {key: want.topic_id for key, want in self._known.items() if self._is_gone(key, want, wanted)}
@@ -61,7 +61,7 @@ class FetchSession:
         return now is None or now.topic_id != known.topic_id
 
     def answered(self, session_id: int) -> None:
-        """The broker has taken the request; without an id it has no room for a session."""
+        """The broker has accepted the request; without an id it has no room for a session."""
         if session_id == NO_SESSION:
             self.id = NO_SESSION
             self.reset()
@@ -70,14 +70,14 @@ class FetchSession:
         self.epoch = 1 if self.epoch in (INITIAL_EPOCH, _MAX_EPOCH) else self.epoch + 1
 
     def closing(self) -> Message | None:
-        """What frees the session on the broker; None when there is none."""
+        """The request that closes the session on the broker; None if there is none."""
         if self.id == NO_SESSION:
             return None
         return {"session_id": self.id, "session_epoch": FINAL_EPOCH, "topics": [], "forgotten_topics_data": []}
 
 
 def sessionless(wanted: Mapping[TopicPartition, Wanted]) -> Message:
-    """The same part of a request that the broker is to answer and to forget."""
+    """The same part of a request without a session."""
     return {
         "session_id": NO_SESSION,
         "session_epoch": FINAL_EPOCH,

@@ -1,4 +1,4 @@
-"""What a consumer was told to read: topics, a pattern, or partitions. Three ways that exclude each other.
+"""What to read: topics, a pattern, or partitions. They exclude each other.
 
     subscribe(topics) ┐
     subscribe(pattern)├─ until unsubscribe()
@@ -18,7 +18,7 @@ from ottla.types import TopicPartition, whole, wrong_with_topic_name
 
 
 class Mode(Enum):
-    """How it is said what to read."""
+    """The kind of subscription."""
 
     NONE = "nothing"
     TOPICS = "topics"
@@ -31,7 +31,7 @@ class SubscriptionConflict(OttlaError):
 
 
 class Subscription:
-    """The present choice. `version` goes up with each change of what the group has to know."""
+    """The present subscription. `version` increases with each change that the group must know."""
 
     def __init__(self) -> None:
         self.mode = Mode.NONE
@@ -43,7 +43,7 @@ class Subscription:
 
     @property
     def by_group(self) -> bool:
-        """Whether a group coordinator decides about the partitions."""
+        """Whether a group coordinator assigns the partitions."""
         return self.mode in (Mode.TOPICS, Mode.PATTERN)
 
     def subscribe(self, topics: Collection[str]) -> None:
@@ -65,7 +65,7 @@ class Subscription:
         self.version += 1
 
     def match(self, topics: Iterable[str]) -> bool:
-        """Take the topics of the cluster that match the pattern; whether that changed anything."""
+        """Update the topics from those of the cluster that match the pattern; whether anything changed."""
         if self.pattern is None:
             return False
         # As in Kafka, the whole name has to match.
@@ -77,7 +77,7 @@ class Subscription:
         return True
 
     def assign(self, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Take these partitions, which are returned as plain names and numbers."""
+        """Read these partitions, and return them as plain names and numbers."""
         wanted = [_partition(partition) for partition in partitions]
         self._enter(Mode.PARTITIONS)
         self.partitions = frozenset(wanted)
@@ -91,7 +91,7 @@ class Subscription:
     def _enter(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
             raise SubscriptionConflict(
-                f"this consumer reads {self.mode.value} already, and topics, patterns and partitions cannot be mixed: "
+                f"this consumer already reads {self.mode.value}, and topics, patterns and partitions cannot be mixed: "
                 "call unsubscribe() first"
             )
         self.mode = mode
@@ -103,15 +103,15 @@ def _partition(given: object) -> TopicPartition:
     topic = _name(given.topic)
     number = whole(given.partition, f"the partition of topic {topic}")
     if number < 0:
-        raise ValueError(f"{number} is no partition of topic {topic}")
+        raise ValueError(f"topic {topic} cannot have a partition {number}: partitions are numbered from 0")
     return TopicPartition(topic, number)
 
 
 def _name(topic: object) -> str:
-    """A name as plain text, also of the member of an enum. No broker has a topic that it would not allow: to wait for
-    one would be in vain."""
+    """Return a name as plain text, even for a member of an enum. Invalid names fail here, since no broker can ever
+    have such a topic."""
     if not isinstance(topic, str) or not topic.strip():
-        raise ValueError(f"{topic!r} is no name of a topic")
+        raise ValueError(f"{topic!r} is not a topic name")
     if (problem := wrong_with_topic_name(topic)) is not None:
         raise InvalidTopicException(f"the topic name {topic[:300]!r} {problem}")
     return str.__str__(topic)

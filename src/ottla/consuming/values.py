@@ -1,7 +1,7 @@
-"""What users of a consumer see: records, offsets, and the classes that they write themselves.
+"""What users of a consumer see: records, offsets, and the classes that they subclass.
 
-`ConsumerRecord` is made by the kernels of `ottla.records`: topic, partition, offset, timestamp, timestamp_type (0: set
-by the producer, 1: by the broker), key, value, headers (pairs of name and bytes), leader_epoch,
+`ConsumerRecord` comes from the kernels of `ottla.records`. Its fields are topic, partition, offset, timestamp,
+timestamp_type (0: set by the producer, 1: by the broker), key, value, headers (pairs of name and bytes), leader_epoch,
 serialized_key_size and serialized_value_size (-1 for null).
 """
 
@@ -29,11 +29,11 @@ class _OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
-    """Of the last record before the offset; with it a consumer notices that the log was truncated meanwhile."""
+    """The epoch of the last record before the offset: it reveals that the log was truncated."""
 
 
 class OffsetAndMetadata(_OffsetAndMetadata):
-    """What is committed of a partition: the next offset to read, and a text of one's own.
+    """What is committed for a partition: the next offset to read, and any text.
 
     >>> OffsetAndMetadata(42).metadata
     ''
@@ -64,7 +64,7 @@ class ConsumerRecords(list[ConsumerRecord]):
     __slots__ = ()
 
     def partitions(self) -> set[TopicPartition]:
-        """The partitions that some record is of."""
+        """The partitions of these records."""
         return {TopicPartition(*pair) for pair in {(record.topic, record.partition) for record in self}}
 
     def records(self, wanted: TopicPartition | str) -> list[ConsumerRecord]:
@@ -74,20 +74,20 @@ class ConsumerRecords(list[ConsumerRecord]):
         return [record for record in self if record.partition == wanted.partition and record.topic == wanted.topic]
 
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """All records, by their partitions: what ``poll`` of kafka-python and ``getmany`` of aiokafka return."""
+        """All records by partition: what ``poll`` of kafka-python and ``getmany`` of aiokafka return."""
         found: dict[tuple[str, int], list[ConsumerRecord]] = {}
         for record in self:
             found.setdefault((record.topic, record.partition), []).append(record)
         return {TopicPartition(*key): records for key, records in found.items()}
 
     def count(self, *value: Any) -> int:
-        """How many records there are (with a record: how often it is there, as of any list)."""
+        """The number of records (with an argument: how often it occurs, as in any list)."""
         return super().count(*value) if value else len(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who a consumer is in its group: what a transactional producer sends with offsets."""
+    """The identity of a consumer in its group, which a transactional producer sends with offsets."""
 
     group_id: str
     generation_id: int = -1
@@ -96,29 +96,29 @@ class ConsumerGroupMetadata:
 
 
 class RebalanceListener:
-    """Is told what a rebalance takes and gives, inside of ``poll`` and on its thread. Subclass it and override.
+    """Called for what a rebalance revokes and assigns, inside ``poll`` and on its thread. Subclass it and override.
 
     An eager rebalance revokes everything first; a cooperative one only what moves. ``on_partitions_lost`` is for
-    partitions that somebody else may have already, so that nothing can be committed for them; it calls
-    ``on_partitions_revoked`` unless it is overridden. Methods may be coroutines with the asyncio consumer.
+    partitions that another member may own already, so nothing can be committed for them; it calls
+    ``on_partitions_revoked`` unless it is overridden. With the asyncio consumer, methods may be coroutines.
     """
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Any:
-        """Called before partitions are given up: the last moment to commit them."""
+        """Called before partitions are revoked: the last chance to commit them."""
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> Any:
-        """Called with the partitions that are new, after each rebalance: ``seek`` works here."""
+        """Called with the new partitions after each rebalance: ``seek`` works here."""
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> Any:
-        """Called when partitions are gone already."""
+        """Called when partitions are lost already."""
         return self.on_partitions_revoked(partitions)
 
 
 class ConsumerInterceptor:
-    """Sees records before the user does, and commits after they succeeded. One that raises never breaks the poll."""
+    """Sees records before the user does, and successful commits. One that raises never breaks the poll."""
 
     def on_consume(self, records: ConsumerRecords) -> Iterable[ConsumerRecord]:
-        """Return the records that the user shall see."""
+        """Return the records for the user."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

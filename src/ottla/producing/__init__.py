@@ -1,1 +1,1 @@
-"""What a producer decides: partitioning, batching, memory, order, retries, sequence numbers. Pure."""
+"""What a producer decides, without I/O: partitioning, batching, memory, order, retries and sequence numbers."""

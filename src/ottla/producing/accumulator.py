@@ -1,14 +1,14 @@
-"""What waits to be sent: one queue of batches a partition, of which the last may still grow.
+"""The records that wait to be sent: a queue of batches per partition, of which the last may still grow.
 
     append ──> open batch of the partition ──(full, or linger.ms over)──> ready ──> drain ──> in flight ──> finished
                                                                             ^                    │
                                                                             └──── again ─────────┘
 
 The shell calls everything here under one lock. Only the fast path (`ottla.records.builder`) appends without it,
-and only to a batch that is open: `close` is what ends that, before anybody looks at the batch.
+and only to an open batch: `close` ends that before anything else uses the batch.
 
-A muted partition is not drained. The incomplete set holds every batch that has no outcome yet: `flush` waits for those
-that are in it when it is called.
+A muted partition is not drained. The incomplete set holds every unfinished batch: `flush` waits for those that are in
+it when it is called.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Appended:
     index: int
     new_batch: bool
     filled: bool = False
-    """Another batch had no room for it."""
+    """Another batch had no room for the record."""
 
 
 @dataclass(slots=True)
 class Ready:
-    """Which brokers something can be sent to, and when to look again."""
+    """The brokers that something can be sent to, and when to check again."""
 
     nodes: list[BrokerId] = field(default_factory=list)
     wait: Millis | None = None
     leaderless: set[str] = field(default_factory=set)
-    """Topics with a batch whose partition has no leader that we know of."""
+    """Topics with a batch for a partition without a known leader."""
 
 
 class Accumulator:
@@ -105,7 +105,7 @@ class Accumulator:
     # Appending.
 
     def add_topic(self, lanes: Lanes) -> None:
-        """Use these lanes from now on: the topic is new, or has more partitions now."""
+        """Use these lanes from now on, because the topic is new or has more partitions."""
         old = self._lanes.get(lanes.topic)
         self._lanes[lanes.topic] = lanes
         for key, queue in self._queues.items():
@@ -114,7 +114,7 @@ class Accumulator:
                 lanes.open(key.partition, old.opened(key.partition) if old is not None else None)
 
     def size_for(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        """What a batch of this record alone may need at the most."""
+        """The maximum size of a batch with only this record."""
         size = BATCH_OVERHEAD + _VARINTS + len(key or b"") + len(value or b"")
         for name, content in headers:
             size += 10 + (1 if name.isascii() else 4) * len(name) + len(content or b"")
@@ -131,7 +131,7 @@ class Accumulator:
         now: Millis,
         ticket: Ticket | None = None,
     ) -> Appended | Ticket:
-        """Append a record; or a ticket, if memory is out. Whoever gets one comes again with it once it is granted."""
+        """Append a record, or return a ticket if memory is out: repeat the call with it once it is granted."""
         queue = self._queue(topic_partition)
         last = queue.batches[-1] if queue.batches else None
         if last is not None and (index := last.append(timestamp, key, value, headers)) >= 0:
@@ -157,8 +157,8 @@ class Accumulator:
         return Appended(batch, index, True, filled=last is not None)
 
     def begin_batch(self, topic: str, partition: int, *, now: Millis) -> Batch | None:
-        """A new open batch of batch.size for a partition that has none with room; None if that needs a closer look:
-        memory is out, or the partition is new. It is empty: the caller appends at once."""
+        """Open a new, empty batch of batch.size for a partition that has none with room; the caller appends at once.
+        None if that needs the slow path, because memory is out or the partition is new."""
         pool = self.pool
         queue = self._of_topic.get(topic, _NO_QUEUES).get(partition)
         if queue is None or queue.lanes is None or pool.waiting or pool.available < self.batch_size:
@@ -183,15 +183,15 @@ class Accumulator:
         now: Millis,
         ticket: Ticket | None = None,
     ) -> Appended | Ticket:
-        """Append a batch whose records are encoded already: `payload` is what follows the header, uncompressed, with
-        offset deltas from 0 and timestamps counted from `base_timestamp`. Header, producer id, sequence number,
-        compression and CRC are added when it is drained, as for every batch. A payload that is `framed` is a bytearray
-        with room for the header in front. It is not copied: it belongs to the batch from now on.
+        """Append a batch of encoded records.
 
+        `payload` is what follows the header, uncompressed, with offset deltas from 0 and timestamps counted from
+        `base_timestamp`. Header, numbers, compression and CRC are added when it is drained. A `framed` payload is a
+        bytearray with room for the header in front; it is not copied and belongs to the batch from now on.
         As with `append`, a ticket means that memory is out.
         """
         if framed and not isinstance(payload, bytearray):
-            raise TypeError(f"a framed payload is a bytearray, not {type(payload).__name__}")
+            raise TypeError(f"a framed payload must be a bytearray, not {type(payload).__name__}")
         memory = len(memoryview(payload)) + (0 if framed else BATCH_OVERHEAD)
         ticket = self.pool.reserve(memory, now=now) if ticket is None else ticket
         if not ticket.granted:
@@ -207,17 +207,17 @@ class Accumulator:
         return Appended(batch, 0, True, filled=True)
 
     def full(self, batch: Batch) -> None:
-        """Close a batch, and have it compressed while others wait to be sent."""
+        """Close a batch, and compress it while others wait to be sent."""
         batch.close()
         if self._packer is not None:
             batch.pack_ahead(self._packer)
 
     def give_up(self, ticket: Ticket) -> None:
-        """Leave the line for memory: it took too long, or somebody else made room in an open batch."""
+        """Leave the queue for memory, because it took too long or an open batch has room now."""
         self._granted += self.pool.leave(ticket)
 
     def take_granted(self) -> list[Ticket]:
-        """The tickets that were granted since the last call, whose owners are to be woken."""
+        """The tickets granted since the last call, whose owners must be woken."""
         granted, self._granted = self._granted, []
         return granted
 
@@ -233,10 +233,10 @@ class Accumulator:
         self._waiting[queue.topic_partition] = queue
         self.incomplete[batch] = None
 
-    # What can be sent.
+    # Sending.
 
     def ready(self, view: View, *, now: Millis) -> Ready:
-        """Brokers that lead a partition with a batch that is full, old enough, or wanted by somebody who waits."""
+        """The brokers that lead a partition with a batch that is full, old enough, or being flushed."""
         ready = Ready()
         nodes: dict[BrokerId, None] = {}
         pressed = self.pool.waiting > 0 or self.closing or self._flushes > 0
@@ -264,7 +264,7 @@ class Accumulator:
     def drain(
         self, node: BrokerId, view: View, max_bytes: int, must_wait: Callable[[Batch], bool], *, now: Millis
     ) -> list[Batch]:
-        """At most one batch a partition for one request, beginning behind the partition where the last one ended."""
+        """At most one batch per partition for one request, starting after the partition where the last one ended."""
         batches: list[Batch] = []
         size = 0
         for queue in self._queues_of(node, view):
@@ -304,7 +304,7 @@ class Accumulator:
             queue.lanes.open(queue.topic_partition.partition, None)
 
     def has_full(self, drained: Iterable[Batch]) -> bool:
-        """Whether one of the partitions that were just drained has another batch that need not wait."""
+        """Whether a partition that was just drained has another batch that need not wait."""
         for batch in drained:
             queue = self._queues[batch.topic_partition]
             if queue.batches and (len(queue.batches) > 1 or queue.batches[0].closed):
@@ -317,10 +317,10 @@ class Accumulator:
     def unmute(self, key: TopicPartition) -> None:
         self._queue(key).muted = False
 
-    # What comes back.
+    # Retries, expiry and outcomes.
 
     def again(self, batch: Batch, *, now: Millis) -> None:
-        """Queue a batch that has to be sent again, before everything that comes after it."""
+        """Queue a batch for a retry, before everything that comes after it."""
         batch.attempts += 1
         batch.retry_at = now + self._backoff(batch.attempts)
         self._put_back(batch)
@@ -338,15 +338,15 @@ class Accumulator:
         self.incomplete[batch] = None
 
     def replace(self, batch: Batch, parts: Sequence[Batch]) -> None:
-        """Queue the parts of a batch that was split. Their memory is not counted: the whole one gave its own back."""
+        """Queue the parts of a split batch. Their memory is not counted, because the whole batch released its own."""
         for part in reversed(parts):
             self._put_back(part)
         self.finished(batch)
-        # The oldest comes first, as `expired` expects.
+        # The oldest must come first for `expired`.
         self.incomplete = dict.fromkeys(sorted(self.incomplete, key=lambda each: each.created))
 
     def rebuilt(self, batch: Batch, records: Sequence[Record]) -> Batch:
-        """A batch of some records of another, of the same age."""
+        """A batch of some records of another one, with the same age."""
         size = sum(self.size_for(record.key, record.value, record.headers) for record in records)
         part = self._make_batch(batch.topic_partition, bytearray(size), memory=0, now=batch.created)
         for record in records:
@@ -355,7 +355,7 @@ class Accumulator:
         return part
 
     def expired(self, *, now: Millis) -> list[Batch]:
-        """The batches that have had no outcome for longer than delivery.timeout.ms; those that wait are taken out."""
+        """The batches unfinished for longer than delivery.timeout.ms; those that wait are removed."""
         late: list[Batch] = []
         for batch in self.incomplete:
             if batch.age(now=now) < self.delivery_timeout_ms:
@@ -368,12 +368,12 @@ class Accumulator:
         return late
 
     def next_expiry(self, *, now: Millis) -> Millis | None:
-        """How long until the oldest batch is too old."""
+        """How long until the oldest batch expires."""
         oldest = next(iter(self.incomplete), None)
         return None if oldest is None else max(0, oldest.created + self.delivery_timeout_ms - now)
 
     def drop_all(self) -> list[Batch]:
-        """Take out everything that waits: nobody is going to send it."""
+        """Remove everything that waits, because it will not be sent."""
         dropped: list[Batch] = []
         for queue in list(self._waiting.values()):
             while queue.batches:
@@ -382,7 +382,7 @@ class Accumulator:
         return dropped
 
     def drop_unsent(self) -> list[Batch]:
-        """Take out what was never numbered; what was, and waits to go again, stays."""
+        """Remove the batches that were never numbered; numbered ones that wait for a retry stay."""
         dropped: list[Batch] = []
         for queue in list(self._waiting.values()):
             for batch in [each for each in queue.batches if not each.has_sequence]:
@@ -391,18 +391,18 @@ class Accumulator:
         return dropped
 
     def finished(self, batch: Batch) -> None:
-        """A batch has its outcome: its memory goes to those who wait."""
+        """Release the memory of a finished batch to those who wait."""
         if batch in self.incomplete:
             del self.incomplete[batch]
             memory, batch.memory = batch.memory, 0
-            # What a connection still reads from is not used again.
+            # A buffer that a connection still reads from is not reused.
             buffer = None if batch.in_flight else batch.release()
             self._granted += self.pool.release(memory, buffer)
 
     # Flushing.
 
     def begin_flush(self) -> list[Batch]:
-        """Send everything without waiting for more, until `end_flush`; the batches that are to be waited for."""
+        """Send everything without waiting for more, until `end_flush`; returns the batches to wait for."""
         self._flushes += 1
         for queue in self._waiting.values():
             queue.batches[-1].close()
@@ -411,7 +411,7 @@ class Accumulator:
     def end_flush(self) -> None:
         self._flushes -= 1
 
-    # What partitioners want to know.
+    # For partitioners.
 
     def queue_lengths(self, topic: str, partitions: Iterable[int]) -> list[tuple[int, int]]:
         queues = self._of_topic.get(topic, {})

@@ -1,10 +1,10 @@
-"""One batch of a producer: the records of one partition, their way from open to acknowledged, and how it is sealed.
+"""One batch of a producer: the records of one partition, their states from open to acknowledged, and its encoding.
 
     open ──close──> queued ──drain──> in flight ──> done
                       ^                  │
-                      └── again ─────────┘   (a passing error; a batch that is too large is split instead)
+                      └── again ─────────┘   (a retriable error; a batch that is too large is split instead)
 
-Memory, order and retries are decided elsewhere: a batch only remembers.
+Memory, order and retries are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_SEQUENCE = 2**31 - 1
 
 
 def is_before(sequence: int, other: int) -> bool:
-    """Whether a sequence number is earlier than another, which may have begun again at 0 since.
+    """Whether a sequence number is earlier than another, which may have wrapped around to 0.
 
     >>> is_before(3, 5), is_before(MAX_SEQUENCE, 2), is_before(2, 2)
     (True, True, False)
@@ -65,7 +65,7 @@ class Batch(BatchBuilder):
 
     # Class attributes until they change, because many batches hold only a few records.
     attempts = 0
-    """How often it came back to be sent again."""
+    """How often it was queued again."""
     retry_at: Millis = 0
     was_sent = False
     in_flight = False
@@ -76,14 +76,14 @@ class Batch(BatchBuilder):
     numbers: Any = None
     """What `Idempotence` knows of the partition, once the batch is numbered."""
     ordinal = 0
-    """Its place among the batches of the partition that were numbered."""
+    """Its number among the numbered batches of the partition."""
     sequence_reset = False
-    """Its sequence was numbered anew after it had been sent."""
+    """It got a new sequence number after it had been sent."""
     _sealed: Buffer | None = None
     _packed: Buffer | None = None
-    """Room for the header, and the compressed records: where the records were, if they were compressed ahead."""
+    """Room for the header, and the compressed records: in the place of the records if they were compressed ahead."""
     _codec = Compression.NONE
-    """That of what is packed."""
+    """The codec of `_packed`."""
     _packing: Packing | None = None
 
     def __init__(
@@ -101,7 +101,7 @@ class Batch(BatchBuilder):
         self.transactional = transactional
         self.topic_partition = topic_partition
         self.memory = memory
-        """What it holds of buffer.memory."""
+        """Its share of buffer.memory."""
         self.created: Millis = now
 
     @property
@@ -113,7 +113,7 @@ class Batch(BatchBuilder):
         return NO_SEQUENCE if not self.has_sequence else (self.base_sequence + self.count - 1) & MAX_SEQUENCE
 
     def number(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give it the numbers by which a broker knows it again."""
+        """Set the numbers by which a broker recognizes it."""
         self.sequence_reset = self.has_sequence
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self._sealed = None
@@ -122,7 +122,7 @@ class Batch(BatchBuilder):
         return now - self.created
 
     def sealed(self, codec: Compression, level: int | None) -> Buffer:
-        """The bytes for the wire: header, CRC and compressed records. They are valid until the buffer is released."""
+        """The bytes to send: header, CRC and compressed records. They are valid until the buffer is released."""
         if self._sealed is None:
             self.close()
             if codec is not Compression.NONE and self._packed is None:
@@ -131,18 +131,18 @@ class Batch(BatchBuilder):
         return self._sealed
 
     def pack_ahead(self, packer: Packer) -> None:
-        """Have it compressed until it is sealed, which is soon; it is closed, and its records are the packer's now."""
+        """Start to compress a closed batch before it is sealed. Its records belong to the packer until then."""
         if self._packed is None and self._packing is None and self.buffer is not None:
             self._packing = packer.begin(self.buffer, BATCH_OVERHEAD, self.size)
 
     def _withdraw(self) -> bool:
-        """Whether nobody has begun to compress it, nor will."""
+        """Whether the packer has not started to compress it, and will not."""
         if self._packing is not None and self._packing.withdraw():
             self._packing = None
         return self._packing is None
 
     def _take_packed(self) -> bool:
-        """Wait until it is compressed: whether it got any smaller."""
+        """Wait until it is compressed; whether it became smaller."""
         assert self._packing is not None
         size = self._packing.size()
         self._packing = None
@@ -174,11 +174,11 @@ class Batch(BatchBuilder):
     def _plain(self) -> memoryview:
         """Room for the header, and the records."""
         if self.buffer is None:
-            raise ValueError("the buffer of the batch is gone")
+            raise ValueError("the buffer of the batch was released")
         return memoryview(self.buffer)[: self.size]
 
     def records(self) -> list[Record]:
-        """The records again, numbered from 0."""
+        """Decode the records, numbered from 0."""
         packed = self._plain() if self._packed is None else memoryview(self._packed)
         return decode_batch(self._seal(self._codec, packed), max_size=self.size)
 
@@ -216,7 +216,7 @@ class Batch(BatchBuilder):
 
 
 def pack(batches: Iterable[Batch], codec: Compression, level: int | None) -> None:
-    """Compress the records of batches that are about to be sealed: all at once takes less time than one by one."""
+    """Compress batches that are about to be sealed: all at once is faster than one by one."""
     if codec is Compression.NONE:
         return
     new = [batch for batch in batches if batch._packed is None]

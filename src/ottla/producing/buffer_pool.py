@@ -1,7 +1,7 @@
-"""The memory of a producer: who may have some, who waits for it, and buffers that are used again.
+"""The memory of a producer: a limit, a queue for it, and reused buffers.
 
-Whoever asks while others wait has to wait behind them, even if his share would be free: otherwise a small record
-would overtake a large one for ever. Nobody is woken here: the shell wakes the owners of the tickets that are granted.
+A request for memory waits behind earlier ones, even if its own share is free: otherwise small records would overtake a
+large one forever. The shell wakes the owners of the granted tickets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ottla.types import Millis
 
 
 class Ticket:
-    """A place in the line for memory."""
+    """A place in the queue for memory."""
 
     __slots__ = ("granted", "since", "size")
 
@@ -23,7 +23,7 @@ class Ticket:
 
 
 class BufferPool:
-    """`total` bytes, of which buffers of `batch_size` are kept for the next batch."""
+    """`total` bytes, with buffers of `batch_size` kept for the next batch."""
 
     def __init__(self, total: int, batch_size: int) -> None:
         self.total = total
@@ -37,31 +37,31 @@ class BufferPool:
         return len(self._line)
 
     def reserve(self, size: int, *, now: Millis) -> Ticket:
-        """A ticket that is granted at once, or waits in the line. `size` is at most the total."""
+        """Return a ticket that is granted at once or waits in the queue. `size` must not exceed the total."""
         if size > self.total:
-            raise ValueError(f"{size} bytes can never be had of {self.total}")
+            raise ValueError(f"{size} bytes are more than the total of {self.total}")
         ticket = Ticket(size, now)
         self._line.append(ticket)
         self._grant()
         return ticket
 
     def take(self, size: int) -> None:
-        """Reserve memory that is known to be there while nobody waits."""
+        """Reserve memory that is known to be free while no ticket waits."""
         if self._line or size > self.available:
-            raise ValueError(f"{size} bytes are not there for the taking")
+            raise ValueError(f"{size} bytes are not free")
         self.available -= size
 
     def release(self, size: int, buffer: bytearray | None = None) -> list[Ticket]:
-        """Give memory back, with the buffer that it was used for; the tickets that this grants, in order."""
+        """Release memory, with the buffer that it was used for; returns the tickets that this grants, in order."""
         if buffer is not None and len(buffer) == self.batch_size and len(self._free) * self.batch_size < self.total:
             self._free.append(buffer)
         self.available += size
         if self.available > self.total:
-            raise ValueError("more memory came back than was ever given")
+            raise ValueError("more memory was released than reserved")
         return self._grant()
 
     def leave(self, ticket: Ticket) -> list[Ticket]:
-        """Give up a ticket, granted or not; the tickets that this grants."""
+        """Give up a ticket, granted or not; returns the tickets that this grants."""
         if ticket.granted:
             ticket.granted = False
             return self.release(ticket.size)
@@ -70,7 +70,7 @@ class BufferPool:
         return self._grant()
 
     def buffer(self, size: int) -> bytearray:
-        """A buffer for memory that was reserved; what is in it is of no meaning."""
+        """A buffer for reserved memory, with arbitrary content."""
         return self._free.pop() if size == self.batch_size and self._free else bytearray(size)
 
     def _grant(self) -> list[Ticket]:

@@ -1,4 +1,4 @@
-"""What can go wrong in a producer without any broker saying so. The timeouts are Kafka's, as in the Java client."""
+"""Errors of a producer that no broker reports. The timeouts have Kafka's error code, as in the Java client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class BufferExhausted(RequestTimedOut):
 
 
 class MetadataTimeout(RequestTimedOut):
-    """Nothing was learned of a topic within max.block.ms."""
+    """The metadata of a topic did not arrive within max.block.ms."""
 
 
 class DeliveryTimeout(RequestTimedOut):

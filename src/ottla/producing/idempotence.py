@@ -1,10 +1,10 @@
-"""Idempotence: producer id, epoch and sequence numbers, by which a broker drops what it has and refuses what has a gap.
+"""Idempotence: producer id, epoch and sequence numbers, so that a broker drops duplicates and rejects gaps.
 
-A partition numbers its records from 0 in each epoch. What was sent keeps its numbers through retries, and goes again
-in their order. When a broker shows that the numbers no longer fit (it lost them, or a batch was given up whose fate
-nobody knows), the epoch is raised and the batches in flight are numbered from 0 again.
+A partition numbers its records from 0 in each epoch. Sent batches keep their numbers, and are retried in that order.
+When a broker shows that the numbers no longer fit (it lost them, or a batch with an unknown outcome was given up), the
+epoch is raised and the batches in flight are numbered from 0 again.
 
-These are the rules of Kafka's TransactionManager. In transactions (`TransactionalNumbers`) the coordinator gives the
+These are the rules of Kafka's TransactionManager. In transactions (`TransactionalNumbers`) the coordinator assigns the
 epochs: where a producer without them would raise it, the transaction has to be aborted.
 """
 
@@ -18,7 +18,7 @@ from ottla.types import NO_PRODUCER_ID, TopicPartition
 
 MAX_EPOCH = 2**15 - 1
 REMEMBERED_BATCHES = 5
-"""So many batches of a producer a broker knows again, of each partition."""
+"""How many batches of a producer a broker remembers per partition."""
 _NOTHING_ACKED = -1
 
 
@@ -32,14 +32,14 @@ class _Entry:
     last_acked_sequence: int = _NOTHING_ACKED
     last_acked_offset: int = -1
     numbered: int = 0
-    """How many batches have got their numbers."""
+    """How many batches have been numbered."""
     in_flight: list[Batch] = field(default_factory=list)
-    """In the order of their sequence numbers: sent, or waiting to be sent again."""
+    """In the order of their sequence numbers: in flight, or waiting for a retry."""
     unresolved: bool = False
-    """A batch was given up after it was sent: nobody knows whether it was written."""
+    """A batch was given up after it was sent: it is unknown whether it was written."""
     first_unresolved: int = NO_SEQUENCE
     gap: int = NO_SEQUENCE
-    """The first number that the broker surely does not have, while another epoch is due."""
+    """The first number that the broker cannot have, while a new epoch is due."""
 
 
 class Idempotence:
@@ -58,7 +58,7 @@ class Idempotence:
         return self.producer_id != NO_PRODUCER_ID
 
     def identify(self, producer_id: int, producer_epoch: int) -> None:
-        """Take what InitProducerId gave."""
+        """Use the result of InitProducerId."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     # Before a batch is sent.
@@ -72,10 +72,10 @@ class Idempotence:
             return False
         if not batch.has_sequence:
             stale = (entry.producer_id, entry.producer_epoch) != (self.producer_id, self.producer_epoch)
-            # A broker takes any number from a producer that it does not know. So nothing follows the first batch
-            # before it is acknowledged: the broker might refuse that one, and take the next.
+            # A broker accepts any number from a producer that it does not know. So nothing follows the first batch
+            # before it is acknowledged: the broker might reject that one and accept the next.
             first = entry.last_acked_sequence == _NOTHING_ACKED
-            # Nor knows it more than its last batches again. When a leader moves, some may be in flight to both.
+            # A broker also remembers only its last batches. When a leader moves, some may be in flight to both.
             many = bool(entry.in_flight) and entry.numbered - entry.in_flight[0].ordinal >= REMEMBERED_BATCHES
             return entry.unresolved or many or bool(entry.in_flight and (stale or first))
         return bool(entry.in_flight) and entry.in_flight[0].base_sequence != batch.base_sequence
@@ -113,7 +113,7 @@ class Idempotence:
         entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
 
     def failed(self, batch: Batch, *, fate_known: bool) -> None:
-        """A batch was given up. When it was surely not written, its numbers leave a gap: begin again with an epoch."""
+        """A batch was given up. If it was surely not written, its numbers leave a gap: start over with a new epoch."""
         entry = batch.numbers
         self._forget(batch)
         if entry is None or not batch.has_sequence or not self._is_of(batch, entry):
@@ -139,14 +139,14 @@ class Idempotence:
         in_flight[place : place + 1] = parts
 
     def surely_written(self, batch: Batch) -> bool:
-        """Whether a later batch of the same numbers was acknowledged: a broker takes none before those ahead of it."""
+        """Whether a later batch of the same numbers was acknowledged: a broker accepts them only in order."""
         entry = self._entries.get(batch.topic_partition)
         if entry is None or not batch.has_sequence or not self._is_of(batch, entry):
             return False
         return entry.last_acked_sequence != _NOTHING_ACKED and is_before(batch.last_sequence, entry.last_acked_sequence)
 
     def can_retry(self, batch: Batch, error: KafkaError, log_start_offset: int) -> bool:
-        """Whether sending it again could help; remembers when it needs another epoch for that."""
+        """Whether a retry could help; records if it needs another epoch."""
         if not batch.has_sequence:
             return error.retriable
         entry = self._entry(batch.topic_partition)
@@ -158,14 +158,14 @@ class Idempotence:
 
     def _can_retry_unknown(self, batch: Batch, entry: _Entry, log_start_offset: int) -> bool:
         """The broker forgot the producer. Without the log start offset, or with numbers that are new already, the next
-        answer tells more; otherwise only another epoch helps."""
+        response tells more; otherwise only another epoch helps."""
         told = log_start_offset >= 0 and not batch.sequence_reset
         if told and (entry.last_acked_offset < log_start_offset or self._is_current(batch)):
             self._request_bump(entry, batch)
         return True
 
     def _can_retry_out_of_order(self, batch: Batch, entry: _Entry) -> bool:
-        """A batch that is not the next one only came too early. If it is, numbers are missing: another epoch."""
+        """A batch that is not the next one came too early. If it is the next, numbers are missing: another epoch."""
         if not entry.unresolved and (batch.sequence_reset or not self._is_next(entry, batch.base_sequence)):
             return True
         if not entry.unresolved or batch.base_sequence == entry.first_unresolved:
@@ -195,13 +195,13 @@ class Idempotence:
             entry.gap = batch.base_sequence
 
     def settle(self) -> None:
-        """Resolve what can be resolved, and raise the epoch if that is due. To be called before batches are drained."""
+        """Resolve what can be resolved, and raise the epoch if that is due. Call it before batches are drained."""
         for key in list(self._unresolved):
             self._resolve(key, self._entries[key])
         if self._bump and self.identified:
             self._bump = False
             if self.producer_epoch == MAX_EPOCH:
-                # A producer id has so many epochs: a new one has to be fetched first.
+                # A producer id has a limited number of epochs: fetch a new id first.
                 self.producer_id = NO_PRODUCER_ID
             else:
                 self.producer_epoch += 1
@@ -209,7 +209,7 @@ class Idempotence:
             self._renumber_waiting()
 
     def _resolve(self, key: TopicPartition, entry: _Entry) -> None:
-        """Once nothing is in flight any more, the last acknowledged number tells whether the lost batch was written."""
+        """Once nothing is in flight, the last acknowledged number tells whether the lost batch was written."""
         if entry.in_flight:
             return
         self._unresolved.discard(key)
@@ -222,7 +222,7 @@ class Idempotence:
     def _renumber_waiting(self) -> None:
         for key in list(self._to_renumber):
             entry = self._entry(key)
-            # What lies before the gap may have been written without our knowing: it goes again as it was.
+            # Batches before the gap may have been written: they keep their numbers.
             if not any(is_before(batch.base_sequence, entry.gap) for batch in self._numbered(entry)):
                 self._to_renumber.discard(key)
                 self._begin(entry)
@@ -231,7 +231,7 @@ class Idempotence:
         return entry.in_flight if entry.gap != NO_SEQUENCE else []
 
     def _begin(self, entry: _Entry) -> None:
-        """Number what is in flight from 0, in the present epoch."""
+        """Number the batches in flight from 0, in the present epoch."""
         entry.producer_id, entry.producer_epoch = self.producer_id, self.producer_epoch
         entry.next_sequence, entry.last_acked_sequence = 0, _NOTHING_ACKED
         entry.unresolved, entry.first_unresolved, entry.gap = False, NO_SEQUENCE, NO_SEQUENCE
@@ -241,13 +241,13 @@ class Idempotence:
 
 
 class TransactionalNumbers(Idempotence):
-    """The numbers of a producer with transactions: it takes epochs, and raises none."""
+    """The numbers of a transactional producer: it is given epochs, and raises none."""
 
     broken = False
-    """Numbers are missing in the present epoch: it cannot be gone on with."""
+    """Numbers are missing, so the present epoch cannot be used any more."""
 
     def renew(self, producer_id: int, producer_epoch: int) -> None:
-        """Begin with another epoch, in which nothing was sent."""
+        """Start with another epoch, in which nothing was sent."""
         self.identify(producer_id, producer_epoch)
         self._entries.clear()
         self._unresolved.clear()
@@ -262,7 +262,7 @@ class TransactionalNumbers(Idempotence):
         self._to_renumber.clear()
 
     def _can_retry_unknown(self, batch: Batch, entry: _Entry, log_start_offset: int) -> bool:
-        """The broker forgot the producer. If retention deleted its records, that was to be expected."""
+        """The broker forgot the producer, which is normal if retention deleted its records."""
         told = log_start_offset >= 0 and not batch.sequence_reset
         if told and entry.last_acked_offset < log_start_offset:
             self._begin(entry)

@@ -1,12 +1,12 @@
-"""Which partition a record without a partition of its own goes to.
+"""Which partition a record goes to if `send` does not say.
 
-    key              murmur2 of the key, the same partition as the Java client's
-    no key           sticky (KIP-794): one partition for at least batch.size bytes, then another, and rather one whose
-                     queue is short (adaptive)
+    key              murmur2 of the key, the same partition as in the Java client
+    no key           sticky (KIP-794): one partition for at least batch.size bytes, then another, preferring those
+                     with short queues (adaptive)
     RoundRobin       one after the other
     anything else    a partitioner of the user
 
-Chance comes in as `choose`: a function that returns a number below its argument.
+Randomness is a parameter, `choose`: a function that returns a number below its argument.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Choose = Callable[[int], int]
 
 
 class Partitioner(Protocol):
-    """Chooses partitions in place of the built-in rule; `partitioner_class` takes one, or a function like its method.
+    """Chooses partitions instead of the built-in rule; `partitioner_class` takes one, or a function like its method.
 
     >>> class Largest(Partitioner):
     ...     def partition(self, topic, key, value, partitions, available):
@@ -37,11 +37,11 @@ class Partitioner(Protocol):
         partitions: Sequence[int],
         available: Sequence[int],
     ) -> int:
-        """A partition for this record. `available` are those that have a leader at the moment."""
+        """Return a partition for this record. `available` are those with a leader at the moment."""
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of a key among so many, the same one as the Java client's.
+    """Return the partition of a key, the same one as in the Java client.
 
     >>> partition_for_key(b"21", 1000) == (-973932308 & 0x7FFFFFFF) % 1000
     True
@@ -50,7 +50,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class RoundRobinPartitioner:
-    """One partition after the other, whatever the key: those that have a leader, if any has one."""
+    """One partition after the other, whatever the key: those with a leader, if there are any."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
@@ -70,7 +70,7 @@ class RoundRobinPartitioner:
 
 
 class StickyPartitioner:
-    """The state is in `Lanes`, which counts the bytes: here it is decided when to move on, and where to."""
+    """Decides when to leave the present partition, and for which one. The state is in `Lanes`, which counts bytes."""
 
     def __init__(self, batch_size: int, *, adaptive: bool, choose: Choose) -> None:
         self.batch_size = max(batch_size, 1)
@@ -78,7 +78,7 @@ class StickyPartitioner:
         self._choose = choose
 
     def partition(self, lanes: Lanes, queued: Callable[[], Sequence[tuple[int, int]]]) -> int:
-        """The partition to stick to. `queued` tells the batches that wait at each partition that can be used."""
+        """The present partition. `queued` returns the number of waiting batches of each usable partition."""
         opened = lanes.opened(lanes.sticky) if lanes.sticky >= 0 else None
         boundary = opened is None or opened.closed
         enough = (lanes.sticky_bytes >= self.batch_size and boundary) or lanes.sticky_bytes >= 2 * self.batch_size
@@ -93,7 +93,7 @@ class StickyPartitioner:
         lanes.sticky_limit = self.batch_size
 
     def _pick(self, queued: Sequence[tuple[int, int]]) -> int:
-        """The shorter the queue of a partition, the likelier it is."""
+        """Pick a partition, with a higher probability the shorter its queue is."""
         longest = max(length for _, length in queued)
         if not self.adaptive or all(length == longest for _, length in queued):
             return queued[self._choose(len(queued))][0]

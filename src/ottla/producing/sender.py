@@ -1,11 +1,11 @@
-"""What to send next, and what an answer means. The shell does what a `Plan` says and comes back with what happened.
+"""What to send next, and what a response means. The shell carries out a `Plan` and reports what happened.
 
-    poll ──> Plan: requests, brokers to connect to, topics to ask about, batches that are too old, when to come again
-    answered, lost ──> batches that are finished; the others wait in their queues to go again
+    poll ──> Plan: requests, brokers to connect to, topics to refresh, expired batches, when to call again
+    answered, lost ──> finished batches; the others wait in their queues for a retry
 
-A request goes to one broker, with at most one batch a partition; a broker has at most
-max.in.flight.requests.per.connection of them. With one in flight a partition is muted until its batch is answered; with
-more, the sequence numbers of idempotence keep the order. Without either, a retry may overtake, as in Kafka.
+A request goes to one broker, with at most one batch per partition; a broker has at most
+max.in.flight.requests.per.connection of them. With a limit of one, a partition is muted until its batch has a response.
+With more, the sequence numbers of idempotence keep the order. Without either, a retry may overtake, as in Kafka.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(slots=True)
 class Finished:
-    """A batch and its outcome, which its futures are to be told."""
+    """A batch and its outcome for the futures."""
 
     batch: Batch
     error: Exception | None = None
@@ -54,7 +54,7 @@ class Finished:
 
 @dataclass(slots=True)
 class Plan:
-    """What the shell is to do."""
+    """What the shell must do."""
 
     requests: list[Request] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
@@ -63,9 +63,9 @@ class Plan:
     identify: bool = False
     """A producer id is needed."""
     ask: Ask | None = None
-    """What to ask a coordinator of transactions."""
+    """A request to a transaction coordinator."""
     wait: Millis | None = None
-    """When to come again even if nothing happens."""
+    """When to call again even if nothing happens."""
 
 
 class Sender:
@@ -101,11 +101,11 @@ class Sender:
 
     @property
     def rests(self) -> bool:
-        """Whether `poll` has nothing to do before a record is appended or one of its own times comes."""
+        """Whether `poll` has nothing to do before a record is appended or one of its timers is due."""
         return self.transactions is None and self.fatal is None and not self._stale and not self.accumulator.has_waiting
 
     def poll(self, view: View, connected: Container[BrokerId], *, now: Millis) -> Plan:
-        """What is to be done now."""
+        """Return what to do now."""
         plan = Plan()
         self._expire(plan, view, now=now)
         if self.transactions is not None:
@@ -129,7 +129,7 @@ class Sender:
         return plan
 
     def _heed(self, transactions: Transactions, plan: Plan) -> None:
-        """Records that were never sent fail with their transaction; those that were have to get their outcome first."""
+        """Fail the records that were never sent with their transaction; sent ones have to get their outcome first."""
         self.fatal = transactions.fatal or self.fatal
         if transactions.drops_unsent:
             error = transactions.error or TransactionAborted()
@@ -176,16 +176,16 @@ class Sender:
                 self.accumulator.mute(batch.topic_partition)
 
     def stuck(self, node: BrokerId, *, now: Millis) -> bool:
-        """Whether a broker has taken nothing for so long that others should rather be used."""
+        """Whether a broker has accepted nothing for so long that other partitions should be preferred."""
         since = self._stuck_since.get(node)
         return bool(self.availability_timeout_ms) and since is not None and now - since > self.availability_timeout_ms
 
-    # Answers.
+    # Responses.
 
     def answered(
         self, request: Request, results: Mapping[TopicPartition, PartitionResult], *, now: Millis
     ) -> list[Finished]:
-        """Take the answer to a request; the batches that have their outcome now."""
+        """Handle the response to a request; returns the batches that are finished now."""
         self._landed(request)
         finished: list[Finished] = []
         for batch in request.batches:
@@ -196,7 +196,7 @@ class Sender:
         return finished
 
     def lost(self, request: Request, error: KafkaError, *, now: Millis) -> list[Finished]:
-        """The connection broke or the answer did not come: nobody knows what became of the request."""
+        """The connection broke or no response came: it is unknown what happened to the request."""
         result = PartitionResult(error)
         return self.answered(request, {batch.topic_partition: result for batch in request.batches}, now=now)
 
@@ -217,7 +217,7 @@ class Sender:
     def _outcome(self, batch: Batch, result: PartitionResult, *, now: Millis) -> Finished | None:
         error = result.error
         if error is None or self._is_duplicate(batch, error):
-            # A duplicate was written long ago; only its offset is not known any more.
+            # A duplicate was written before, but its offset is no longer known.
             base_offset = result.base_offset if error is None else NO_OFFSET
             if self.idempotence is not None:
                 self.idempotence.completed(batch, base_offset + batch.count - 1 if base_offset >= 0 else -1)
@@ -259,7 +259,7 @@ class Sender:
         return outcome
 
     def _split(self, batch: Batch, *, now: Millis) -> None:
-        """Two halves, which go at once and keep the numbers; they are split again if that is not enough."""
+        """Split into halves, which are sent at once and keep the numbers; they are split again if necessary."""
         records = batch.records()
         middle = len(records) // 2
         parts = [self.accumulator.rebuilt(batch, half) for half in (records[:middle], records[middle:])]
@@ -286,12 +286,12 @@ class Sender:
             plan.finished.append(self._finish(Finished(batch, error)))
 
     def abandon(self, error: Exception) -> list[Finished]:
-        """The producer is closed and waits no longer: everything fails, what is in flight too."""
+        """The producer is closed and waits no longer: fail everything, even what is in flight."""
         self.accumulator.drop_all()
         return [self._finish(Finished(batch, error)) for batch in list(self.accumulator.incomplete)]
 
 
-_NO_ANSWER = PartitionResult(UnknownServerError("the broker left the partition out of its answer"))
+_NO_ANSWER = PartitionResult(UnknownServerError("the broker left the partition out of its response"))
 
 
 def _how_far(batch: Batch) -> str:
@@ -301,7 +301,7 @@ def _how_far(batch: Batch) -> str:
 
 
 def _told(error: KafkaError, batch: Batch) -> KafkaError:
-    """The error with the partition in its message, and what to change."""
+    """The error with the partition and what to change in its message."""
     if isinstance(error, MessageTooLarge | RecordListTooLarge):
         return type(error)(
             f"a record of {batch.size:,} bytes is larger than topic {batch.topic_partition.topic} accepts: raise "

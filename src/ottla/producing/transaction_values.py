@@ -1,10 +1,10 @@
-"""What a transactional producer asks of coordinators, what they answer, and into which of three kinds an error falls.
+"""The requests of a transactional producer to coordinators, their results, and the three kinds of errors.
 
-    retry   the same request may succeed later; the producer does it by itself
-    abort   the transaction cannot be committed any more: it has to be aborted, and its work done again
-    stop    the producer cannot go on: another one has taken over, or something is not allowed or not there
+    retry   the same request may succeed later; the producer retries by itself
+    abort   the transaction cannot be committed any more: abort it, and do its work again
+    stop    the producer cannot continue: another one has taken over, or something is forbidden or missing
 
-The kinds are those of Kafka 4. What follows from an answer is decided in transactions.py.
+The kinds are those of Kafka 4. transactions.py decides what follows from a response.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """On whose behalf offsets are committed: a consumer's `group_metadata()`."""
+    """The consumer group member for which offsets are committed: a consumer's `group_metadata()`."""
 
     group_id: str
     generation_id: int = -1
@@ -41,7 +41,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How far a partition was read, as it is committed."""
+    """The offset of a partition to commit."""
 
     offset: int
     metadata: str = ""
@@ -50,14 +50,14 @@ class Offset:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinator:
-    """Of a group, or of the transactional id (None)."""
+    """For a group, or for the transactional id (None)."""
 
     group_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId:
-    """With an id and an epoch it asks for the next epoch of them."""
+    """With an id and an epoch it requests the next epoch."""
 
     producer_id: int = NO_ID
     producer_epoch: int = NO_ID
@@ -89,7 +89,7 @@ What = FindCoordinator | InitProducerId | AddPartitions | AddOffsets | CommitOff
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """One request: what, whom (None is any broker), and as whom, in which version of the protocol."""
+    """One request: what, to which broker (None is any), with which identity and protocol version."""
 
     what: What
     whom: Any
@@ -100,7 +100,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; what the question does not ask for is left out."""
+    """The result of a request; fields that do not apply are left out."""
 
     error: KafkaError | None = None
     errors: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)
@@ -108,13 +108,13 @@ class Answer:
     producer_id: int = NO_ID
     producer_epoch: int = NO_ID
     version: int | None = None
-    """The version of the transaction protocol that the cluster has switched on, as the coordinator said."""
+    """The version of the transaction protocol that is enabled in the cluster, according to the coordinator."""
 
 
 # Errors.
 
 MOVED = (errors.CoordinatorNotAvailable, errors.NotCoordinator, errors.NetworkException, errors.RequestTimedOut)
-"""Somebody else may be the coordinator now."""
+"""Another broker may be the coordinator now."""
 _PASSING = (errors.ConcurrentTransactions, errors.CoordinatorLoadInProgress)
 _FENCED = (errors.ProducerFenced, errors.InvalidProducerEpoch)
 _STOPS = (
@@ -141,11 +141,11 @@ _MEMBERSHIP = (errors.FencedInstanceId, errors.UnknownMemberId, errors.IllegalGe
 
 
 def remedy_of_answer(what: What, error: KafkaError) -> Remedy:
-    """What a coordinator's error means for the transaction."""
+    """What the error of a coordinator means for the transaction."""
     if isinstance(error, (*MOVED, *_PASSING)):
         return Remedy.RETRY
     if isinstance(what, InitProducerId):
-        # There is no transaction yet that could be aborted.
+        # There is no transaction yet to abort.
         return Remedy.STOP
     if isinstance(error, errors.UnknownTopicOrPartition) and isinstance(what, AddPartitions | CommitOffsets):
         return Remedy.RETRY
@@ -157,8 +157,8 @@ def remedy_of_answer(what: What, error: KafkaError) -> Remedy:
 
 
 def remedy_of_batch(error: Exception) -> Remedy:
-    """What a batch that was given up means for the transaction. A fenced epoch is not the end here: the coordinator,
-    asked to abort, knows whether another producer has taken over."""
+    """What a batch that was given up means for the transaction. A fenced epoch is not final here: when asked to abort,
+    the coordinator knows whether another producer has taken over."""
     stops = (
         errors.ProducerFenced,
         errors.TransactionalIdAuthorizationFailed,
@@ -169,7 +169,7 @@ def remedy_of_batch(error: Exception) -> Remedy:
 
 
 def told(error: Exception, remedy: Remedy) -> KafkaError:
-    """The error with its kind, and in its message what to do."""
+    """The error with its kind, and with advice in its message."""
     if isinstance(error, KafkaError) and error.remedy is not None:
         return error
     kind = errors.ProducerFenced if isinstance(error, _FENCED) and remedy is Remedy.STOP else type(error)
@@ -183,18 +183,18 @@ def _advice(error: Exception, remedy: Remedy) -> str:
     if remedy is Remedy.ABORT:
         first = ""
         if isinstance(error, _MEMBERSHIP):
-            first = "The consumer's partitions belong to others now, who will do this work. "
+            first = "The consumer's partitions belong to other members now, which will do this work. "
         return f"{first}To abort: call abort_transaction(), and do the work of the transaction again."
     if remedy is Remedy.STOP and isinstance(error, _FENCED):
         return (
-            "To stop: either another producer uses this transactional.id, and this one has to be closed; or the "
-            "transaction was open for longer than transaction.timeout.ms, and a new producer can go on."
+            "To stop: either another producer uses this transactional.id, and this one must be closed; or the "
+            "transaction was open for longer than transaction.timeout.ms, and a new producer can continue."
         )
     if remedy is Remedy.STOP and isinstance(error, errors.InvalidTxnState):
         return (
-            "To stop: close this producer, and go on with a new one. Most likely the transaction was open for longer "
-            "than transaction.timeout.ms, and its coordinator has aborted it."
+            "To stop: close this producer, and continue with a new one. Most likely the transaction was open for "
+            "longer than transaction.timeout.ms, and its coordinator has aborted it."
         )
     if remedy is Remedy.STOP:
-        return "To stop: close this producer, repair the cause, and make a new one."
+        return "To stop: close this producer, fix the cause, and create a new one."
     return "To retry: make the same call again."

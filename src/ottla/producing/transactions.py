@@ -1,13 +1,13 @@
-"""The transactions of a producer: what the user may do when, what to ask which coordinator next, what answers mean.
+"""The transactions of a producer: which calls are allowed, the next request to a coordinator, what responses mean.
 
     init ──> begin ──> (batches, offsets) ──> commit or abort ──> begin ──> ...
 
-There is one question at a time, and the next one follows from the state alone (`next_ask`), so that a lost answer and
-one that says "later" take the same way. Batches are the sender's: it asks `may_send`, and reports those that failed.
+There is one request at a time, and the next one follows from the state alone (`next_ask`), so a lost response and a
+retriable error are handled alike. The sender owns the batches: it calls `may_send`, and reports failed ones.
 
-A cluster with the first version of the protocol is told of a partition before the first batch goes there, and of a
-group before its offsets; an epoch lasts as long as nothing goes wrong. With the second version (KIP-890) brokers find
-that out by themselves, and every transaction ends with an epoch for the next one.
+With the first version of the protocol, the producer adds a partition before the first batch goes there, and a group
+before its offsets; an epoch lasts as long as there is no error. With the second version (KIP-890) brokers do that by
+themselves, and every transaction ends with an epoch for the next one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ottla.producing.transaction_values import (
 from ottla.types import Millis, TopicPartition
 
 SECOND = 2
-"""The level of transaction.version from which on brokers add partitions by themselves."""
+"""The level of transaction.version from which brokers add partitions by themselves."""
 FIRST_RETRY_MS: Millis = 20
 """The markers of the last transaction are usually written within this time."""
 
@@ -61,7 +61,7 @@ class Operation:
 
 
 class Transactions:
-    """The state of one transactional producer. Whoever calls it holds the producer's lock."""
+    """The state of one transactional producer. Callers hold the producer's lock."""
 
     def __init__(self, transactional_id: str, *, backoff: Callable[[int], Millis]) -> None:
         self.transactional_id = transactional_id
@@ -84,19 +84,19 @@ class Transactions:
         self._partitions: set[TopicPartition] = set()
         self._groups: set[str] = set()
         self._started = False
-        """The coordinator may know of the transaction: it has to be ended there."""
+        """The coordinator may know the transaction, so it has to be ended there."""
         self._needs_epoch = False
         self._unknown_there = False
-        """The coordinator does not know the producer id: it would not end the transaction."""
+        """The coordinator does not know the producer id, so it would not end the transaction."""
 
-    # What the user does.
+    # Calls of the user.
 
     def init(self) -> Operation:
         if self._is_under_way("init_transactions"):
             return self._under_way()
         if self.state is S.READY:
             raise TransactionMisuse(
-                "init_transactions was called before, which a producer does once: begin a transaction"
+                "init_transactions() was called before. A producer calls it once: begin a transaction"
             )
         self._check("init_transactions", S.UNINITIALIZED)
         self._enter(S.INITIALIZING)
@@ -108,7 +108,7 @@ class Transactions:
         self._enter(S.IN_TRANSACTION)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, Offset], member: GroupMember) -> Operation:
-        """The offsets belong to the transaction from now on; a call that was given up is taken up again."""
+        """Add the offsets to the transaction; repeating an interrupted call continues it."""
         self._check("send_offsets_to_transaction", S.IN_TRANSACTION)
         waiting = self._offsets
         if waiting is not None and waiting[1].group_id != member.group_id:
@@ -137,9 +137,9 @@ class Transactions:
         return self._begin_operation("abort_transaction")
 
     def leave_open(self) -> tuple[int, int, int]:
-        """Leave the transaction to whoever ends it by producer id and epoch, which are returned with the version.
+        """Leave the transaction open for a later end by producer id and epoch, which are returned with the version.
 
-        To be called when every batch is acknowledged. `take_over` comes next.
+        Only when every batch is acknowledged. `take_over` comes next.
         """
         self._check("prepare", S.IN_TRANSACTION)
         left = (self.numbers.producer_id, self.numbers.producer_epoch, self.version)
@@ -148,7 +148,7 @@ class Transactions:
         return left
 
     def take_over(self, transactional_id: str) -> Operation:
-        """Become the producer of this id, which may be another one than before; no transaction is open."""
+        """Become the producer of this id, which may differ from the present one; no transaction may be open."""
         if self.state is not S.UNINITIALIZED:
             self._check("take_over", S.READY)
             self._enter(S.UNINITIALIZED)
@@ -159,7 +159,7 @@ class Transactions:
         return self.init()
 
     def check_send(self) -> None:
-        """Raises why no record can be sent now."""
+        """Raise an error if no record can be sent now."""
         if self.state is not S.IN_TRANSACTION:
             self._check("send", S.IN_TRANSACTION)
 
@@ -181,10 +181,10 @@ class Transactions:
             raise self.error
         raise TransactionMisuse(f"{call} cannot be called {WHERE[self.state]}")
 
-    # What batches are told, and tell.
+    # For the sender.
 
     def may_send(self, key: TopicPartition) -> bool:
-        """Whether a batch may go to a partition; remembers that one wants to."""
+        """Whether a batch may go to a partition; records the request."""
         if key in self._partitions:
             return self.state is not S.FATAL_ERROR
         if self.state not in (S.IN_TRANSACTION, S.COMMITTING):
@@ -198,7 +198,7 @@ class Transactions:
 
     @property
     def drops_unsent(self) -> bool:
-        """Whether batches that were never sent have no transaction any more to go to."""
+        """Whether batches that were never sent have lost their transaction."""
         return self.state in (S.ABORTABLE_ERROR, S.ABORTING)
 
     @property
@@ -206,15 +206,15 @@ class Transactions:
         return self.error if self.state is S.FATAL_ERROR else None
 
     def batch_failed(self, error: Exception) -> None:
-        """A batch of the transaction, or a record on its way to one, was given up."""
+        """A batch of the transaction, or a record for one, was given up."""
         if self.version < SECOND:
             self._needs_epoch = True
         self._fail(error, remedy_of_batch(error))
 
-    # What to ask.
+    # Requests.
 
     def next_ask(self, *, incomplete: bool, now: Millis) -> Ask | Millis | None:
-        """The next question; or how long to wait until there is one; or None. `incomplete`: batches have no outcome."""
+        """The next request, how long to wait for it, or None. `incomplete`: some batches are unfinished."""
         if self.numbers.broken and self.state in (S.IN_TRANSACTION, S.COMMITTING):
             self._fail(_lost_count(), Remedy.ABORT)
         what = self._what(incomplete) if self._asked is None else None
@@ -262,10 +262,10 @@ class Transactions:
             return None
         return self._group_coordinators[what.member.group_id] if isinstance(what, CommitOffsets) else self._coordinator
 
-    # What answers mean.
+    # Responses.
 
     def answered(self, ask: Ask, answer: Answer, *, now: Millis) -> None:
-        """Take the answer to a question."""
+        """Handle the result of a request."""
         self._asked = None
         if answer.version is not None:
             self._version_seen = answer.version
@@ -286,7 +286,7 @@ class Transactions:
         if self.state is not S.ABORTING:
             self._fail(error, remedy)
         elif remedy is Remedy.STOP or (isinstance(ask.what, EndTransaction) and not self._unknown_there):
-            # What cannot even be aborted is left to the timeout.
+            # An abort that fails is left to the timeout.
             self._stop(error)
 
     def _again(self, what: What, answer: Answer, error: KafkaError, *, now: Millis) -> None:
@@ -353,7 +353,7 @@ class Transactions:
             operation.done, operation.error = True, error
 
     def _ended(self) -> None:
-        """The transaction is over; go on, or get another epoch first."""
+        """The transaction is over; continue, or get another epoch first."""
         self._forget_transaction()
         if self._needs_epoch or self.numbers.broken or self._unknown_there:
             self._needs_epoch = True
@@ -400,7 +400,7 @@ class Transactions:
 
 
 def _worst(what: What, answer: Answer) -> KafkaError | None:
-    """Of the errors of several partitions, the one that leaves the least to be hoped for."""
+    """The most serious error of several partitions."""
     ranks = [Remedy.STOP, Remedy.ABORT, Remedy.RETRY]
     found = sorted(answer.errors.items(), key=lambda entry: ranks.index(remedy_of_answer(what, entry[1])))
     if not found:
@@ -410,6 +410,4 @@ def _worst(what: What, answer: Answer) -> KafkaError | None:
 
 
 def _lost_count() -> KafkaError:
-    return KafkaError(
-        "records were sent whose acknowledgement never came, so that nobody knows whether they were written"
-    )
+    return KafkaError("some sent records were never acknowledged, so it is unknown whether they were written")

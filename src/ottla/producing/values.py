@@ -1,4 +1,4 @@
-"""The values that a producer takes and gives."""
+"""The values that a producer takes and returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_OFFSET = -1
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record lies now.
+    """Where a record was written.
 
     >>> RecordMetadata("orders", 2, 41, 1_700_000_000_000, 3, 120).topic_partition
     TopicPartition(topic='orders', partition=2)
@@ -22,9 +22,9 @@ class RecordMetadata(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 with acks=0, where the broker does not say, and for a record that the broker had already."""
+    """-1 with acks=0, and for a record that the broker had already."""
     timestamp: Millis
-    """The record's own, or the broker's for a topic with log append time."""
+    """The record's own, or the broker's if the topic uses log append time."""
     serialized_key_size: int
     """-1 without a key."""
     serialized_value_size: int
@@ -41,7 +41,7 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record as it was given to `send`: what interceptors see and may replace (`dataclasses.replace`)."""
+    """A record as given to `send`: interceptors see it and may replace it (`dataclasses.replace`)."""
 
     topic: str
     value: Any = None
@@ -53,7 +53,7 @@ class ProducerRecord:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the sender knows of the cluster: who leads which partition. A new picture is a new object."""
+    """What the sender knows of the cluster: the leader of each partition. Each change creates a new object."""
 
     leaders: Mapping[TopicPartition, BrokerId] = field(default_factory=dict)
     led: Mapping[str, Mapping[int, BrokerId]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class View:
 
 
 class PartitionResult(NamedTuple):
-    """What a broker answered for one partition of a produce request."""
+    """The result of one partition of a produce request."""
 
     error: KafkaError | None = None
     base_offset: int = NO_OFFSET

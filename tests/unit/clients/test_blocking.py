@@ -35,7 +35,7 @@ def test_an_error_of_the_coroutine_is_raised_to_the_caller() -> None:
 def test_a_closed_client_says_so() -> None:
     thread = LoopThread("consumer")
     thread.stop()
-    with pytest.raises(IllegalUse, match="this consumer is closed: make a new one"):
+    with pytest.raises(IllegalUse, match="this consumer is closed: create a new one"):
         thread.call(asyncio.sleep(0))
     thread.stop()
 
@@ -104,7 +104,7 @@ def test_what_ends_a_program_does_not_end_the_loop(
         thread.call(leave())
     thread.loop.call_soon_threadsafe(callback)
     assert thread.call(asyncio.sleep(0, "alive")) == "alive"
-    assert "event loop of this client wanted to end it: it goes on" in caplog.text
+    assert "a callback tried to end the event loop of this client: it keeps running" in caplog.text
     thread.stop()
 
 
@@ -124,7 +124,7 @@ def test_a_thread_that_has_ended_is_told_of_and_can_be_stopped() -> None:
         another = threading.Thread(target=use)
         another.start()
         another.join(10)
-    assert set(told) == {"the thread of this consumer has ended, so that nothing can be done: make a new one"}
+    assert set(told) == {"the thread of this consumer has ended: create a new one"}
     thread.stop()
 
 

@@ -177,7 +177,7 @@ def test_who_waits_for_a_connection_is_told_when_the_client_is_closed() -> None:
         waiting = asyncio.create_task(client.pool.get(("127.0.0.1", 1)))
         await asyncio.sleep(0)
         await client.close()
-        with pytest.raises(Disconnected, match="closed meanwhile"):
+        with pytest.raises(Disconnected, match="the client was closed"):
             await waiting
 
     asyncio.run(main())

@@ -182,7 +182,7 @@ def test_a_cooperative_member_revokes_what_moves_and_joins_again() -> None:
     duty = scene.member.due()
     assert duty == Duty(DutyKind.REVOKE, ())
     scene.member.done(duty)
-    assert scene.one(ApiKey.JOIN_GROUP).message["reason"] == "partitions were revoked that others shall get"
+    assert scene.one(ApiKey.JOIN_GROUP).message["reason"] == "partitions were revoked that go to other members"
 
 
 @pytest.mark.parametrize("error", [errors.UnknownMemberId, errors.IllegalGeneration])

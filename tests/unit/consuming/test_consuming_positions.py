@@ -136,7 +136,7 @@ def test_a_leader_that_knows_no_such_epoch_has_another_log() -> None:
     (token,) = strict.to_ask(Need.VALIDATE, now=0).values()
     error = strict.validated(T0, token, -1, -1)
     assert isinstance(error, LogTruncation)
-    assert "its leader knows nothing of the last epoch" in str(error)
+    assert "its leader does not know the last epoch" in str(error)
     assert isinstance(strict.without_start(), NoOffsetForPartition)
 
 

@@ -1,12 +1,12 @@
-"""The admin client: topics, configs, records, groups, offsets and the cluster itself, from asyncio.
+"""The asyncio admin client: topics, configs, records, groups, offsets and the cluster itself.
 
     async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
         await admin.create_topics([NewTopic("orders", num_partitions=3)])
 
-An operation on several things returns `Results`: a dict of what worked, with `errors` for what did not. If anything
-failed the first error is raised, unless ``raise_errors=False``. What makes no sense is a `TypeError` or `ValueError`
-before anything is sent. What the requests say is written in the modules beside this one; here are only names, defaults,
-checks and timeouts. `blocking.py` has the same for threads.
+An operation on several things returns `Results`: a dict of the successes, with `errors` for the failures. If anything
+failed the first error is raised, unless ``raise_errors=False``. Invalid arguments are a `TypeError` or `ValueError`
+before anything is sent. The modules beside this one build the requests; here are only names, defaults, checks and
+timeouts. `blocking.py` has the same for threads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ REMOVED_BY_ADMIN = "removed by an admin client"
 class AsyncAdmin:
     """Administers a cluster. Nothing is sent before the first call; ``async with`` closes it.
 
-    It belongs to the event loop that it is first used on.
+    It belongs to the event loop of its first call.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, **options: object) -> None:
@@ -84,7 +84,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[str, CreatedTopic]:
-        """Create topics; a plain name takes the broker's defaults."""
+        """Create topics; a name alone means the broker's defaults."""
         wanted = checks.several(new_topics, NewTopic.given, "topics to create", NewTopic, str)
         work = topics.create_topics(self.cluster, wanted, validate_only=validate_only)
         return _settled(await self._within(timeout_ms, work), raise_errors)
@@ -99,7 +99,7 @@ class AsyncAdmin:
     async def list_topics(
         self, *, list_internal: bool = False, timeout_ms: Millis | None = None
     ) -> dict[str, TopicListing]:
-        """All topics by name, without Kafka's own unless `list_internal`."""
+        """All topics by name, without internal ones unless `list_internal`."""
         answer = await self._within(timeout_ms, self.cluster.refresh(None))
         found = sorted(answer.topics.values(), key=lambda topic: topic.name)
         return {
@@ -131,7 +131,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[str, None]:
-        """Let topics have this many partitions, which can only be more than they have."""
+        """Increase the number of partitions of topics to these totals."""
         wanted = checks.keyed(new_partitions, checks.topic, NewPartitions.given, '{"orders": 5}')
         work = topics.create_partitions(self.cluster, wanted, validate_only=validate_only)
         return _settled(await self._within(timeout_ms, work), raise_errors)
@@ -143,7 +143,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, int]:
-        """Delete what lies before each offset (-1: everything); returns where each partition starts now."""
+        """Delete the records before each offset (-1: all); returns the new first offset of each partition."""
         wanted = checks.keyed(
             records_to_delete,
             checks.partition,
@@ -164,7 +164,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, dict[str, ConfigValue]]:
-        """All configs of topics (plain names), brokers and groups, and where each value comes from."""
+        """All configs of topics (plain names), brokers and groups, and the source of each value."""
         wanted = checks.several(resources, ConfigResource.given, "resources", ConfigResource, str)
         work = topics.describe_configs(
             self.cluster,
@@ -182,7 +182,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[ConfigResource, None]:
-        """Set configs, unset them (None), or change lists (`Append`, `Subtract`); all others stay as they are."""
+        """Set configs, reset them (None), or change lists (`Append`, `Subtract`); all others stay as they are."""
         changes = checks.keyed(
             configs,
             ConfigResource.given,
@@ -228,7 +228,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[BrokerId, dict[str, LogDir]]:
-        """The directories of all brokers, or of some, with the sizes of the partitions in them."""
+        """The directories of all or some brokers, with the sizes of the partitions in them."""
         wanted = None if brokers is None else checks.brokers(brokers, "brokers", int)
         work = admin_cluster.describe_log_dirs(self.cluster, wanted)
         return _settled(await self._within(timeout_ms, work), raise_errors)
@@ -236,7 +236,7 @@ class AsyncAdmin:
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[TopicPartition, list[ProducerState]]:
-        """The producers that the leaders of partitions remember, and their open transactions."""
+        """The producers that partition leaders remember, and their open transactions."""
         wanted = checks.partitions(partitions)
         work = self._by_leader(dict.fromkeys(wanted), admin_cluster.describe_producers, timeout_ms)
         return _settled(await self._within(timeout_ms, work), raise_errors)
@@ -249,7 +249,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Elect ``"preferred"`` or, losing data, ``"unclean"`` leaders. Ottla's broker does not serve it."""
+        """Elect ``"preferred"`` or, losing data, ``"unclean"`` leaders. Ottla's broker does not support it."""
         kind = checks.chosen(election_type, admin_cluster.ELECTION_TYPES, "election_type")
         wanted = None if partitions is None else checks.partitions(partitions)
         work = admin_cluster.elect_leaders(self.cluster, kind, wanted)
@@ -262,7 +262,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Move partitions to other brokers (None: stop moving). Ottla's broker does not serve it."""
+        """Move partitions to other brokers (None: stop moving). Ottla's broker does not support it."""
         wanted = checks.keyed(
             reassignments,
             checks.partition,
@@ -275,7 +275,7 @@ class AsyncAdmin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: Millis | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The partitions that are moving now."""
+        """The partitions that are being moved."""
         wanted = None if partitions is None else checks.partitions(partitions)
         return await self._within(timeout_ms, admin_cluster.list_reassignments(self.cluster, wanted))
 
@@ -284,7 +284,7 @@ class AsyncAdmin:
     async def list_groups(
         self, *, states: Iterable[str] | str = (), types: Iterable[str] | str = (), timeout_ms: Millis | None = None
     ) -> list[ListedGroup]:
-        """All groups by name; only those in one of the states and of one of the types, where some are given."""
+        """All groups by name, optionally filtered by states and types."""
         work = groups.list_groups(
             self.cluster, states=checks.names(states, "states"), types=checks.names(types, "types of groups")
         )
@@ -300,7 +300,7 @@ class AsyncAdmin:
     async def delete_groups(
         self, group_ids: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[str, None]:
-        """Delete groups that have no members, with their offsets."""
+        """Delete groups without members, and their offsets."""
         work = groups.delete_groups(self.cluster, checks.names(group_ids, "groups"))
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
@@ -313,7 +313,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[str, None]:
-        """Remove members of a classic group (all of them if none are named); a plain text is a `group.instance.id`."""
+        """Remove members of a classic group (all if none are named); a plain text is a `group.instance.id`."""
         checks.name(reason, "the reason")
         if members is None:
             (described,) = (await self.describe_groups([group_id], timeout_ms=timeout_ms)).values()
@@ -335,7 +335,7 @@ class AsyncAdmin:
         *,
         timeout_ms: Millis | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed; nothing for a group that does not exist."""
+        """The committed offsets of a group; empty if the group does not exist."""
         wanted = None if partitions is None else set(checks.partitions(partitions))
         work = group_offsets.committed_offsets(self.cluster, [checks.group(group_id)])
         found = (await self._within(timeout_ms, work))[group_id]
@@ -355,7 +355,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Write the offsets of a group that has no members; one that does not exist is made."""
+        """Set the offsets of a group without members; a missing group is created."""
         wanted = checks.keyed(offsets, checks.partition, checks.offset, '{TopicPartition("orders", 0): 100}')
         work = group_offsets.commit_offsets(self.cluster, checks.group(group_id), wanted)
         return _settled(await self._within(timeout_ms, work), raise_errors)
@@ -368,11 +368,11 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Forget what a group committed for partitions of topics that it does not subscribe to."""
+        """Delete committed offsets of a group, for partitions of topics that it does not subscribe to."""
         work = group_offsets.delete_offsets(self.cluster, checks.group(group_id), checks.partitions(partitions))
         return _settled(await self._within(timeout_ms, work), raise_errors)
 
-    # How it is done.
+    # Helpers.
 
     async def _by_leader(
         self, work: Mapping[TopicPartition, K], send: Send[K, T], timeout_ms: Millis | None
@@ -397,8 +397,8 @@ class AsyncAdmin:
                 return await work
         except TimeoutError:
             raise RequestTimedOut(
-                f"the call was not done within {timeout / 1000:g} s, and may still be carried out: give it more time "
-                "(timeout_ms, default.api.timeout.ms), or see whether the brokers are well"
+                f"the call did not finish within {timeout / 1000:g} s, and may still be carried out: give it more time "
+                "(timeout_ms, default.api.timeout.ms), or check the brokers"
             ) from None
 
 

@@ -1,9 +1,9 @@
-"""The admin client for threads: every method of `AsyncAdmin`, with the same names and arguments, waits for its result.
+"""The blocking admin client: every method of `AsyncAdmin`, with the same names and arguments, waits for its result.
 
     with Admin(bootstrap_servers="localhost:9092") as admin:
         admin.create_topics("orders")
 
-Nothing is written twice: a method here runs the one of the asyncio client on a loop of its own. Threads may share it.
+A method here runs the one of the asyncio client on its own event loop. Threads may share a client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Admin:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; does nothing the second time."""
+        """Close the connections. Closing again does nothing."""
         try:
             self._thread.call(self._admin.close())
         except IllegalUse:

@@ -1,4 +1,4 @@
-"""Administration of brokers and replicas: the cluster itself, directories, producers, elections and reassignments."""
+"""Requests about brokers and replicas: the cluster itself, directories, producers, elections and reassignments."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
 
 
 def describe_topic(metadata: Metadata, topic: TopicInfo) -> TopicDescription:
-    """A topic with its brokers by name."""
+    """A topic with its brokers."""
 
     def nodes(ids: Iterable[BrokerId]) -> tuple[Node, ...]:
-        # A broker that is away is in no list of nodes: its address is not known.
+        # The metadata has no address for a broker that is away.
         return tuple(metadata.nodes.get(one) or Node(one, "", -1) for one in ids)
 
     partitions = tuple(
@@ -65,7 +65,7 @@ def describe_topic(metadata: Metadata, topic: TopicInfo) -> TopicDescription:
 async def describe_log_dirs(
     cluster: Cluster, brokers: Sequence[BrokerId] | None
 ) -> dict[BrokerId, dict[str, LogDir] | KafkaError]:
-    """The directories of brokers (None: of all) and what lies in them."""
+    """The directories of brokers (None: of all) and their contents."""
     await cluster.refresh(())
     wanted = sorted(cluster.metadata.nodes) if brokers is None else list(dict.fromkeys(brokers))
     answers = await asyncio.gather(*(_log_dirs_of(cluster, broker) for broker in wanted))
@@ -109,7 +109,7 @@ def _size(size: int) -> int | None:
 async def describe_producers(
     connection: Connection, partitions: Mapping[TopicPartition, None]
 ) -> Outcomes[list[ProducerState]]:
-    """Who writes to partitions, as their leader remembers it; for `Cluster.by_leader`."""
+    """The producers of partitions that their leaders remember; for `Cluster.by_leader`."""
     topics = [
         {"name": topic, "partition_indexes": [key.partition for key in keys]}
         for topic, keys in by_topic(partitions).items()
@@ -144,7 +144,7 @@ def _read_producer(producer: Struct) -> ProducerState:
 async def elect_leaders(
     cluster: Cluster, election_type: int, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Have leaders elected (None: for all partitions that need it); where it was not needed, all is well."""
+    """Elect leaders (None: for all partitions that need it). An election that was not needed is a success."""
     wanted = None
     if partitions is not None:
         wanted = [
@@ -202,7 +202,7 @@ async def alter_reassignments(
 async def list_reassignments(
     cluster: Cluster, partitions: Sequence[TopicPartition] | None
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """The partitions that are moving now."""
+    """The partitions that are being moved."""
     wanted = None
     if partitions is not None:
         wanted = [

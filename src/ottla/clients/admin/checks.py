@@ -1,7 +1,7 @@
-"""What is given to the admin client, looked at before anything is sent.
+"""Checks the arguments of the admin client before anything is sent.
 
-A wrong type is a `TypeError` and a wrong value a `ValueError`; both say what to give instead. A function here returns
-what it was given, as the requests need it; `asynchronous.py` and the values in `values.py` are made of them.
+A wrong type is a `TypeError` and a wrong value a `ValueError`; both say what to give instead. The functions return
+their argument in the form that the requests need.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ T = TypeVar("T")
 
 
 def name(given: object, what: str) -> str:
-    """A text: ``name("orders", "the name of a topic")``."""
+    """Check a text: ``name("orders", "the name of a topic")``."""
     if isinstance(given, str):
         return given
-    raise TypeError(f"{what} is text, not {_shown(given)}")
+    raise TypeError(f"{what} must be text, not {_shown(given)}")
 
 
 def several(given: object, one: Callable[[object], T], what: str, *alone: type) -> list[T]:
-    """Several things as a list, or one alone: ``"orders"`` is one name, not six."""
+    """Check a list, or one thing alone: ``"orders"`` is one name, not six."""
     if isinstance(given, alone):
         return [one(given)]
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        raise TypeError(f"{what} are given as a list, not as {_shown(given)}")
+        raise TypeError(f"{what} must be a list, not {_shown(given)}")
     return [one(each) for each in given]
 
 
 def keyed(given: object, key: Callable[[object], K], value: Callable[[object, K], T], example: str) -> dict[K, T]:
-    """A dict of things and what shall become of them."""
+    """Check a dict."""
     if not isinstance(given, Mapping):
         raise TypeError(f"give a dict, such as {example}, not {_shown(given)}")
     found: dict[K, T] = {}
@@ -45,15 +45,15 @@ def keyed(given: object, key: Callable[[object], K], value: Callable[[object, K]
 
 
 def chosen(given: object, choices: Mapping[str, T], what: str) -> T:
-    """What belongs to a name, in any case."""
+    """Return the choice of this name, in any case."""
     found = choices.get(name(given, what).lower())
     if found is None:
-        raise ValueError(f"{what} is one of {', '.join(choices)}, not {_shown(given)}")
+        raise ValueError(f"{what} must be one of {', '.join(choices)}, not {_shown(given)}")
     return found
 
 
 def names(given: object, what: str) -> list[str]:
-    """Names of `what` (topics, groups), each once."""
+    """Check names of `what` (topics, groups), and drop repetitions."""
     found = several(given, lambda one: name(one, f"the name of one of the {what}"), f"the names of {what}", str)
     return list(dict.fromkeys(found))
 
@@ -68,24 +68,24 @@ def group(given: object) -> str:
 
 def partition(given: object) -> TopicPartition:
     if not isinstance(given, TopicPartition):
-        raise TypeError(f"a partition is given as TopicPartition('topic', 0), not as {_shown(given)}")
+        raise TypeError(f"a partition must be a TopicPartition('topic', 0), not {_shown(given)}")
     name(given.topic, "the topic of a TopicPartition")
     whole(given.partition, f"the partition of a TopicPartition of topic {given.topic}", bits=32)
     return given
 
 
 def partitions(given: object) -> list[TopicPartition]:
-    """Partitions, each once."""
+    """Check partitions, and drop repetitions."""
     return list(dict.fromkeys(several(given, partition, "partitions", TopicPartition)))
 
 
 def brokers(given: object, what: str, *alone: type) -> list[int]:
-    """The ids of brokers, in the order given."""
+    """Check broker ids and keep their order."""
     return several(given, lambda one: whole(one, "the id of a broker", bits=32), what, *alone)
 
 
 def offset(given: object, key: TopicPartition) -> OffsetAndMetadata:
-    """What to commit for a partition; the number alone will do."""
+    """Check what to commit for a partition; a number is enough."""
     number = given.offset if isinstance(given, OffsetAndMetadata) else given
     number = whole(number, f"the offset of {key}", least=0)
     wanted = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(number)
@@ -97,24 +97,24 @@ def offset(given: object, key: TopicPartition) -> OffsetAndMetadata:
 
 
 def timeout(given: object) -> float:
-    """Milliseconds, which may have a fraction."""
+    """Check a number of milliseconds, which may have a fraction."""
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise TypeError(f"timeout_ms is a number of milliseconds, not {_shown(given)}")
+        raise TypeError(f"timeout_ms must be a number of milliseconds, not {_shown(given)}")
     if not 0 <= given < math.inf:
-        raise ValueError(f"timeout_ms is a number of milliseconds of at least 0, not {given}")
+        raise ValueError(f"timeout_ms must be a number of milliseconds of at least 0, not {given}")
     return given
 
 
 def config_value(given: object, what: str) -> str | int | float:
-    """What a config can be set to; a bool is one of them."""
+    """Check a config value; a bool is one."""
     if isinstance(given, str | int | float):
         return given
     advice = ": give a list as text, with commas" if isinstance(given, list | tuple | set | frozenset) else ""
-    raise TypeError(f"{what} is text, a number or a bool, not {_shown(given)}{advice}")
+    raise TypeError(f"{what} must be text, a number or a bool, not {_shown(given)}{advice}")
 
 
 def configs(given: object, what: str, value: Callable[[object, str], T]) -> dict[str, T]:
-    """Configs of `what` by their names, each value checked by `value`."""
+    """Check configs of `what` by name, each value with `value`."""
     return keyed(
         given,
         lambda one: name(one, f"the name of a config of {what}"),

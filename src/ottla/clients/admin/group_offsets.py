@@ -1,4 +1,4 @@
-"""What groups committed: fetch it, write it for a group without members, delete it."""
+"""The committed offsets of groups: fetch them, set them for a group without members, delete them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_OFFSET = -1
 NO_EPOCH = -1
 NO_GENERATION = -1
 NO_MEMBER = ""
-#: Later versions name topics by their ids, by which nobody can ask for the offsets of a topic that is gone.
+#: Later versions identify topics by id, which is impossible for the offsets of a deleted topic.
 LAST_BY_NAME = 9
 FIRST_BATCHED = 8
 
@@ -31,12 +31,12 @@ Errors = dict[TopicPartition, KafkaError | None]
 async def committed_offsets(
     cluster: Cluster, groups: Iterable[str]
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
-    """Everything that these groups have committed; nothing for one that does not exist."""
+    """All committed offsets of these groups; none for a group that does not exist."""
     return await by_coordinator(cluster, groups, _fetch)
 
 
 async def stable_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a group has committed, once no transaction that commits to it is open."""
+    """The committed offsets of a group, once no transaction that commits to it is open."""
     found = (await by_coordinator(cluster, [group], partial(_fetch, stable=True)))[group]
     if isinstance(found, KafkaError):
         raise found
@@ -83,9 +83,9 @@ def _read_committed(one: Struct) -> OffsetAndMetadata:
 async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
 ) -> Errors:
-    """Write offsets as nobody's member, which works for a group without members only (else `UnknownMemberId`).
+    """Set offsets without being a member, which only works for a group without members (else `UnknownMemberId`).
 
-    Gives the error of each partition, None where it worked; raises what concerns the whole group.
+    Returns the error of each partition, None for success; raises errors of the whole group.
     """
     message = {
         "group_id": group,
@@ -131,7 +131,7 @@ def _read_errors(response: Struct) -> Errors | KafkaError:
 
 
 async def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> Errors:
-    """Forget what a group committed for partitions that it does not subscribe to."""
+    """Delete committed offsets of partitions that the group does not subscribe to."""
     topics = [
         {"name": topic, "partitions": [{"partition_index": key.partition} for key in keys]}
         for topic, keys in by_topic(partitions).items()

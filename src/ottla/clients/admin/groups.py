@@ -1,10 +1,10 @@
-"""Groups as a whole: list, describe and delete them, over all coordinators of a cluster.
+"""Groups: list, describe and delete them, over all coordinators of a cluster.
 
     listed = await list_groups(cluster)
     described = await describe_groups(cluster, ["orders"])      # of either protocol
 
-A function gives what the brokers said, for each group its result or its error; choices are left to the caller. Offsets
-that groups committed are in `group_offsets`.
+The functions return the brokers' results, for each group its result or its error. The committed offsets of groups are
+in `group_offsets`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLASSIC_MEMBER = 0
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group as ListGroups tells it; brokers before Kafka 2.6 say no state, those before 3.8 no type."""
+    """A group in the response of ListGroups; brokers before Kafka 2.6 send no state, before 3.8 no type."""
 
     group_id: str
     protocol_type: str
@@ -44,7 +44,7 @@ class ListedGroup:
 
     @property
     def of_consumers(self) -> bool:
-        """Whether consumers use it, and not Connect, Streams or others; one that only has offsets says nothing."""
+        """Whether consumers use it, and not Connect, Streams or others; unknown for one that only has offsets."""
         return self.protocol_type in ("", PROTOCOL_TYPE) and self.type in (None, CLASSIC, CONSUMER)
 
 
@@ -55,15 +55,15 @@ class GroupMember:
     client_id: str
     host: str
     topics: tuple[str, ...] = ()
-    """That it subscribes to."""
+    """The topics it subscribes to."""
     topic_regex: str | None = None
     assignment: tuple[TopicPartition, ...] = ()
     target: tuple[TopicPartition, ...] | None = None
-    """What it shall have once it has caught up; None in a classic group."""
+    """Its assignment once it has reconciled; None in a classic group."""
     epoch: int | None = None
     rack: str | None = None
     protocol: str = CLASSIC
-    """That the member speaks: a group of the consumer protocol may have classic members too."""
+    """The protocol of the member: a group of the consumer protocol may have classic members too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class GroupDescription:
     members: tuple[GroupMember, ...] = ()
     epoch: int | None = None
     assignment_epoch: int | None = None
-    """The group epoch that the target assignment is for; None in a classic group, as `epoch`."""
+    """The group epoch of the target assignment; None in a classic group, as `epoch`."""
 
 
 # ── list ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def list_groups(cluster: Cluster, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
-    """All groups, by name; only those in one of the states and of one of the types, where some are given."""
+    """All groups by name, optionally filtered by states and types."""
 
     async def ask(connection: Connection) -> list[ListedGroup]:
         _check_filters(connection, states, types)
@@ -127,7 +127,7 @@ def _title(name: str) -> str:
 async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
     """Describe groups of either protocol. One that does not exist is a `GroupIdNotFound`."""
     found = await by_coordinator(cluster, groups, _describe_consumer)
-    # A broker knows only by looking which protocol a group has; an old one knows only the classic one.
+    # The protocol of a group is unknown before the request; an old broker only knows the classic one.
     other = [group for group, one in found.items() if isinstance(one, GroupIdNotFound | UnsupportedVersion)]
     return {**found, **await by_coordinator(cluster, other, _describe_classic)}
 
@@ -189,7 +189,7 @@ def _read_classic(node: Node, group: Struct) -> GroupDescription | KafkaError:
     if group.error_code:
         return read_error(group.error_code, group.error_message)
     if group.group_state == DEAD:
-        # How brokers before Kafka 4.0 say that there is none.
+        # Brokers before Kafka 4.0 report a missing group in this way.
         return GroupIdNotFound(f"Group {group.group_id} not found.")
     return GroupDescription(
         group_id=group.group_id,
@@ -215,7 +215,7 @@ def _read_classic_member(member: Struct, protocol_type: str) -> GroupMember:
 
 
 def read_subscription(data: bytes) -> tuple[str, ...]:
-    """The topics of a subscription of a classic consumer; none if the bytes are something else."""
+    """The topics of a classic consumer's subscription; none if the bytes are something else."""
     try:
         return tuple(sorted(decode_subscription(data).topics)) if data else ()
     except MalformedProtocol:
@@ -223,7 +223,7 @@ def read_subscription(data: bytes) -> tuple[str, ...]:
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of an assignment of a classic consumer; none if the bytes are something else."""
+    """The partitions of a classic consumer's assignment; none if the bytes are something else."""
     try:
         partitions = decode_assignment(data).partitions if data else {}
     except MalformedProtocol:
@@ -235,7 +235,7 @@ def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 async def delete_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, KafkaError | None]:
-    """Delete groups without members, with their offsets; gives the error of each, None where it worked."""
+    """Delete groups without members, and their offsets; returns the error of each, None for success."""
     return await by_coordinator(cluster, groups, _delete)
 
 
@@ -263,7 +263,7 @@ class MemberToRemove:
 
     @classmethod
     def given(cls, member: object) -> MemberToRemove:
-        """That, or a `group.instance.id` alone."""
+        """Return a MemberToRemove, also for a `group.instance.id` alone."""
         if isinstance(member, MemberToRemove):
             return member
         return cls(checks.name(member, "a member (its group.instance.id, or a MemberToRemove)"))
@@ -275,7 +275,7 @@ class MemberToRemove:
 async def remove_members(
     cluster: Cluster, group: str, members: Sequence[MemberToRemove], *, reason: str
 ) -> dict[str, KafkaError | None]:
-    """Let members leave a classic group in their place; gives the error of each, None where it worked."""
+    """Remove members from a classic group; returns the error of each, None for success."""
 
     async def send(coordinator: Coordinator, groups: Sequence[str]) -> dict[str, dict[str, KafkaError | None]]:
         coordinator.connection.version_of(ApiKey.LEAVE_GROUP)

@@ -1,7 +1,7 @@
-"""``__consumer_offsets`` as anybody may read it: plain fetches of its partitions, decoded record by record.
+"""Reads ``__consumer_offsets``: plain fetches of its partitions, decoded record by record.
 
-It is where coordinators keep what they know: committed offsets, groups, and, if the broker is ottla's, why each group
-rebalanced. `Entry` is one record of it; files of the topic are read by the same `entries`.
+Coordinators store their state there: committed offsets, groups, and, if the broker is ottla's, why each group
+rebalanced. `Entry` is one record; files of the topic are read by the same `entries`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MARKERS = {0: "abort", 1: "commit"}
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """The producer whose transaction a record is part of, or ends."""
+    """The producer whose transaction a record belongs to, or ends."""
 
     producer_id: int
     producer_epoch: int
@@ -53,9 +53,9 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record where it lies: decoded, or a transaction's end, or with the reason why it cannot be read.
+    """A record of the topic: decoded, or a transaction's end, or with the reason why it cannot be read.
 
-    With a `problem` the record has its key at the most, and its value is not known.
+    With a `problem`, at most the key is known.
     """
 
     partition: int | None
@@ -67,12 +67,12 @@ class Entry:
 
     @property
     def group_id(self) -> str | None:
-        """The group that it is about; None where nobody can tell."""
+        """The group of the record; None if unknown."""
         return getattr(self.record.key, "group_id", None) if self.record is not None else None
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether it deletes what its key had."""
+        """Whether it deletes the value of its key."""
         if self.record is None or self.problem is not None:
             return False
         key = self.record.key
@@ -83,17 +83,17 @@ class Entry:
 
 
 async def partition_count(cluster: Cluster) -> int:
-    """How many partitions the topic has; UnknownTopicOrPartition when no group has ever been there."""
+    """How many partitions the topic has; UnknownTopicOrPartition if there has never been a group."""
     return len((await cluster.topic(CONSUMER_OFFSETS)).partitions)
 
 
 async def partition_of(cluster: Cluster, group: str) -> int:
-    """The partition that keeps a group."""
+    """The partition of a group."""
     return partition_for(group, await partition_count(cluster))
 
 
 async def read_entries(cluster: Cluster, partition: int) -> AsyncIterator[Entry]:
-    """Everything in a partition, from its start to the end that it has now."""
+    """All records of a partition, from its start to its present end."""
     key = TopicPartition(CONSUMER_OFFSETS, partition)
     position, end = await _offset(cluster, key, EARLIEST_TIMESTAMP), await _offset(cluster, key, LATEST_TIMESTAMP)
     while position < end:
@@ -185,7 +185,7 @@ def _decode(record: Record) -> tuple[r.CoordinatorRecord | None, str | None]:
 
 
 def _key_alone(key: bytes) -> r.CoordinatorRecord | None:
-    """What a record is about whose value cannot be read."""
+    """The key of a record whose value cannot be read."""
     try:
         return decode(key, None)
     except CorruptRecord:
@@ -203,17 +203,17 @@ def _marker(key: bytes | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupHistory:
-    """What the records of a group tell about its rebalances."""
+    """What the records of a group say about its rebalances."""
 
     rebalances: tuple[r.HistoryValue, ...]
     """Those that are over, the oldest first."""
     under_way: r.HistoryValue | None
     generation: int
-    """The last generation (or group epoch) that a record names; 0 if the group never had one."""
+    """The last generation (or group epoch) in a record; 0 if the group never had one."""
 
 
 async def read_history(cluster: Cluster, group: str) -> GroupHistory:
-    """Read why a group rebalanced, as far as its broker wrote it down."""
+    """Read why a group rebalanced, as far as its broker recorded it."""
     slots: dict[int, r.HistoryValue] = {}
     generation = 0
     async for entry in read_entries(cluster, await partition_of(cluster, group)):

@@ -1,8 +1,6 @@
-"""Administration of topics and configs: what a request says and how its answer reads. One function an
-operation.
+"""Requests about topics and configs, one function per operation.
 
-Each function takes the cluster and gives, for each thing that it was asked about, its result or its error; choices are
-left to the caller.
+Each function takes the cluster and returns a result or an error for each topic or resource.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ __all__ = ["BROKER_DEFAULT", "ConfigValue", "NewTopic"]
 async def create_topics(
     cluster: Cluster, topics: Sequence[NewTopic], *, validate_only: bool = False
 ) -> dict[str, CreatedTopic | KafkaError]:
-    """Create topics, or let the broker check whether it would."""
+    """Create topics, or let the broker only validate the request."""
     message = {
         "topics": [_creatable(topic) for topic in topics],
         "timeout": cluster.request_timeout_ms,
@@ -50,7 +48,7 @@ async def create_topics(
     }
     response = await cluster.request_controller(ApiKey.CREATE_TOPICS, message, errors=_topic_errors)
     found = {topic.name: _error_of(topic) or _read_created(topic) for topic in response.topics}
-    # Kafka answers in an order of its own.
+    # Kafka responds in a different order.
     return {topic.name: found[topic.name] for topic in topics if topic.name in found}
 
 
@@ -70,7 +68,7 @@ def _creatable(topic: NewTopic) -> dict[str, object]:
 
 
 def _text(value: object) -> str:
-    """A config as Kafka writes it.
+    """A config value as Kafka writes it.
 
     >>> _text(True), _text(60_000)
     ('true', '60000')
@@ -105,7 +103,7 @@ def _response_errors(response: Struct) -> Iterable[int]:
 async def create_partitions(
     cluster: Cluster, wanted: Mapping[str, NewPartitions], *, validate_only: bool = False
 ) -> dict[str, KafkaError | None]:
-    """Let topics have more partitions."""
+    """Increase the number of partitions."""
     topics = [
         {"name": topic, "count": new.total_count, "assignments": _assignments(new)} for topic, new in wanted.items()
     ]
@@ -135,7 +133,7 @@ async def describe_configs(
     include_synonyms: bool = False,
     include_documentation: bool = False,
 ) -> dict[ConfigResource, dict[str, ConfigValue] | KafkaError]:
-    """The configs of resources (all of them, or those named), with where each value comes from."""
+    """The configs of resources (all, or those named), and the source of each value."""
     found: dict[ConfigResource, dict[str, ConfigValue] | KafkaError] = {}
     for node, share in (await _by_broker(cluster, resources)).items():
         if share and isinstance(node, KafkaError):
@@ -197,7 +195,7 @@ async def alter_configs(
             "validate_only": validate_only,
         }
         if node is None:
-            # Setting the same values twice is harmless.
+            # A repetition is harmless, since it sets the same values.
             response = await cluster.request_controller(
                 ApiKey.INCREMENTAL_ALTER_CONFIGS, message, errors=_response_errors, retry_lost=True
             )
@@ -225,7 +223,7 @@ def _change(name: str, change: ConfigChange) -> tuple[str, int, str | None]:
 async def _by_broker(
     cluster: Cluster, resources: Iterable[ConfigResource]
 ) -> dict[Node | KafkaError | None, list[ConfigResource]]:
-    """Whom to ask about what: only a broker itself knows its own configs, everything else any broker knows (None)."""
+    """Group resources by broker: only a broker itself knows its configs, any broker (None) knows the rest."""
     shares: dict[Node | KafkaError | None, list[ConfigResource]] = {}
     for resource in resources:
         own = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name

@@ -1,6 +1,6 @@
-"""What goes into the admin client and what comes out of it: frozen values under Kafka's names.
+"""The arguments and results of the admin client: frozen values with Kafka's names.
 
-`Results` is what an operation on several things returns. What groups are is told by the values in `groups.py`.
+`Results` is what an operation on several things returns. The values for groups are in `groups.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ V = TypeVar("V")
 
 
 class Results(dict[K, V]):
-    """What worked, by its name, as a dict; `errors` is what did not, and why.
+    """The successes as a dict; `errors` has the failures.
 
     An operation raises the first of the errors, unless it is called with ``raise_errors=False``.
 
@@ -49,7 +49,7 @@ class Results(dict[K, V]):
         return results
 
     def raise_first(self) -> None:
-        """Raise the first error, which names the others in its notes."""
+        """Raise the first error; its notes have the others."""
         first, *others = self.errors.items() or [(None, None)]
         if first[1] is None:
             return
@@ -63,7 +63,7 @@ class Results(dict[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. What is not given is the broker's default.
+    """A topic to create. The broker has defaults for what is not given.
 
     >>> NewTopic("orders", num_partitions=3, configs={"retention.ms": "60000"}).num_partitions
     3
@@ -94,13 +94,13 @@ class NewTopic:
 
     @classmethod
     def given(cls, topic: object) -> NewTopic:
-        """A topic, or its name alone."""
+        """Return a NewTopic, also for a name alone."""
         return topic if isinstance(topic, NewTopic) else cls(checks.name(topic, "a topic to create (or a NewTopic)"))
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic as the broker has made it; brokers before Kafka 2.4 say -1 for the numbers."""
+    """A topic as the broker created it; brokers before Kafka 2.4 send -1 for the numbers."""
 
     name: str
     topic_id: UUID | None
@@ -136,28 +136,28 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have, and on which brokers the new ones."""
+    """The new number of partitions of a topic, and the brokers of the new ones."""
 
     total_count: int
     new_assignments: Sequence[Sequence[BrokerId]] | None = None
 
     def __post_init__(self) -> None:
-        whole(self.total_count, "the number of partitions that a topic shall have", bits=32)
+        whole(self.total_count, "the new number of partitions of a topic", bits=32)
         if self.new_assignments is not None:
             what = "the brokers of new partitions"
             checks.several(self.new_assignments, lambda one: checks.brokers(one, what), what)
 
     @classmethod
     def given(cls, new: object, topic: str) -> NewPartitions:
-        """That, or the number alone."""
+        """Return NewPartitions, also for a number alone."""
         if isinstance(new, NewPartitions):
             return new
-        return cls(whole(new, f"the number of partitions that topic {topic} shall have", bits=32))
+        return cls(whole(new, f"the new number of partitions of topic {topic}", bits=32))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
-    """A partition that is moving."""
+    """A partition that is being moved."""
 
     replicas: tuple[BrokerId, ...]
     adding_replicas: tuple[BrokerId, ...]
@@ -168,7 +168,7 @@ class PartitionReassignment:
 
 
 class ResourceType(IntEnum):
-    """What can have a configuration, with Kafka's codes."""
+    """The kinds of resources with a configuration, with Kafka's codes."""
 
     TOPIC = 2
     BROKER = 4
@@ -186,7 +186,7 @@ class _ConfigResource(NamedTuple):
 
 
 class ConfigResource(_ConfigResource):
-    """Something that has a configuration. Where one is asked for, a plain text is a topic's name.
+    """A resource with a configuration. A plain text is accepted as the name of a topic.
 
     >>> ConfigResource.topic("orders")
     ConfigResource(type=<ResourceType.TOPIC: 2>, name='orders')
@@ -197,7 +197,7 @@ class ConfigResource(_ConfigResource):
     __slots__ = ()
 
     def __new__(cls, type: ResourceType | str, name: str) -> Self:  # noqa: A002 - as the attribute is called
-        """`type` may be its name, in any case."""
+        """`type` may be a name, in any case."""
         what = "the type of a ConfigResource"
         named = isinstance(type, str)
         kind = checks.chosen(type, _RESOURCE_TYPES, what) if named else ResourceType(whole(type, what, bits=32))
@@ -209,7 +209,7 @@ class ConfigResource(_ConfigResource):
 
     @classmethod
     def broker(cls, broker_id: BrokerId | None = None) -> ConfigResource:
-        """One broker, or what is set for all of them."""
+        """One broker, or the default of all brokers."""
         return cls(ResourceType.BROKER, "" if broker_id is None else str(broker_id))
 
     @classmethod
@@ -218,17 +218,17 @@ class ConfigResource(_ConfigResource):
 
     @classmethod
     def given(cls, resource: object) -> ConfigResource:
-        """A resource, or the name of a topic."""
+        """Return a ConfigResource, also for the name of a topic."""
         if isinstance(resource, ConfigResource):
             return resource
-        return cls.topic(checks.name(resource, "what has a configuration (a topic's name, or a ConfigResource)"))
+        return cls.topic(checks.name(resource, "a resource (a topic's name, or a ConfigResource)"))
 
     def __str__(self) -> str:
         return f"{self.type.name.lower()} {self.name or '(all)'}"
 
 
 class ConfigSynonym(NamedTuple):
-    """A layer that sets the value, maybe under another name."""
+    """A source of the value, maybe under another name."""
 
     name: str
     value: str | None
@@ -247,7 +247,7 @@ class ConfigValue:
 
     @property
     def differs(self) -> bool:
-        """Somebody set it: it is not what the broker would take by itself."""
+        """Whether it was set, and is not the broker's default."""
         return self.source not in (ConfigSource.DEFAULT, ConfigSource.UNKNOWN)
 
 
@@ -258,13 +258,13 @@ class Append(NamedTuple):
 
 
 class Subtract(NamedTuple):
-    """In `alter_configs`: take out of a list instead of setting it."""
+    """In `alter_configs`: remove from a list instead of setting it."""
 
     value: str
 
 
 ConfigChange = str | int | float | bool | Append | Subtract | None
-"""What to do with a config: set it, add to it, take from it, or (None) go back to what it is by itself."""
+"""A change of a config: a new value, an addition, a removal, or None to reset it to its default."""
 
 
 def checked_change(given: object, what: str) -> ConfigChange:
@@ -279,7 +279,7 @@ def checked_change(given: object, what: str) -> ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """What `list_offsets` found; offset -1 when no record is that young."""
+    """The result of `list_offsets`; offset -1 if no record is at or after the timestamp."""
 
     offset: int
     timestamp: Millis
@@ -287,7 +287,7 @@ class ListedOffset:
 
 
 class OffsetSpec(IntEnum):
-    """Offsets that are not looked up by a time."""
+    """Special offsets that need no timestamp."""
 
     LATEST = -1
     EARLIEST = -2
@@ -297,7 +297,7 @@ class OffsetSpec(IntEnum):
 
     @classmethod
     def given(cls, spec: object) -> int:
-        """A timestamp, or one of these by its name.
+        """Return a timestamp, or the code of one of these names.
 
         >>> OffsetSpec.given("earliest"), OffsetSpec.given(1700000000000)
         (-2, 1700000000000)
@@ -327,7 +327,7 @@ class ReplicaInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A directory of a broker's data; the sizes of the volume are None where the broker does not say them."""
+    """A data directory of a broker; the sizes of the volume are None if the broker does not send them."""
 
     path: str
     error: KafkaError | None
@@ -338,7 +338,7 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A producer that a partition remembers; no open transaction: `transaction_start_offset` is None."""
+    """A producer that a partition remembers; `transaction_start_offset` is None without an open transaction."""
 
     producer_id: int
     producer_epoch: int

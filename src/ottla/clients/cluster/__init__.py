@@ -1,1 +1,1 @@
-"""The way to the brokers of a cluster: connections, metadata, routing to leaders and coordinators, retries."""
+"""Access to the brokers of a cluster: connections, metadata, routing to leaders and coordinators, retries."""

@@ -1,9 +1,8 @@
-"""The way to the brokers of one cluster: bootstrap, connections, metadata, routing to leaders, retries.
+"""Access to the brokers of one cluster: bootstrap, connections, metadata, routing to leaders, retries.
 
-Everything that clients send goes through three doors: `request` (any broker), `request_controller`, and
-`by_leader`, which splits work by partition over the leaders and tries again what failed for a passing
-reason, with back-off and fresh metadata, until `api_timeout_ms`. What the requests mean is written in the
-modules beside this one.
+Clients send requests in three ways: `request` (to any broker), `request_controller`, and `by_leader`, which splits work
+by partition over the leaders and retries what failed with a retriable error, with back-off and fresh metadata, until
+`api_timeout_ms`. The modules beside this one build and read the requests.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ Result = TypeVar("Result")
 Send = Callable[[Connection, Mapping[TopicPartition, Work]], Awaitable[Mapping[TopicPartition, Result | KafkaError]]]
 
 DEFAULT_API_TIMEOUT_MS: Millis = 60_000
-# A topic that was just created may not be known to every broker yet; one that is missing for longer does
-# not exist.
+# A new topic may not be known to every broker yet; one that is missing for longer does not exist.
 MISSING_GRACE_MS: Millis = 1_000
 AUTO_CREATE_MS: Millis = 5_000
 
@@ -79,7 +77,7 @@ class Cluster:
     def of(
         cls, config: ClientConfig, *, api_timeout_ms: Millis = DEFAULT_API_TIMEOUT_MS, retries: int | None = None
     ) -> Cluster:
-        """The cluster that a client's configuration names; nothing is sent before the first call."""
+        """The cluster of a client's configuration; nothing is sent before the first call."""
         settings = ConnectionSettings.of(config)
         return cls(
             config.bootstrap_servers,
@@ -117,7 +115,7 @@ class Cluster:
     # Connections.
 
     async def connection(self, node: Node) -> Connection:
-        """A connection to the address that a broker advertises."""
+        """Return a connection to the address that a broker advertises."""
         address = (node.host, node.port)
         try:
             return await self.pool.get(address)
@@ -130,7 +128,7 @@ class Cluster:
             ) from None
 
     async def any_connection(self) -> Connection:
-        """The least loaded broker's; the bootstrap servers' again when no known broker can be reached (KIP-899)."""
+        """A connection to the least loaded broker; to a bootstrap server if no known broker is reachable (KIP-899)."""
         known = [(node.host, node.port) for node in self.metadata.nodes.values()]
         if not known or self._bootstraps_again():
             return await self._first_that_answers(self.bootstrap_servers)
@@ -157,7 +155,7 @@ class Cluster:
     # Requests.
 
     async def request(self, api_key: int, message: Message) -> Struct:
-        """Ask any broker, and another one if the connection breaks."""
+        """Send a request to any broker, and to another one if the connection breaks."""
         attempts = self.attempts()
         while True:
             connection = await self.any_connection()
@@ -175,10 +173,9 @@ class Cluster:
         errors: Callable[[Struct], Iterable[int]],
         retry_lost: bool = False,
     ) -> Struct:
-        """Ask the controller; look for it again while it answers that it is not the controller.
+        """Send a request to the controller; find it again while the broker says that it is not the controller.
 
-        A lost connection leaves open whether the request was carried out: only `retry_lost` sends it once
-        more.
+        After a lost connection it is unknown whether the request was carried out: only `retry_lost` repeats it.
         """
         attempts = self.attempts()
         while True:
@@ -200,7 +197,7 @@ class Cluster:
     # Metadata.
 
     async def refresh(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> Metadata:
-        """Fetch the metadata of these topics (None: of all) and keep it; returns what the broker answered."""
+        """Fetch the metadata of these topics (None: of all) and keep it; returns the response."""
         names = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
         message = {"topics": names, "allow_auto_topic_creation": auto_create}
         answer = read_metadata(await self._request_metadata(message))
@@ -225,14 +222,14 @@ class Cluster:
         return asyncio.get_running_loop().time()
 
     def _bootstraps_again(self) -> bool:
-        """Whether the brokers that we know have told us nothing for so long that others may know better (KIP-1102)."""
+        """Whether the known brokers have been silent so long that the bootstrap servers may know more (KIP-1102)."""
         since = self._without_metadata_since
         return self.rebootstrap and since is not None and self._now() - since >= self.rebootstrap_trigger_ms / 1000
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
-        """The picture of one topic; raises what the broker says when there is none.
+        """Return one topic; raises the broker's error if there is none.
 
-        With `auto_create` a broker that creates topics by itself has some seconds for it.
+        With `auto_create`, waits some seconds for a broker that creates topics automatically.
         """
         attempts = self.attempts(min(self.api_timeout_ms, AUTO_CREATE_MS) if auto_create else None)
         while True:
@@ -259,7 +256,7 @@ class Cluster:
         *,
         timeout_ms: Millis | None = None,
     ) -> dict[TopicPartition, Result | KafkaError]:
-        """Send each partition's work to its leader; whatever keeps failing is in the result as its error."""
+        """Send the work for each partition to its leader; the result has an error for each that keeps failing."""
         attempts = self.attempts(timeout_ms)
         done: dict[TopicPartition, Result | KafkaError] = {}
         pending = dict(work)
@@ -275,7 +272,7 @@ class Cluster:
         return done
 
     async def _refresh_quietly(self, topics: set[str]) -> None:
-        """A refresh that fails leaves the old picture: the next round says what is wrong."""
+        """Refresh metadata; on failure the old metadata stays, and the next round reports the problem."""
         try:
             await self.refresh(topics)
         except NetworkException:
@@ -324,7 +321,7 @@ class Cluster:
 
 
 def _most_telling(problems: Sequence[OttlaError]) -> OttlaError:
-    """Why none of several addresses could be used; a broker that refuses us says more than one that is away."""
+    """The most helpful error of several addresses: a rejection says more than an unreachable broker."""
     if len(problems) == 1:
         return problems[0]
     for error in problems:

@@ -1,7 +1,7 @@
-"""Decisions about connections, as values: when to try an address again, for how long, which one to ask, which to close.
+"""Decides about connections: when to retry an address, for how long, which broker to use, which connection to close.
 
-Nothing here reads a clock or throws dice: `now` and `chance` come in, so that hours of reconnecting are tested in
-milliseconds. The sockets are in `pool.py`, which does what this module says.
+Nothing here reads a clock or uses randomness: `now` and `chance` are parameters, so tests cover hours of reconnecting
+in milliseconds. `pool.py` has the sockets and carries out the decisions.
 
     DISCONNECTED ──> CONNECTING ──> READY
          ^  └── backing off ──┘ fail    │
@@ -30,7 +30,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits that double with each failure up to a limit, each a fifth longer or shorter by chance.
+    """Waits that double with each failure up to a limit, with a random jitter of 20 %.
 
     >>> [Backoff(50, 1_000).after(failures, chance=0.0) for failures in range(1, 7)]
     [50, 100, 200, 400, 800, 1000]
@@ -73,7 +73,7 @@ class ConnectionStates(Generic[Address]):
         return link.state if link is not None else State.DISCONNECTED
 
     def failures(self, address: Address) -> int:
-        """How many attempts have failed since the last that did not."""
+        """How many attempts have failed since the last success."""
         link = self._links.get(address)
         return link.failures if link is not None else 0
 
@@ -83,12 +83,12 @@ class ConnectionStates(Generic[Address]):
         return max(0, link.not_before - now) if link is not None and link.state is State.DISCONNECTED else 0
 
     def last_attempt(self, address: Address) -> Millis:
-        """When it was last tried; -1 for never."""
+        """When the last attempt was made; -1 for never."""
         link = self._links.get(address)
         return link.last_attempt if link is not None else -1
 
     def connecting(self, address: Address, *, now: Millis, chance: float) -> Millis:
-        """An attempt begins; returns how long it may take, which is longer after one that took too long."""
+        """Start an attempt; returns how long it may take, which is longer after one that timed out."""
         link = self._link(address)
         link.state = State.CONNECTING
         link.last_attempt = now
@@ -100,7 +100,7 @@ class ConnectionStates(Generic[Address]):
         link.failures = link.setup_failures = 0
 
     def lost(self, address: Address, *, now: Millis, chance: float, connecting: bool = False) -> None:
-        """The connection broke, or (`connecting`) could not be made: back off."""
+        """The connection broke, or (`connecting`) failed: back off."""
         link = self._link(address)
         link.state = State.DISCONNECTED
         link.failures += 1
@@ -108,11 +108,11 @@ class ConnectionStates(Generic[Address]):
         link.not_before = now + self._reconnect.after(link.failures, chance=chance)
 
     def closed(self, address: Address) -> None:
-        """Closed on purpose: it may be made again at once."""
+        """Closed on purpose: the next attempt may come at once."""
         self._links.pop(address, None)
 
     def forget(self, known: Iterable[Address]) -> None:
-        """Drop what is known of all other addresses that have no connection."""
+        """Forget all other addresses that have no connection."""
         keep = set(known)
         for address in [one for one, link in self._links.items() if link.state is State.DISCONNECTED]:
             if address not in keep:
@@ -127,10 +127,10 @@ def least_loaded(
     now: Millis,
     start: int,
 ) -> Address | None:
-    """Whom to ask what anybody can answer: the ready one with the fewest requests in flight; else one that is being
-    connected to; else the one that may be tried and was not tried for longest. None if all are backing off.
+    """The broker for a request that any broker can answer: the ready one with the fewest requests in flight, else one
+    that is connecting, else the one whose last attempt is the longest ago. None if all are backing off.
 
-    `start` is where to begin among equals: a random number spreads many clients over the brokers.
+    `start` breaks ties: a random number spreads many clients over the brokers.
     """
     order = list(dict.fromkeys(candidates))
     order = order[start % len(order) :] + order[: start % len(order)] if order else []
@@ -155,6 +155,6 @@ def idle(last_used: Mapping[Address, Millis], *, max_idle_ms: Millis, now: Milli
 
 
 def next_idle_check_ms(last_used: Iterable[Millis], *, max_idle_ms: Millis, now: Millis) -> Millis | None:
-    """When to look again for idle connections; None if there are none to look at."""
+    """When to check for idle connections again; None if there are no connections."""
     oldest = min(last_used, default=None)
     return None if oldest is None else max(1, oldest + max_idle_ms - now)

@@ -1,6 +1,6 @@
-"""The way to coordinators: find them, split work over them, try again while they move or load.
+"""Access to coordinators: find them, split work over them, retry while they move or load.
 
-It is to groups what `Cluster.by_leader` is to partitions. What the requests mean is in `groups` and `group_offsets`.
+It does for groups and transactional ids what `Cluster.by_leader` does for partitions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ottla.types import Millis
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
 FIRST_BATCHED = 4
-#: The codes by which a broker says that it is not, or not yet, the one to ask; some requests give them a partition.
+#: The codes for a broker that is not the coordinator, or not ready; some responses have them per partition.
 COORDINATOR_ERRORS = frozenset(
     error.code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 )
@@ -47,7 +47,7 @@ async def by_coordinator(
     key_type: int = GROUP_KEY_TYPE,
     timeout_ms: Millis | None = None,
 ) -> dict[str, Result | KafkaError]:
-    """Send the groups, or transactional ids, of each coordinator to it; what keeps failing is in the result."""
+    """Send groups or transactional ids to their coordinators; the result has an error for each that keeps failing."""
     attempts = cluster.attempts(timeout_ms)
     done: dict[str, Result | KafkaError] = {}
     pending = list(dict.fromkeys(groups))
@@ -92,7 +92,7 @@ async def _one_share(
 async def find_coordinators(
     cluster: Cluster, groups: Sequence[str], key_type: int = GROUP_KEY_TYPE
 ) -> dict[str, Node | KafkaError]:
-    """Ask any broker where the coordinators of these groups, or transactional ids, are."""
+    """Find the coordinators of these groups or transactional ids."""
     try:
         connection = await cluster.any_connection()
         if connection.version_of(ApiKey.FIND_COORDINATOR) >= FIRST_BATCHED:
@@ -118,7 +118,7 @@ def _read_node(answer: Struct) -> Node | KafkaError:
 async def by_broker(
     cluster: Cluster, send: Callable[[Connection], Awaitable[Result]], *, timeout_ms: Millis | None = None
 ) -> list[Result]:
-    """Ask every broker of the cluster, each again while its answer may still become one."""
+    """Send a request to every broker of the cluster, and repeat it while its error is retriable."""
     await cluster.refresh(())
     nodes = cluster.metadata.nodes.values()
     return list(await asyncio.gather(*(_patiently(cluster, node, send, timeout_ms) for node in nodes)))

@@ -1,8 +1,7 @@
-"""The requests that go to the leaders of partitions: ListOffsets, DeleteRecords, one function each.
+"""The requests to partition leaders: ListOffsets and DeleteRecords, one function each.
 
-A function here builds one request for one connection and reads its response, partition by partition: a
-result or the error. `Cluster.by_leader` calls it, and decides about retries. Produce and Fetch belong to the producer
-and the consumer.
+A function builds one request for one connection and reads its response: a result or an error per partition.
+`Cluster.by_leader` calls it and decides about retries. Produce and Fetch belong to the producer and the consumer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LAST_FETCH_BY_NAME = 12
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """What ListOffsets found: offset -1 when no record is that young."""
+    """The result of ListOffsets; offset -1 if no record is at or after the timestamp."""
 
     offset: int
     timestamp: Millis
@@ -44,7 +43,7 @@ def read_error(code: int, message: str | None = None) -> KafkaError:
 
 
 def with_partition(error: KafkaError, key: TopicPartition) -> KafkaError:
-    """The same error, saying which partition it is about."""
+    """The same error with the partition in its message."""
     message = str(error)
     if str(key) in message or f"topic {key.topic} " in message:
         return error
@@ -59,7 +58,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 
 
 def newest_version(cluster: Cluster, topics: Iterable[str], last_by_name: int) -> int | None:
-    """Newer versions name topics by their ids only, which a cluster from before Kafka 2.8 does not have."""
+    """Newer versions identify topics only by id, which clusters before Kafka 2.8 do not have."""
     infos = (cluster.metadata.topics.get(topic) for topic in topics)
     return None if all(info is not None and info.topic_id is not None for info in infos) else last_by_name
 
@@ -105,7 +104,7 @@ def _read_found(answer: Struct) -> FoundOffset | KafkaError:
 async def delete_records(
     cluster: Cluster, connection: Connection, before: Mapping[TopicPartition, int]
 ) -> Outcomes[int]:
-    """Delete what lies before an offset (-1: all up to the high watermark); gives the new low watermarks."""
+    """Delete records before an offset (-1: up to the high watermark); returns the new low watermarks."""
     topics = [
         {
             "name": topic,

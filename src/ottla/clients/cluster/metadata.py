@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: its nodes, topics, partitions and their leaders. Values only, no I/O."""
+"""The metadata of a cluster: nodes, topics, partitions and their leaders. Values only, no I/O."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic, or the error that the broker gave instead of it."""
+    """A topic, or the broker's error for it."""
 
     name: str
     topic_id: UUID | None
@@ -59,23 +59,23 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """One picture of the cluster; `with_topics` gives the next one."""
+    """A snapshot of the cluster; `with_topics` returns the next one."""
 
     cluster_id: str | None = None
     controller_id: BrokerId = NO_LEADER
     nodes: Mapping[BrokerId, Node] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     version: int = 0
-    """Goes up by one with each answer."""
+    """Increases with each response."""
 
     def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
         topic = self.topics.get(topic_partition.topic)
         return topic.partitions.get(topic_partition.partition) if topic is not None else None
 
     def with_topics(self, newer: Metadata) -> Metadata:
-        """The newer picture, and the topics that it was not asked for.
+        """The newer snapshot, plus the topics that it was not requested for.
 
-        A broker that is behind may answer with a leader from before: the newer leader epoch stays.
+        A broker that is behind may send an old leader: the newer leader epoch wins.
         """
         topics = {
             **self.topics,
@@ -84,7 +84,7 @@ class Metadata:
         return Metadata(newer.cluster_id, newer.controller_id, newer.nodes, topics, self.version + 1)
 
     def without_nodes(self) -> Metadata:
-        """The picture of somebody who has to ask the bootstrap servers again."""
+        """The snapshot for a client that must use the bootstrap servers again."""
         return replace(self, nodes={}, controller_id=NO_LEADER)
 
 
@@ -100,7 +100,7 @@ def _newest(known: TopicInfo | None, answered: TopicInfo) -> TopicInfo:
 
 
 def read_metadata(response: Struct) -> Metadata:
-    """The picture that a Metadata response gives."""
+    """Convert a Metadata response."""
     nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
     topics = {topic.name: _read_topic(topic) for topic in response.topics if topic.name is not None}
     return Metadata(response.cluster_id, response.controller_id, nodes, topics)

@@ -1,7 +1,7 @@
-"""The connections of one client: made when they are needed, shared, made again with back-off, closed when idle.
+"""The connections of one client: opened on demand, shared, reopened with back-off, closed when idle.
 
-It is the thin part with the sockets: what to do when is decided in `connections.py`. An attempt to connect is shared by
-all who wait for it, and goes on when one of them gives up.
+This module has the sockets; `connections.py` decides what to do when. All callers that wait for an address share one
+attempt, which continues when one of them gives up.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ottla.types import Millis
 log = logging.getLogger(__name__)
 _RECONNECT = Backoff(50, 1_000)
 _SETUP = Backoff(10_000, 30_000)
-#: After so many failed attempts a broker that was there is away for longer than a restart takes: about three seconds.
+#: After so many failed attempts (about three seconds) a broker is away for longer than a restart takes.
 _AWAY_FAILURES = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """What connections are made with; the defaults are Kafka's."""
+    """The settings of connections; the defaults are Kafka's."""
 
     client_id: str = "ottla"
     request_timeout_ms: Millis = DEFAULT_REQUEST_TIMEOUT_MS
@@ -55,12 +55,12 @@ class ConnectionSettings:
 
 
 class ConnectionPool:
-    """One connection an address. Belongs to one event loop."""
+    """One connection per address. Belongs to one event loop."""
 
     def __init__(self, settings: ConnectionSettings, reached: set[Address] | None = None) -> None:
         self.settings = settings
         self.reached: set[Address] = set() if reached is None else reached
-        """The addresses that were connected since somebody was last warned of them; pools of one client share it."""
+        """The addresses that were connected since the last warning about them; the pools of one client share it."""
         self.states: ConnectionStates[Address] = ConnectionStates(settings.reconnect, settings.setup)
         self._open: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Task[Connection]] = {}
@@ -69,7 +69,7 @@ class ConnectionPool:
         self._closed = False
 
     async def get(self, address: Address) -> Connection:
-        """An open connection; waits while the address is backing off, and raises why there is none."""
+        """Return an open connection; waits while the address is backing off, and raises why there is none."""
         connection = self._open.get(address)
         if connection is not None and not connection.closed:
             return connection
@@ -84,23 +84,23 @@ class ConnectionPool:
         except asyncio.CancelledError:
             # Only `close` cancels an attempt.
             if task.cancelled():
-                raise Disconnected("the client was closed meanwhile") from None
+                raise Disconnected("the client was closed") from None
             raise
 
     def choose(self, candidates: Iterable[Address]) -> Address | None:
-        """The least loaded of some addresses; None if all of them are backing off."""
+        """The least loaded of these addresses; None if all are backing off."""
         in_flight = {address: connection.in_flight for address, connection in self._open.items()}
         return least_loaded(candidates, self.states, in_flight, now=_now(), start=random.getrandbits(16))
 
     def soonest(self, candidates: Iterable[Address]) -> Address:
-        """The one whose back-off ends first."""
+        """The address whose back-off ends first."""
         return min(candidates, key=lambda address: self.states.wait_ms(address, now=_now()))
 
     def ready(self, candidates: Iterable[Address]) -> list[Address]:
         return [address for address in candidates if self.states.state(address) is State.READY]
 
     async def close(self) -> None:
-        """Close everything, what is being opened included."""
+        """Close all connections, even those being opened."""
         self._closed = True
         if self._idle_check is not None:
             self._idle_check.cancel()
@@ -149,14 +149,14 @@ class ConnectionPool:
         return connection
 
     def _warn(self, address: Address, error: Exception) -> None:
-        """Once for each time that a broker goes away: who waits for records hears of it nowhere else. One that never
-        was there is told by an error."""
+        """Warn once each time a broker goes away, since a caller that waits for records gets no error. A broker that
+        was never reached causes an error."""
         if address in self.reached and self.states.failures(address) >= _AWAY_FAILURES:
             self.reached.discard(address)
-            log.warning("%s; the client goes on trying", error)
+            log.warning("%s; the client keeps trying", error)
 
     def _lost(self, address: Address) -> None:
-        """A connection ended; one that we closed ourselves was taken out before."""
+        """A connection ended that this pool has not closed."""
         connection = self._open.get(address)
         if connection is not None and connection.closed:
             del self._open[address]
@@ -183,7 +183,7 @@ class ConnectionPool:
         self._watch_idle()
 
     def _last_used(self) -> dict[Address, Millis]:
-        """When each connection last did something; one that waits for an answer is doing it."""
+        """When each connection was last used; one that waits for a response is in use."""
         now = _now()
         return {
             address: now if connection.in_flight else int(connection.last_used * 1000)
@@ -200,6 +200,6 @@ def _chance() -> float:
 
 
 def _retrieve(task: asyncio.Task[Connection]) -> None:
-    """All who waited may have given up: then nobody else looks at why it failed."""
+    """Mark the error as retrieved: all callers may have given up."""
     with contextlib.suppress(asyncio.CancelledError):
         task.exception()

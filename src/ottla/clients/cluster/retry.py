@@ -1,4 +1,4 @@
-"""How often and how long to try again: exponential back-off with jitter, up to a deadline."""
+"""Retries: exponential back-off with jitter, up to a deadline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Attempts:
         return int((self._loop.time() - self._start) * 1000)
 
     async def pause(self) -> bool:
-        """Wait for the next attempt; False when there is no time, or no retry, left for one."""
+        """Wait for the next attempt; False if there is no time or no retry left."""
         if self._left <= 0:
             return False
         self._left -= 1

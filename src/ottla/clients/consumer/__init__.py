@@ -1,1 +1,1 @@
-"""The consumer: an asyncio core, with an asyncio and a blocking face over it; dead letters."""
+"""The consumer: shared parts, the asyncio and the blocking client on top of them, and dead letters."""

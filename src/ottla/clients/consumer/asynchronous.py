@@ -1,11 +1,11 @@
-"""The asyncio consumer. Its methods are Kafka's in snake case; `blocking.py` has the same for threads.
+"""The asyncio consumer. Its methods have Kafka's names in snake case; `blocking.py` has the same for threads.
 
     async with AsyncConsumer(bootstrap_servers="localhost:9092", group_id="shop") as consumer:
         await consumer.subscribe(["orders"])
         async for record in consumer:
             print(record.value)
 
-What the methods do is in `calls.py`; here is who may call them, and where the user's own code runs.
+`calls.py` and its parts do the work. This module checks that one task uses the consumer at a time, and runs user code.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_CLOSE_SECONDS = 30.0
-#: How long one poll of an iteration waits; a broker that was never reached is told of after it.
+#: How long one poll of an iteration waits before it raises that no broker was ever reached.
 ITERATION_SECONDS = 5.0
 
 
@@ -59,7 +59,7 @@ def deadline_after(seconds: Any) -> float:
     """The time of the monotonic clock in so many seconds."""
     if not isinstance(seconds, Real) or math.isnan(seconds):
         raise TypeError(
-            f"the timeout is a number of seconds, not {seconds!r} (`for record in consumer` waits as long as it takes)"
+            f"the timeout must be a number of seconds, not {seconds!r} (`for record in consumer` waits without a limit)"
         )
     return time.monotonic() + float(seconds)
 
@@ -69,7 +69,7 @@ def left(deadline: float) -> float:
 
 
 class _OneTask:
-    """Lets one task in at a time, as often as it likes; others get an error."""
+    """Lets one task in at a time, also repeatedly; others get an error."""
 
     __slots__ = ("_calls", "_depth", "_task", "closed")
 
@@ -82,12 +82,12 @@ class _OneTask:
     def __enter__(self) -> None:
         task = asyncio.current_task()
         if self.closed:
-            raise IllegalUse("this AsyncConsumer is closed: make a new one")
+            raise IllegalUse("this AsyncConsumer is closed: create a new one")
         if self._depth and self._task is not task:
             raise IllegalUse(
                 "this AsyncConsumer is in use by another task: a consumer is for one task at a time. To end the call "
-                "that waits there, cancel that task or call wakeup(), which makes it raise Wakeup; to share the work, "
-                "give each task its own consumer (of the same group), or hand the records over by a queue"
+                "that waits there, cancel that task or call wakeup(), which makes it raise Wakeup. To share the work, "
+                "give each task its own consumer (of the same group), or pass the records through a queue"
             )
         self._calls.engine.start()
         self._task = task
@@ -100,8 +100,8 @@ class _OneTask:
 class AsyncConsumer:
     """Reads topics, alone or as a member of a group. For one task at a time.
 
-    Configs are Kafka's, as ``AsyncConsumer({"group.id": "shop"})`` or ``AsyncConsumer(group_id="shop")``. Times that
-    methods take are in seconds. Nothing is sent before the first call.
+    Configs are Kafka's, as ``AsyncConsumer({"group.id": "shop"})`` or ``AsyncConsumer(group_id="shop")``. Times are in
+    seconds. Nothing is sent before the first call.
     """
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
@@ -113,11 +113,11 @@ class AsyncConsumer:
 
     @property
     def cluster(self) -> Cluster:
-        """The way to the brokers, for what a consumer has no method for."""
+        """The connection to the brokers, for requests that a consumer has no method for."""
         return self._calls.engine.cluster
 
     async def start(self) -> None:
-        """Nothing has to be started; it is here for those who are used to it."""
+        """Does nothing: a consumer needs no start. It exists because other libraries have it."""
         with self._use:
             return
 
@@ -130,7 +130,7 @@ class AsyncConsumer:
         await self.close()
 
     async def _run(self, chore: Chore) -> None:
-        """Code of the user's: functions, or coroutines."""
+        """Run user code: a function or a coroutine."""
         try:
             result = chore.call()
             if inspect.isawaitable(result):
@@ -147,10 +147,10 @@ class AsyncConsumer:
         pattern: str | Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read topics, or all that match a pattern, as a member of the group; replaces what was subscribed to before.
+        """Read topics, or all that match a pattern, as a member of the group; replaces the previous subscription.
 
-        A pattern matches whole names. With group.protocol=consumer a pattern given as text is matched by the broker (in
-        the syntax of RE2), and a compiled one here. No topics at all mean `unsubscribe`.
+        A pattern matches whole names. With group.protocol=consumer the broker matches a pattern that is text (in RE2
+        syntax); a compiled one is matched here. An empty list of topics means `unsubscribe`.
         """
         with self._use:
             topics = listed(topics)
@@ -160,9 +160,9 @@ class AsyncConsumer:
                 self._calls.subscribe(topics, pattern, listener)
 
     async def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these partitions, without a group's help; partitions that stay keep their positions.
+        """Read exactly these partitions, without a group; partitions that stay keep their positions.
 
-        No partitions at all mean `unsubscribe`.
+        An empty list means `unsubscribe`.
         """
         with self._use:
             if wanted := listed(partitions):
@@ -171,13 +171,13 @@ class AsyncConsumer:
                 await self._end(UNSUBSCRIBED)
 
     async def unsubscribe(self) -> None:
-        """Read nothing, and leave the group at once. Automatic commits are made before."""
+        """Read nothing, and leave the group at once. An automatic commit is made before."""
         with self._use:
             await self._end(UNSUBSCRIBED)
 
     async def _end(self, reason: str, deadline: float = math.inf) -> None:
         errors: list[Exception] = []
-        seconds = 0.0  # who is interrupted tells the coordinator, and waits no longer
+        seconds = 0.0  # if interrupted, notify the coordinator without waiting
         try:
             chores = await self._calls.unsubscribing(left(deadline))
             with contextlib.suppress(TimeoutError):
@@ -193,7 +193,7 @@ class AsyncConsumer:
         raise_first(errors)
 
     def subscription(self) -> set[str]:
-        """The topics that are subscribed to; those that match, with a pattern that is matched here."""
+        """The subscribed topics; with a pattern that is matched here, the matching ones."""
         return self._calls.subscription()
 
     def assignment(self) -> set[TopicPartition]:
@@ -203,15 +203,15 @@ class AsyncConsumer:
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> ConsumerRecords:
-        """The next records, at most `max_records` (max.poll.records) of them; none when none came in `timeout` seconds.
+        """Return the next records, at most `max_records` (max.poll.records); empty if none came in `timeout` seconds.
 
-        The result is a list of all of them; ``.records(topic_partition)`` and ``.by_partition()`` give them by
-        partition. Rebalance listeners and commit callbacks run in here.
+        The result is a list; ``.records(topic_partition)`` and ``.by_partition()`` group it by partition. Rebalance
+        listeners and commit callbacks run during this call.
         """
         with self._use:
             limit = self._handout.limit(max_records)
             if self._calls.engine.turns_owed:
-                # Records that are there need no wait. But the next ones shall be on their way meanwhile.
+                # Buffered records need no wait, but the next fetch should be on its way meanwhile.
                 self._calls.engine.turns_owed -= 1
                 await asyncio.sleep(0)
             records = self._poller.take_now(limit)
@@ -220,7 +220,7 @@ class AsyncConsumer:
             return self._handout.finished(records)
 
     async def _next(self, deadline: float, take: Callable[[], list[T]]) -> list[T]:
-        """Do what there is to do until there is something to take, or the time is over."""
+        """Do the work of a poll until there is something to take, or the time is over."""
         while True:
             step = await self._poller.advance(deadline)
             if isinstance(step, Chore):
@@ -230,7 +230,7 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         while True:
-            # A generator gives records several times as fast as `__anext__` can.
+            # A generator is several times as fast as `__anext__`.
             while length_hint(self._handout.iterator):
                 for record in self._handout.iterator:
                     yield record
@@ -238,7 +238,7 @@ class AsyncConsumer:
                 self._handout.iterate(records)
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record, however long it takes; ``async for record in consumer`` is faster."""
+        """Wait for the next record; ``async for record in consumer`` is faster."""
         for record in self._handout.iterator:
             return record  # type: ignore[no-any-return]
         while True:
@@ -247,11 +247,11 @@ class AsyncConsumer:
                 return next(iterator)  # type: ignore[no-any-return]
 
     async def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
-        """The next records as a pyarrow table; one without rows when none came in `timeout` seconds.
+        """Return the next records as a pyarrow table; it has no rows if none came in `timeout` seconds.
 
         The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp, timestampType
-        and headers. Everything that is there comes at once unless `max_records` is given; each chunk of the table has
-        records of one partition, in order. Deserializers and interceptors are not called. Needs ``ottla[arrow]``.
+        and headers. Without `max_records`, everything buffered is returned; each chunk of the table has records of one
+        partition, in order. Deserializers and interceptors are not called. Needs ``ottla[arrow]``.
         """
         if self._incoming is None:
             self._incoming = Incoming()
@@ -262,13 +262,12 @@ class AsyncConsumer:
             return table
 
     async def _take_raw(self, timeout: float, limit: int = 0) -> list[RawFetch]:
-        """What was fetched, undecoded, for those who read batches as a whole; an empty list after `timeout` seconds.
+        """Return what was fetched, undecoded, to read whole batches; an empty list after `timeout` seconds.
 
-        Everything that is buffered comes at once, and the positions move past it, as with `poll`; listeners,
-        callbacks and automatic commits run in here too. See `RawFetch` for what it holds: the bytes as they
-        came, the batches in them that are to be read (without control batches and, with read_committed, without
-        aborted transactions; CRCs are checked), and the position from which on their records are new. The bytes stay
-        valid as long as they are referred to.
+        Returns everything buffered and moves the positions past it, as `poll` does; listeners, callbacks and automatic
+        commits run too. A `RawFetch` has the fetched bytes, the batches in them to read (without control batches and,
+        with read_committed, without aborted transactions; CRCs are checked), and the position from which their records
+        are new. The bytes stay valid as long as they are referenced.
         """
         with self._use:
             self._handout.put_back()
@@ -279,7 +278,7 @@ class AsyncConsumer:
     async def commit(self, offsets: Committable | None = None, *, timeout: float | None = None) -> None:
         """Commit what was polled, or these offsets (of the next record to read), and wait until it is done.
 
-        Passing troubles are tried again. `CommitFailed` says that the partitions belong to others by now.
+        Retriable errors are retried. `CommitFailed` means that the partitions belong to other members now.
         """
         with self._use:
             for chore in await self._calls.committer.commit(offsets, timeout):
@@ -288,7 +287,7 @@ class AsyncConsumer:
     def commit_async(self, offsets: Committable | None = None, callback: CommitCallback | None = None) -> None:
         """Commit without waiting. ``callback(offsets, error)`` runs in a later poll or commit, in order of the calls.
 
-        It is not tried again when it fails, since a later commit may have succeeded.
+        A failed commit is not retried, since a later one may have succeeded.
         """
         with self._use:
             self._calls.committer.commit_async(offsets, callback)
@@ -296,7 +295,7 @@ class AsyncConsumer:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None for a partition of which nothing was."""
+        """The committed offsets of the group; None for a partition without one."""
         with self._use:
             return await self._calls.committer.committed(partitions, timeout)
 
@@ -308,17 +307,17 @@ class AsyncConsumer:
             return await self._calls.position(partition, timeout)
 
     async def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on reading at this offset."""
+        """Continue reading at this offset."""
         with self._use:
             self._calls.seek(partition, offset)
 
     async def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Go on at the first record that is still there; of all assigned partitions if none is named."""
+        """Continue with the first available record, in these or all assigned partitions."""
         with self._use:
             self._calls.seek_to_beginning(partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Go on with what is written next; of all assigned partitions if none is named."""
+        """Continue with the next record to be written, in these or all assigned partitions."""
         with self._use:
             self._calls.seek_to_end(partitions)
 
@@ -333,14 +332,14 @@ class AsyncConsumer:
             self._calls.resume(partitions)
 
     def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
-        """Fetch nothing from this offset on, for whoever reads a range; None undoes it."""
+        """Fetch nothing from this offset on, to read a range; None removes the limit."""
         self._calls.fetch_until(partition, offset)
 
     def paused(self) -> set[TopicPartition]:
         return self._calls.paused()
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many records there are behind the position; None while that is not known."""
+        """How many records there are after the position; None while unknown."""
         return self._calls.current_lag(partition)
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -348,7 +347,7 @@ class AsyncConsumer:
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset that is still there."""
+        """The first available offset of each partition."""
         with self._use:
             return await self._calls.beginning_offsets(partitions, timeout)
 
@@ -362,7 +361,7 @@ class AsyncConsumer:
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time (ms since 1970); None where there is none."""
+        """The first record at or after a time (ms since 1970); None if there is none."""
         with self._use:
             return await self._calls.offsets_for_times(timestamps, timeout)
 
@@ -377,26 +376,26 @@ class AsyncConsumer:
             return await self._calls.list_topics(timeout)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group now."""
+        """The identity of this consumer in its group."""
         return self._calls.group_metadata()
 
     def metrics(self) -> dict[str, float]:
-        """Numbers of this consumer, by Kafka's names."""
+        """Metrics of this consumer, with Kafka's names."""
         return self._calls.metrics()
 
     def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
-        """Make the group rebalance; it begins in the next poll."""
+        """Make the group rebalance; it starts in the next poll."""
         self._calls.enforce_rebalance(reason)
 
     def wakeup(self) -> None:
-        """Make the call that waits now, or the next one, raise `Wakeup`. May be called from any thread."""
+        """Make the present or next waiting call raise `Wakeup`. May be called from any thread."""
         self._calls.waiting.wakeup()
 
     async def close(self, timeout: float | None = DEFAULT_CLOSE_SECONDS) -> None:
-        """Commit if that is automatic, leave the group, close; within `timeout` seconds. Again does nothing.
+        """Make an automatic commit, leave the group, close; within `timeout` seconds. Closing again does nothing.
 
-        What a listener or callback raises comes out at the end, when everything is done. The group is left also
-        without any time: then nobody waits for the coordinator's answer.
+        Errors of listeners and callbacks are raised at the end, when everything is done. With a timeout of 0 the
+        consumer still leaves the group, but does not wait for the coordinator's response.
         """
         if self._use.closed or self._calls.engine.is_forked:
             return

@@ -1,13 +1,12 @@
-"""The consumer for threads: every method of `AsyncConsumer`, with the same names and arguments, waits for its result.
+"""The blocking consumer: every method of `AsyncConsumer`, with the same names and arguments, waits for its result.
 
     with Consumer(bootstrap_servers="localhost:9092", group_id="shop") as consumer:
         consumer.subscribe(["orders"])
         for record in consumer:
             print(record.value)
 
-Fetches and heartbeats run on a loop in a thread of its own. Records that were fetched already are decoded on the
-caller's thread, without a detour; listeners and callbacks run there too. A consumer is for one thread at a time,
-and says so when it is used otherwise.
+Fetches and heartbeats run on an event loop in another thread. Fetched records are decoded on the caller's thread, and
+listeners and callbacks run there too. A consumer is for one thread at a time; using it from two raises an error.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ T = TypeVar("T")
 
 
 class _OneThread:
-    """Lets one thread in at a time, as often as it likes; others get an error instead of a wait."""
+    """Lets one thread in at a time, also repeatedly; others get an error instead of a wait."""
 
     __slots__ = ("_depth", "_lock", "_owner", "_process", "check")
 
@@ -76,8 +75,8 @@ class _OneThread:
             if not self._lock.acquire(blocking=False):
                 raise IllegalUse(
                     "this Consumer is in use by another thread: a consumer is for one thread at a time. Give each "
-                    "thread its own consumer (of the same group), or hand the records over by a queue; only wakeup() "
-                    "may be called from elsewhere"
+                    "thread its own consumer (of the same group), or pass the records through a queue; only wakeup() "
+                    "may be called from other threads"
                 )
             self._owner = me
         self._depth += 1
@@ -115,7 +114,7 @@ class Consumer:
         return self._thread.call(work)
 
     def _do(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function on the loop's thread, where nothing else changes meanwhile."""
+        """Call a function on the loop's thread, where nothing else runs at the same time."""
 
         async def call() -> T:
             self._calls.engine.start()
@@ -161,7 +160,7 @@ class Consumer:
 
     def _end(self, reason: str, deadline: float = math.inf) -> None:
         errors: list[Exception] = []
-        seconds = 0.0  # who is interrupted tells the coordinator, and waits no longer
+        seconds = 0.0  # if interrupted, notify the coordinator without waiting
         try:
             for chore in self._wait(self._calls.unsubscribing(left(deadline))):
                 try:
@@ -201,7 +200,7 @@ class Consumer:
                 return found if step else []
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        # A chain gives records without a step of Python's for each.
+        # A chain returns records without running Python code for each.
         return chain.from_iterable(self._polls())
 
     def _polls(self) -> Iterator[Iterator[ConsumerRecord]]:
@@ -213,7 +212,7 @@ class Consumer:
                 handout.iterate(records)
 
     def __next__(self) -> ConsumerRecord:
-        """The next record, however long it takes; ``for record in consumer`` is faster."""
+        """Wait for the next record; ``for record in consumer`` is faster."""
         return next(iter(self))
 
     def poll_arrow(self, timeout: float = 1.0, *, max_records: int | None = None) -> pa.Table:
@@ -277,9 +276,9 @@ class Consumer:
             self._do(self._calls.resume, partitions)
 
     def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
-        """Fetch nothing from this offset on, for whoever reads a range; None undoes it.
+        """Fetch nothing from this offset on, to read a range; None removes the limit.
 
-        What the last fetch brings beyond it is handed out as ever:
+        Records after it that the last fetch contains are still returned:
         ``consumer.fetch_until(TopicPartition("orders", 0), 500)``.
         """
         with self._use:

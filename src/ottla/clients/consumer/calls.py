@@ -36,15 +36,15 @@ UNSUBSCRIBED = "the consumer unsubscribed"
 
 
 def raise_first(errors: list[Exception]) -> None:
-    """What the user's code raised while the consumer ended; everything else was done all the same."""
+    """Raise the first error of user code while the consumer closed, after everything else was done."""
     for error in errors[1:]:
-        log.error("a listener or callback raised at the end of a consumer, and not as the first", exc_info=error)
+        log.error("a listener or callback raised while the consumer closed, after an earlier error", exc_info=error)
     if errors:
         raise errors[0]
 
 
 def listed(given: Iterable[T] | None) -> list[T] | None:
-    """What to read, as a list that may be empty; text stays for `Subscription` to refuse."""
+    """Return the argument as a list, which may be empty; text is left for `Subscription` to reject."""
     return given if given is None or isinstance(given, str) else list(given)
 
 
@@ -63,7 +63,7 @@ class Calls:
 
     def subscribe(self, topics: Collection[str] | None, pattern: str | Pattern[str] | None, listener: Any) -> None:
         if (topics is None) == (pattern is None):
-            raise ValueError("subscribe takes topics or a pattern, one of the two")
+            raise ValueError("subscribe takes either topics or a pattern")
         self.engine.required_group()
         self.handout.put_back()
         if pattern is not None:
@@ -83,9 +83,9 @@ class Calls:
         self.engine.look_again()
 
     async def unsubscribing(self, seconds: float) -> list[Chore]:
-        """The first half of unsubscribe and close: commit what was read; what the user has to run then.
+        """The first half of unsubscribe and close: commit what was read; returns the callbacks to run then.
 
-        The second half has to follow whatever the user's code does.
+        The second half must follow even if they raise.
         """
         await self.committer.commit_at_end(seconds)
         chores = self.engine.take_chores()
@@ -97,7 +97,7 @@ class Calls:
         return chores
 
     async def unsubscribed(self, reason: str, seconds: float) -> None:
-        """The second half; the coordinator's answer is waited for so long."""
+        """The second half; waits at most so long for the coordinator's response."""
         self.handout.put_back()
         self.engine.positions.assign(())
         self.engine.subscription.unsubscribe()
@@ -123,7 +123,7 @@ class Calls:
         if topic is not None and topic.error is not None:
             return f"topic {topic.name}: {topic.error}"
         if topic is not None and partition.partition not in topic.partitions:
-            return f"there is no such partition, topic {topic.name} has {len(topic.partitions)} of them"
+            return f"topic {topic.name} has only {len(topic.partitions)} partitions"
         return last_error(self.engine.trouble)
 
     async def _position(self, partition: TopicPartition) -> int:
@@ -181,7 +181,7 @@ class Calls:
     def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
         self._assigned(partition)
         if offset is not None and whole(offset, f"the offset to fetch {partition} until") < 0:
-            raise ValueError(f"offset {offset} is negative: give the first one that is not wanted, or None")
+            raise ValueError(f"offset {offset} is negative: give the first offset not to fetch, or None")
         if (state := self.engine.positions.get(partition)) is not None:
             state.until = offset
         self.engine.tick()
@@ -194,7 +194,7 @@ class Calls:
         return self.engine.positions.lag(partition, read_committed=self.config.read_committed)
 
     def _all_assigned(self, partitions: Partitions) -> list[TopicPartition]:
-        """Partitions that were given one by one, or as a list, as users of Java and librdkafka do."""
+        """Return partitions that were given one by one, or as a list, as with Java and librdkafka."""
         wanted: list[TopicPartition] = []
         for one in partitions:
             wanted += [one] if isinstance(one, TopicPartition) else one
@@ -209,8 +209,8 @@ class Calls:
     @staticmethod
     def _not_assigned(partition: TopicPartition) -> IllegalUse:
         return IllegalUse(
-            f"partition {partition} is not assigned to this consumer: assign it, or poll until the group has given it "
-            "(on_partitions_assigned of a RebalanceListener says when)"
+            f"partition {partition} is not assigned to this consumer: assign it, or poll until the group has assigned "
+            "it (on_partitions_assigned of a RebalanceListener says when)"
         )
 
     # ── questions about the cluster ───────────────────────────────────────────────────────────────────────────────
@@ -236,7 +236,7 @@ class Calls:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         for key, timestamp in timestamps.items():
             if whole(timestamp, f"the time for {key}, in ms since 1970,") < 0:
-                raise ValueError(f"the time for {key} is at least 0 (ms since 1970), not {timestamp}")
+                raise ValueError(f"the time for {key} must be at least 0 (ms since 1970), not {timestamp}")
         found = await self._lookup(timestamps, timeout, "offsets_for_times")
         return {
             key: None
@@ -276,7 +276,9 @@ class Calls:
     def enforce_rebalance(self, reason: str) -> None:
         self.engine.required_group()
         if not self.engine.subscription.by_group or self.engine.group is None:
-            raise IllegalUse("enforce_rebalance needs a subscription: this consumer chose its partitions itself")
+            raise IllegalUse(
+                "enforce_rebalance needs a subscription: this consumer was assigned its partitions by assign()"
+            )
         self.engine.group.member.rejoin(reason)
         self.engine.attend()
 

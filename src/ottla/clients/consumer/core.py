@@ -1,9 +1,8 @@
-"""The engine of a consumer: it drives the machines of `ottla.consuming` and does the I/O that they ask for.
+"""The engine of a consumer: it drives the machines of `ottla.consuming` and does their I/O.
 
-`tick` asks every machine what to send now, and when to ask again; whatever arrives leads to the next tick. It runs on
-the event loop, whether or not the user is polling: heartbeats and fetches go on while records are processed. No code of
-the user runs here: what has to (listeners, callbacks) is given to the faces as a `Chore`, since the blocking consumer
-runs it on the user's thread.
+`tick` asks every machine what to send now and when to ask again; every event leads to the next tick. It runs on the
+event loop, whether or not the user polls, so heartbeats and fetches continue while records are processed. No user code
+runs here: listeners and callbacks are passed on as `Chore`s, which the blocking consumer runs on the user's thread.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ from ottla.types import Millis, TopicPartition
 
 log = logging.getLogger("ottla.consumer")
 
-#: How soon a topic that is missing is looked for again.
+#: How soon the metadata of a missing topic is requested again.
 MISSING_TOPIC_MS: Millis = 2_000
-#: Compressed fetches from this size on are decompressed on a thread of the loop's executor.
+#: Compressed fetches of at least this size are decompressed on a thread of the loop's executor.
 UNPACK_ASIDE_BYTES = 128 * 1024
-#: The loop ticks in one turn, and sends what was decided in the next.
+#: The loop ticks in one turn, and sends the fetch in the next.
 TURNS_TO_FETCH = 2
 
 
 class Chore(NamedTuple):
-    """Code of the user's, to be run where the user is."""
+    """User code to run on the user's thread."""
 
     call: Callable[[], Any]
     finish: Callable[[], None]
@@ -69,7 +68,7 @@ def nothing() -> None:
 
 
 class Engine:
-    """Everything of a consumer that is neither public nor blocking."""
+    """The part of a consumer that runs on the event loop."""
 
     def __init__(self, config: ConsumerConfig, *, unpacks_aside: bool) -> None:
         self.config = config
@@ -86,9 +85,9 @@ class Engine:
         self.group = self._make_group()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.attention = True
-        """Something happened that poll has to look at before it hands out records."""
+        """Something happened that poll must handle before it hands out records."""
         self.turns_owed = 0
-        """How often the loop has to come by until the next fetch is sent."""
+        """How many turns of the loop are needed until the next fetch is sent."""
         self.closed = False
         self._process = os.getpid()
         self.errors: deque[OttlaError] = deque()
@@ -96,7 +95,7 @@ class Engine:
         self.unreachable: OttlaError | None = None
         """Why no broker was ever reached; None as soon as one was."""
         self.trouble: KafkaError | None = None
-        """Why a question was not answered last."""
+        """The last error of a request."""
         self.fetches = self.fetched_bytes = self.rebalances = 0
         self._unpacks_aside = unpacks_aside
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,17 +143,17 @@ class Engine:
     # ── the tick ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Bind to the running loop at the first call; IllegalUse from elsewhere."""
+        """Bind to the running loop at the first call; IllegalUse on another loop."""
         self.loop = same_loop(self.loop, "consumer")
         if self.is_forked:
             raise IllegalUse(
-                "this consumer was made before the process forked, and its connections belong to the parent: make a "
-                "new one in the child"
+                "this consumer was created before the process forked, and its connections belong to the parent: create "
+                "a new one in the child"
             )
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child's copy, which has no connections to close."""
+        """Whether this is the copy in a child process, which has no connections to close."""
         return os.getpid() != self._process
 
     def tick(self) -> None:
@@ -166,7 +165,7 @@ class Engine:
         if self.group is not None and self.group.subscribed:
             step = self.group.member.poll(now=now)
             self.group.send(step.requests)
-            # A member that just left since the user was stuck has partitions to lose before records are handed out.
+            # A member that has just left because the user was stuck must lose its partitions before it hands out more.
             self.attention = self.attention or bool(step.requests) or step.refused
             if step.refused:
                 self.notify()
@@ -195,7 +194,7 @@ class Engine:
             self._timer = self.loop.call_later(max(1, at - now) / 1000, self.tick)
 
     def _tell_group(self) -> None:
-        """The member hears of a new subscription at the next tick."""
+        """Pass a new subscription to the member."""
         subscription = self.subscription
         if self.group is None or subscription.version == self._version or not subscription.by_group:
             return
@@ -227,7 +226,7 @@ class Engine:
         self.tick()
 
     def attend(self) -> None:
-        """Something happened to the group: poll has to look, and there may be something to send."""
+        """Something happened to the group: poll must handle it, and there may be something to send."""
         self.attention = True
         self.notify()
         self.tick()
@@ -247,7 +246,7 @@ class Engine:
             log.error("a consumer failed in the background", exc_info=error)
 
     def fail(self, error: OttlaError) -> None:
-        """Let poll raise it."""
+        """Let poll raise an error."""
         self.errors.append(error)
         self.attention = True
         self.notify()
@@ -259,7 +258,7 @@ class Engine:
             self._news.set_result(None)
 
     async def news(self, seconds: float) -> None:
-        """Wait until something happened, at most so long."""
+        """Wait for the next event, at most so long."""
         loop = asyncio.get_running_loop()
         self._news = loop.create_future()
         timer = loop.call_later(seconds, self.notify)
@@ -275,7 +274,7 @@ class Engine:
         if self.loop is not None:
             try:
                 self.loop.call_soon_threadsafe(self.tick)
-            except RuntimeError:  # the loop was closed meanwhile
+            except RuntimeError:  # the loop has been closed
                 return
 
     # ── fetching ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -306,7 +305,7 @@ class Engine:
         else:
             self.fetches += 1
             outcome = self.fetcher.answered(fetch, response, now=monotonic_ms())
-            async with self._adding:  # in the order of the answers, whatever is decompressed aside
+            async with self._adding:  # in the order of the responses, even if some are decompressed on a thread
                 for completed in outcome.completed:
                     await self._add(completed)
             if outcome.stale:
@@ -393,7 +392,7 @@ class Engine:
     # ── metadata ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _wanted_topics(self) -> frozenset[str] | None:
-        """The topics to know; None: all, since a pattern may match any."""
+        """The topics whose metadata is needed; None for all, since a pattern may match any."""
         if self.subscription.mode is Mode.PATTERN:
             return None
         topics = self.subscription.topics | {key.topic for key in self.positions.assigned}
@@ -458,7 +457,7 @@ class Engine:
             if topic is not None and topic.topic_id is not None and self.positions.topic_is(key, topic.topic_id):
                 anew.add(key.topic)
         for name in sorted(anew):
-            log.warning("topic %s was deleted and made anew: it is read from where auto.offset.reset says", name)
+            log.warning("topic %s was deleted and created again: reading it from where auto.offset.reset says", name)
         self.attention = self.attention or bool(anew)
 
     def _look_for_missing(self, answer: Metadata) -> None:
@@ -478,7 +477,7 @@ class Engine:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def leave(self, reason: str, seconds: float) -> None:
-        """Leave the group at once, and wait so long for the answer."""
+        """Leave the group at once, and wait so long for the response."""
         if self.group is None or not self.group.subscribed:
             return
         request = self.group.member.leave(reason)
@@ -489,7 +488,7 @@ class Engine:
                 seconds = min(seconds, self.config.request_timeout_ms / 1000)
                 await self.group.leave(request, self.cluster.pool, seconds)
             except TimeoutError:
-                log.info("the coordinator has not said that it heard of the end of this consumer")
+                log.info("the coordinator did not confirm in time that this consumer left")
 
     async def close(self) -> None:
         self.closed = True

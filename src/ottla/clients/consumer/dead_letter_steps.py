@@ -1,16 +1,16 @@
-"""What to do with a record whose handler fails: try again, give it up to a dead-letter topic, go on. Decisions only.
+"""Decides what to do with a record whose handler fails: retry it, write it to a dead-letter topic, continue.
 
-`steps` is a generator: it yields what to do next (call the handler, wait, send, commit) and is told the outcome.
-The two faces in `dead_letters.py` do it, one blocking and one with asyncio; tests do it in virtual time.
+`steps` is a generator: it yields the next step (call the handler, wait, send, commit) and receives the outcome.
+`dead_letters.py` carries out the steps, blocking or with asyncio; tests do so in virtual time.
 
     handler ──ok──> next record
        │ raises                ┌──────────────────────────┐
        └──> wait, again ... ──>│ dead letter, acknowledged │──> next record ──> commit at the end of the batch
                                └──────────────────────────┘
 
-A letter has the record as it was and tells of the error in its headers, which may make it larger than the producer or
-the dead-letter topic takes. Then the headers say less and less, and at last the letter has no value: it tells where
-the record lies. Whatever a record is, the group goes on.
+A letter has the original record and describes the error in its headers, which may make it larger than the producer or
+the dead-letter topic accepts. Then it gets shorter headers, and finally no value: it only says where the record is. So
+no record can stop the group.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ Serialize = Callable[[str, Any], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Call the handler; the answer is what it raised, or None."""
+    """Call the handler; the outcome is what it raised, or None."""
 
     record: ConsumerRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait before the next attempt; the answer is a `Waited`."""
+    """Wait before the next attempt; the outcome is a `Waited`."""
 
     ms: Millis
     pending: dict[TopicPartition, int]
-    """The partitions of the records that are not done yet, and the first of them."""
+    """The partitions of the unfinished records, and the first offset of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What happened meanwhile."""
+    """What happened during a wait."""
 
     stopped: bool = False
     lost: frozenset[TopicPartition] = frozenset()
-    """Partitions that went to other members, which begin with what was committed."""
+    """Partitions that went to other members, which start at the committed offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write a dead letter and come back when it is acknowledged."""
+    """Write a dead letter and wait until it is acknowledged."""
 
     letter: Letter
 
@@ -81,7 +81,7 @@ Steps = Generator[Step, Any, "Processed"]
 
 @dataclass(slots=True)
 class Processed:
-    """What became of some records."""
+    """What happened to some records."""
 
     handled: int = 0
     dead: int = 0
@@ -97,7 +97,7 @@ class Letter:
     value: bytes | None
     headers: Headers
     omitted: tuple[str, ...] = ()
-    """What of the record was too large for it."""
+    """What was too large for the letter."""
 
     def __str__(self) -> str:
         """For the log: where the record goes, and why."""
@@ -108,7 +108,7 @@ class Letter:
         if not self.omitted:
             return said
         return (
-            f"{said} without its {' and '.join(self.omitted)}, which is too large: copy the record while it is there, "
+            f"{said} without its {' and '.join(self.omitted)}, which is too large: copy the record while it exists, "
             f"and raise max.request.size of the producer (it counts bytes before they are compressed) or "
             f"max.message.bytes of topic {self.topic}"
         )
@@ -116,7 +116,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How often a record is tried, how long it waits, and where it goes then."""
+    """How often a record is tried, how long to wait in between, and where it goes then."""
 
     topic: str
     group: str = ""
@@ -130,12 +130,12 @@ class Policy:
         if self.attempts < 1:
             raise ConfigError(f"attempts must be at least 1, not {self.attempts}.")
         if "{topic}" in self.topic and self.topic.strip() == "{topic}":
-            raise ConfigError("the dead letters of a topic cannot go to the topic itself: they would come back.")
+            raise ConfigError("the dead letters of a topic cannot go to the topic itself: they would be read again.")
 
     def steps(
         self, records: Iterable[ConsumerRecord], *, chance: Callable[[], float], stopping: Callable[[], bool]
     ) -> Steps:
-        """Handle records in their order; commit what is done before a wait and at the end, whatever the end is."""
+        """Handle records in order; commit what is done before a wait and at the end, even after an error."""
         done = Processed()
         progress: dict[TopicPartition, int] = {}
         todo = deque(records)
@@ -152,7 +152,7 @@ class Policy:
                     progress[key] = offset + 1
                     todo.popleft()
         except Exception:
-            # What was done before is done: only the record that could not be given up is tried again.
+            # Earlier records are done: only the one that could not be given up is retried.
             if progress:
                 yield Commit(progress)
             raise
@@ -167,7 +167,7 @@ class Policy:
         progress: dict[TopicPartition, int],
         chance: Callable[[], float],
     ) -> Generator[Step, Any, Waited]:
-        """Handle the first of the records; what happened while it waited concerns all of them."""
+        """Handle the first of the records; what happens during its waits concerns all of them."""
         record, attempt = next(iter(todo)), 1
         lost: frozenset[TopicPartition] = frozenset()
         while True:
@@ -177,7 +177,7 @@ class Policy:
                 return Waited(lost=lost)
             if attempt >= self.attempts or not isinstance(error, self.retry_on):
                 break
-            # A rebalance meanwhile must not give to others what is done already.
+            # A rebalance during the wait must not give finished records to others.
             if progress:
                 yield Commit(dict(progress))
                 progress.clear()
@@ -192,7 +192,7 @@ class Policy:
         return Waited(lost=lost)
 
     def undecodable(self, record: ConsumerRecord, error: Exception) -> Steps:
-        """A record that the consumer's deserializers cannot read: nobody can handle it."""
+        """Give up a record that the consumer's deserializers cannot read."""
         yield from self._give_up(record, error, 0)
         yield Commit({_key(record): record.offset + 1})
         return Processed(dead=1)
@@ -209,10 +209,10 @@ class Policy:
         yield Send(smallest)
 
     def letters(self, record: ConsumerRecord, error: Exception, attempts: int) -> Iterator[Letter]:
-        """The record as it was, with what went wrong in its headers; then smaller and smaller ones."""
+        """The original record with the error in its headers, then smaller and smaller variants."""
         topic = self.topic.replace("{topic}", record.topic)
         if topic == record.topic:
-            raise ConfigError(f"topic {topic} has dead letters of its own: give them another topic, or do not read it.")
+            raise ConfigError(f"topic {topic} is its own dead-letter topic: choose another one, or do not read it.")
         own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
         key, value = _bytes(record.topic, record.key, self.key), _bytes(record.topic, record.value, self.value)
         told = self._told(record, error, attempts)
@@ -239,7 +239,7 @@ class Policy:
 
 
 def _ever_less(told: dict[str, object]) -> Iterator[dict[str, object]]:
-    """What a letter tells: all of it, without the traceback, with a short message, only where the record lies."""
+    """The contents of the headers: everything, without the traceback, with a short message, only the record's place."""
     yield told
     brief = {name: value for name, value in told.items() if name != "error-traceback"}
     yield brief
@@ -268,8 +268,8 @@ def _bytes(topic: str, value: Any, serialize: Serialize | None) -> bytes | None:
     if serialize is not None:
         return serialize(topic, value)
     raise SerializationError(
-        f"a dead letter needs the bytes of the record, and has a {type(value).__name__}: give key_serializer and "
-        "value_serializer that undo the consumer's deserializers"
+        f"a dead letter needs the bytes of the record, not a {type(value).__name__}: give key_serializer and "
+        "value_serializer that reverse the consumer's deserializers"
     )
 
 
@@ -278,13 +278,13 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _cut_front(text: str, limit: int) -> str:
-    """Of a traceback the end matters."""
+    """Keep the end of a traceback, which matters most."""
     return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record of a dead-letter topic, read again: `DeadLetter.of(record)`."""
+    """A dead letter that was read back: `DeadLetter.of(record)`."""
 
     topic: str
     partition: int
@@ -298,19 +298,19 @@ class DeadLetter:
     key: Any
     value: Any
     headers: Headers
-    """That the record had before."""
+    """The headers of the original record."""
     omitted: tuple[str, ...] = ()
-    """What of the record was too large for a letter: its value, or its key and headers too. It lies in its topic."""
+    """What was too large for the letter: the value, or also the key and headers. The record itself has it."""
     size: int | None = None
-    """The bytes of a value that was omitted."""
+    """The size of an omitted value in bytes."""
 
     @classmethod
     def of(cls, record: ConsumerRecord) -> DeadLetter:
-        """ValueError if the record is no dead letter."""
+        """ValueError if the record is not a dead letter."""
         told = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
         if PREFIX + "topic" not in told:
             where = f"{record.topic}-{record.partition} at offset {record.offset}"
-            raise ValueError(f"the record of {where} is no dead letter: it has no header {PREFIX}topic")
+            raise ValueError(f"the record of {where} is not a dead letter: it has no header {PREFIX}topic")
 
         def number(name: str) -> int:
             text = told.get(PREFIX + name, "")

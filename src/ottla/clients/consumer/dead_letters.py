@@ -1,14 +1,14 @@
-"""Dead letters: a handler that keeps failing on a record does not stop the group; the record goes to another topic.
+"""Dead letters: a record whose handler keeps failing goes to another topic, and the group continues.
 
     with Consumer(group_id="billing", enable_auto_commit=False, ...) as consumer, Producer(...) as producer:
         consumer.subscribe(["orders"])
         DeadLetters(consumer, producer, topic="orders.dead", attempts=5).run(bill)
 
-Records of a partition are handled in order, each at least once. A failed one is tried again with back-off; then it is
-written to the dead-letter topic, with the error in its headers, and the offset is committed only after that is
-acknowledged. A letter that is too large is made smaller, in the end without the record's value, so that the group goes
-on; the producer's `max.request.size` counts bytes before they are compressed: let it have that of the largest record.
-What is decided is in `dead_letter_steps.py`; here it is done, for threads and for asyncio.
+Records of a partition are handled in order, each at least once. A failed one is retried with back-off; then it is
+written to the dead-letter topic, with the error in its headers, and its offset is committed only after the
+acknowledgement. A letter that is too large is made smaller, in the end without the record's value, so that the group
+continues. The producer's `max.request.size` counts bytes before compression: set it for the largest record.
+`dead_letter_steps.py` decides; this module carries out the steps, for threads and for asyncio.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ottla.types import Millis, TopicPartition
 __all__ = ["AsyncDeadLetters", "DeadLetter", "DeadLetters"]
 
 log = logging.getLogger(__name__)
-#: A longer wait is spent polling, so that the group knows that this member lives.
+#: A longer wait is spent polling, so that the member stays in the group.
 LONGEST_SLEEP_MS: Millis = 1_000
 POLL_SECONDS = 1.0
 JOIN_SECONDS = 60.0
@@ -64,7 +64,7 @@ def _chance() -> float:
 
 
 class _Helper:
-    """What both faces share: the policy and its checks."""
+    """Shared by the blocking and the asyncio helper: the policy and its checks."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class _Helper:
         key_serializer: Any = None,
         value_serializer: Any = None,
     ) -> None:
-        """`topic` may name the record's own: ``"{topic}.dead"``. Errors that are not `retry_on` are given up at once.
+        """`topic` may contain that of the record: ``"{topic}.dead"``. Errors that are not `retry_on` are not retried.
 
-        `key_serializer` and `value_serializer` undo the consumer's deserializers.
+        `key_serializer` and `value_serializer` reverse the consumer's deserializers.
         """
         self.consumer = consumer
         self.producer = producer
@@ -108,7 +108,7 @@ class _Helper:
         for name, mine in (("key", self.policy.key), ("value", self.policy.value)):
             if serializer(getattr(theirs, f"{name}_serializer"), f"{name}.serializer") is not None:
                 raise ConfigError(
-                    f"{name}.serializer must not be set for the producer of dead letters, which gets bytes: give it to "
+                    f"{name}.serializer must not be set for the producer of dead letters, which gets bytes: pass it to "
                     f"DeadLetters as {name}_serializer."
                 )
             if deserializer(getattr(ours, f"{name}_deserializer"), f"{name}.deserializer") and mine is None:
@@ -148,12 +148,12 @@ class DeadLetters(_Helper):
         return total
 
     def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
-        """Handle the records of one poll, for those who have a loop of their own."""
+        """Handle the records of one poll, for programs with their own poll loop."""
         _check_handler(handler)
         return self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
 
     def stop(self) -> None:
-        """Let `run` come back soon; what it has handled is committed."""
+        """Make `run` return soon; what it has handled is committed."""
         self._stopping.set()
         self.consumer.wakeup()
 
@@ -191,10 +191,10 @@ class DeadLetters(_Helper):
             try:
                 self.consumer.commit(offsets)
             except Wakeup:
-                # `stop` was called by the handler: that is no reason to handle the records again.
+                # The handler called `stop`: that is no reason to handle the records again.
                 self.consumer.commit(offsets)
         except CommitFailed as error:
-            log.warning("%s; the records are handled again by whoever has them now", error)
+            log.warning("%s; the member that has them now handles the records again", error)
 
     def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
         if ms <= LONGEST_SLEEP_MS:
@@ -212,7 +212,7 @@ class DeadLetters(_Helper):
                 return Waited(stopped=True)
         ours = self.consumer.assignment()
         self.consumer.resume(*(held & ours))
-        # What was taken away and given back begins anew with what was committed.
+        # A partition that was revoked and assigned again starts at the committed offset.
         still = {key for key, offset in pending.items() if key in ours and self.consumer.position(key) > offset}
         return Waited(lost=frozenset(pending.keys() - still))
 
@@ -225,11 +225,11 @@ class DeadLetters(_Helper):
         select: Callable[[DeadLetter], bool] | None = None,
         timeout: float = 5.0,
     ) -> int:
-        """Send dead letters back to the topics that they came from; how many were sent.
+        """Send dead letters back to their original topics; returns how many were sent.
 
-        The consumer reads dead-letter topics, as a group of its own; those that `select` does not choose are passed
-        over, and so are those whose record was too large for a letter, with a warning that says where it lies. It ends
-        when no more have come for `timeout` seconds, and commits what it has sent.
+        The consumer reads dead-letter topics in its own group. Letters that `select` rejects are skipped, and so are
+        those without their value, with a warning that says where the record is. It ends when no more letters came for
+        `timeout` seconds, and commits what it has sent.
         """
         count, patience = 0, _Patience()
         while True:
@@ -274,11 +274,11 @@ class AsyncDeadLetters(_Helper):
         return total
 
     async def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
-        """Handle the records of one poll, for those who have a loop of their own."""
+        """Handle the records of one poll, for programs with their own poll loop."""
         return await self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
 
     def stop(self) -> None:
-        """Let `run` come back soon; what it has handled is committed."""
+        """Make `run` return soon; what it has handled is committed."""
         self._stopping.set()
         self.consumer.wakeup()
 
@@ -318,7 +318,7 @@ class AsyncDeadLetters(_Helper):
             except Wakeup:
                 await self.consumer.commit(offsets)
         except CommitFailed as error:
-            log.warning("%s; the records are handled again by whoever has them now", error)
+            log.warning("%s; the member that has them now handles the records again", error)
 
     async def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
         if ms <= LONGEST_SLEEP_MS:
@@ -368,7 +368,7 @@ class AsyncDeadLetters(_Helper):
 
 
 class _Patience:
-    """When an empty poll means that there is no more: not while the group still has to give us partitions."""
+    """Decides when an empty poll means the end: not while the group has not assigned partitions yet."""
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + JOIN_SECONDS
@@ -383,7 +383,7 @@ class _Patience:
 
 
 def _outcome(handler: Handler, record: ConsumerRecord) -> Any:
-    """What the handler raised; what it returned, if that has to be awaited; else None."""
+    """Return what the handler raised; what it returned, if that must be awaited; else None."""
     try:
         result = handler(record)
     except Exception as error:
@@ -409,7 +409,7 @@ def _nobody_awaits(result: object) -> IllegalUse:
     if inspect.iscoroutine(result):
         result.close()
     return IllegalUse(
-        "the handler of the blocking DeadLetters is a coroutine, which nobody would await: write a function, or use "
+        "the handler of the blocking DeadLetters is a coroutine, which is never awaited: write a function, or use "
         "ottla.aio.DeadLetters with the clients of ottla.aio"
     )
 
@@ -419,5 +419,5 @@ def _chosen(records: Iterable[ConsumerRecord], select: Callable[[DeadLetter], bo
     for letter in chosen:
         if letter.omitted:
             place = f"{letter.topic}-{letter.partition} at offset {letter.offset}"
-            log.warning("passing over a dead letter without its %s: it is of %s", " and ".join(letter.omitted), place)
+            log.warning("skipping a dead letter without its %s: the record is %s", " and ".join(letter.omitted), place)
     return [letter for letter in chosen if not letter.omitted]

@@ -1,7 +1,7 @@
-"""A consumer's way to its group: the coordinator, the member machine's requests, commits in order.
+"""The requests of a consumer to its group coordinator: those of the member, and commits in order.
 
-The coordinator has a connection of its own: a join may wait there for minutes, and nothing else shall wait behind it.
-What to send and what answers mean is decided by the machines in `ottla.consuming`.
+The coordinator has its own connection, because a join may wait there for minutes and must not delay anything else.
+The machines in `ottla.consuming` decide what to send and what responses mean.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ottla.types import Millis, TopicPartition
 LAST_FETCH_BY_NAME = 9
 FIRST_BATCHED = 8
 NO_OFFSET = -1
-#: How long leaving the group may wait for a connection to the coordinator, if there is none and no time.
+#: How long leaving the group may wait for a connection to the coordinator if there is none and no time left.
 CONNECT_TO_LEAVE_SECONDS = 0.5
 
 
@@ -45,7 +45,7 @@ def monotonic_ms() -> Millis:
 
 
 class Coordinator:
-    """Where the group's coordinator is, and a connection to it."""
+    """Finds the group's coordinator and connects to it."""
 
     def __init__(self, cluster: Cluster, pool: ConnectionPool, group_id: str) -> None:
         self._cluster = cluster
@@ -57,7 +57,7 @@ class Coordinator:
     async def request(
         self, api: ApiKey, message: Message, *, at_most: int | None = None, timeout_ms: Millis | None = None
     ) -> Struct:
-        """Ask the coordinator once. A lost connection is a reason to look for it again."""
+        """Send one request. After a lost connection the coordinator is looked up again."""
         connection = await self.connection()
         try:
             return await connection.request(api, message, at_most=at_most, timeout_ms=timeout_ms)
@@ -85,7 +85,7 @@ class Coordinator:
 
 
 class Group:
-    """What the consumer does with its group."""
+    """A consumer's access to its group."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Group:
         self.coordinator = coordinator
         self.member = member
         self.subscribed = False
-        """Whether the member's generation counts: partitions of one's own choice are committed as nobody."""
+        """Whether to commit as a member: partitions of `assign` are committed without a generation."""
         self._spawn = spawn
         self._changed = changed
         self._retry_backoff = retry_backoff_ms / 1000
@@ -133,9 +133,9 @@ class Group:
         self._changed()
 
     async def leave(self, request: Request, pool: ConnectionPool, seconds: float) -> None:
-        """Tell the coordinator that we go, on a connection where nothing waits; nobody minds if it does not hear.
+        """Tell the coordinator that this member leaves, on an idle connection; errors do not matter.
 
-        It is told even if there is no time to wait for its answer.
+        The request is sent even if there is no time to wait for its response.
         """
         try:
             async with asyncio.timeout(max(seconds, CONNECT_TO_LEAVE_SECONDS)):
@@ -152,7 +152,7 @@ class Group:
         return self.member.identity if self.subscribed else Identity()
 
     async def commit(self, offsets: Offsets) -> None:
-        """Commit, and try again while that can help; in the order of the calls."""
+        """Commit, and retry while that can help; in the order of the calls."""
         who = self._who
         async with self._committing:
             while True:
@@ -163,24 +163,24 @@ class Group:
                 if kind not in (Verdict.RETRY, Verdict.RENEW):
                     raise error
                 await asyncio.sleep(self._retry_backoff)
-                # What this member still has, it may commit in the next generation too; else others may have gone on.
+                # A member may commit what it still owns in the next generation too; other partitions may have moved on.
                 if not self.subscribed or self.member.owned.issuperset(offsets):
                     who = self._who
 
     async def commit_once(self, offsets: Offsets) -> KafkaError | None:
-        """Commit without trying again: what came later may be committed already."""
+        """Commit without retries: a later commit may have succeeded already."""
         who = self._who
         async with self._committing:
             error = await self._commit_once(offsets, who)
         if error is not None and verdict(error) in (Verdict.RETRY, Verdict.RENEW):
-            return RetriableCommitFailed(f"the offsets were not committed, and are not tried again: {error}")
+            return RetriableCommitFailed(f"the offsets were not committed, and are not retried: {error}")
         return error
 
     async def _commit_once(self, offsets: Offsets, who: Identity) -> KafkaError | None:
         if not offsets:
             return None
         if self.subscribed and not self.member.is_member:
-            return self._too_late("this consumer is not in the group now")
+            return self._too_late("this consumer is not a member of the group now")
         if self.subscribed and not self.member.can_commit:
             return RebalanceUnderWay(RebalanceUnderWay.__doc__ or "")
         message = commit_message(self.group_id, who, offsets)
@@ -199,8 +199,8 @@ class Group:
             return error
         if not self.subscribed:
             return CommitFailed(
-                f"the commit was refused ({error.name}): group {self.group_id} has members that subscribe, and this "
-                "consumer chose its partitions itself. Give it a group.id of its own"
+                f"the commit was rejected ({error.name}): group {self.group_id} has subscribed members, but this "
+                "consumer uses assign(). Give it its own group.id"
             )
         if kind is Verdict.TOO_LATE and who != self._who and self.member.is_member:
             return RebalanceUnderWay(f"{RebalanceUnderWay.__doc__} ({error.name})")
@@ -219,7 +219,7 @@ class Group:
     # ── what was committed ────────────────────────────────────────────────────────────────────────────────────────
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Ask once; raises what the coordinator says."""
+        """Fetch committed offsets once; raises the coordinator's error."""
         wanted = list(partitions)
         topics: dict[str, list[int]] = {}
         for key in wanted:
@@ -254,7 +254,7 @@ class Group:
         return answer
 
     def _heard(self, error: KafkaError, who: Identity) -> KafkaError:
-        """What to raise; an old epoch is renewed by a heartbeat, and the question asked again."""
+        """The error to raise; an old epoch is renewed by a heartbeat, and the request is repeated."""
         self.coordinator.heard(error)
         if isinstance(error, StaleMemberEpoch | FencedMemberEpoch | UnknownMemberId):
             self.member.commit_refused(error, who)

@@ -1,4 +1,4 @@
-"""The questions that a consumer asks about offsets: where logs begin and end, what lies at a time, where epochs end."""
+"""Offset lookups of a consumer: the ends of logs, the offset of a timestamp, the ends of epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ottla.types import Millis, TopicPartition
 
 
 class Lookup:
-    """Asks the leaders of partitions, and tries again what failed for a passing reason."""
+    """Sends requests to partition leaders, and retries retriable errors."""
 
     def __init__(self, cluster: Cluster, *, read_committed: bool) -> None:
         self._cluster = cluster
@@ -38,7 +38,7 @@ class Lookup:
     async def positions(
         self, resets: Mapping[TopicPartition, Millis]
     ) -> dict[TopicPartition, FoundOffset | KafkaError]:
-        """As `offsets`, and the end where no record is young enough."""
+        """Like `offsets`, but the end of the log if no record is at or after the timestamp."""
         found = await self.offsets(resets)
         late = [key for key, one in found.items() if isinstance(one, FoundOffset) and one.offset < 0]
         return {**found, **await self.offsets(dict.fromkeys(late, LATEST_TIMESTAMP))} if late else found
@@ -46,7 +46,7 @@ class Lookup:
     async def ends_of_epochs(
         self, epochs: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int] | KafkaError]:
-        """For each partition, asked with (last epoch read, leader epoch): the epoch found, and where it ends."""
+        """For each partition with (last epoch read, leader epoch): the epoch found, and where it ends."""
         await self._know(epochs)
         return await self._cluster.by_leader(epochs, _offset_for_leader_epoch)
 
@@ -58,7 +58,7 @@ class Lookup:
 
 
 def timestamp_of(where: str, *, wall_ms: Millis, duration_ms: Millis | None) -> Millis:
-    """What ListOffsets is asked for: the two ends have special timestamps."""
+    """The timestamp for ListOffsets; the two ends of a log have special ones."""
     if where == "earliest":
         return EARLIEST_TIMESTAMP
     if where == "latest" or duration_ms is None:

@@ -1,8 +1,7 @@
 """The last steps before records reach the user, on the user's thread: deserializers and interceptors.
 
-A record that cannot be deserialized stops the consumer there: the ones before it are handed out, the next poll raises
-`DeserializationError`, and goes on doing so until the user seeks past it. An interceptor that raises is
-logged and passed over.
+A record that cannot be deserialized stops the consumer: the records before it are handed out, and every later poll
+raises `DeserializationError` until the user seeks past it. An interceptor that raises is logged and skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ottla.types import TopicPartition
 
 
 class DeserializationError(OttlaError):
-    """The key or value of a record cannot be made into an object; seek past it to go on without it."""
+    """The key or value of a record cannot be deserialized; seek past it to continue without it."""
 
     def __init__(self, message: str, record: ConsumerRecord) -> None:
         super().__init__(message)
@@ -31,7 +30,7 @@ class DeserializationError(OttlaError):
 
 
 class Finisher:
-    """Makes what the user sees of what was taken from the buffer."""
+    """Turns what was taken from the buffer into what the user sees."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._key = deserializer(config.key_deserializer, "key.deserializer")
@@ -43,7 +42,7 @@ class Finisher:
         return bool(self._interceptors)
 
     def finish(self, records: list[ConsumerRecord]) -> tuple[ConsumerRecords, list[ConsumerRecord]]:
-        """The records for the user, and those from the first on that cannot be deserialized."""
+        """Return the records for the user, and the rest from the first that cannot be deserialized."""
         leftover: list[ConsumerRecord] = []
         if self._key is not None or self._value is not None:
             good = self._deserialized(records)
@@ -57,7 +56,7 @@ class Finisher:
         return found, leftover
 
     def _deserialized(self, records: list[ConsumerRecord]) -> int:
-        """Deserialize in place; how many could be. The first of all raises if it cannot."""
+        """Deserialize in place; returns how many succeeded. Raises if the first one fails."""
         of_key, of_value = self._key, self._value
         for number, record in enumerate(records):
             key, value = record.key, record.value
@@ -71,7 +70,7 @@ class Finisher:
                     return number
                 raise DeserializationError(
                     f"the record at offset {record.offset} of partition {record.topic}-{record.partition} cannot be "
-                    f"deserialized ({type(error).__name__}: {error}): seek to {record.offset + 1} to go on without it",
+                    f"deserialized ({type(error).__name__}: {error}): seek to {record.offset + 1} to skip it",
                     record,
                 ) from error
             record.key, record.value = key, value
