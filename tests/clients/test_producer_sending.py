@@ -28,7 +28,7 @@ from ottla.clients.serializers import SerializationError
 from ottla.errors import InvalidPartitions, KafkaError, MessageTooLarge
 from ottla.producing.errors import BufferExhausted, DeliveryTimeout, MetadataTimeout
 from ottla.producing.partitioning import partition_for_key
-from ottla.producing.values import ProducerRecord, RecordMetadata, View
+from ottla.producing.values import EncodedBatch, ProducerRecord, RecordMetadata, View
 from ottla.types import TopicPartition
 
 from .conftest import MakeTopic
@@ -646,7 +646,7 @@ def test_a_silent_broker_holds_nobody_for_longer_than_max_block_ms(nobody: str) 
 
 def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    with pytest.raises(SerializationError, match=f"value of a record for topic {topic}: the value must be bytes, not str"):
+    with pytest.raises(SerializationError, match=f"value of a record for topic {topic}: bytes are required, not str"):
         shared.send(topic, "text")
     with pytest.raises(SerializationError, match=r"key of a record .*not int"):
         shared.send(topic, b"v", key=5)
@@ -709,7 +709,7 @@ def test_what_only_looks_like_a_partition_is_refused_and_harms_nobody(
         with pytest.raises(TypeError, match=f"the partition {message}"):
             intercepted.send(topic, b"chosen")
         with pytest.raises(TypeError, match=f"the partition {message}"):
-            intercepted.send_batch(TopicPartition(topic, partition), b"", 1, 0, 0)
+            intercepted.send_batch(EncodedBatch(TopicPartition(topic, partition), b"", 1, 0, 0))
         with pytest.raises(TypeError, match=f"what the partitioner returns {message}"):
             partitioned.send(topic, b"v")
         assert intercepted.send(topic, b"v").result(10).offset == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import logging
 import os
 import threading
@@ -119,3 +120,10 @@ async def _wind_up() -> None:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def copy_docs(asynchronous: type, blocking: type) -> None:
+    """Give the methods of a blocking client the docstrings of the asyncio one."""
+    for name, method in vars(blocking).items():
+        if inspect.isfunction(method) and method.__doc__ is None and hasattr(asynchronous, name):
+            method.__doc__ = getattr(asynchronous, name).__doc__

@@ -19,6 +19,7 @@ from ottla.clients.blocking import IllegalUse
 from ottla.config.producer import ProducerConfig
 from ottla.consuming.buffer import Batches, RawFetch
 from ottla.errors import CorruptMessage, MessageTooLarge
+from ottla.producing.values import EncodedBatch
 from ottla.records import CorruptBatch
 from ottla.records.arrow import MOST_ROWS, BatchMaker, UnusableColumns, Writable, batches_of, writable
 from ottla.records.builder import RecordFuture
@@ -39,17 +40,6 @@ _MOMENT = 0.002
 
 
 # ── Sending ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Payload(NamedTuple):
-    """Encoded records for one partition, behind room for a header: the arguments of `send_batch`."""
-
-    topic_partition: TopicPartition
-    payload: bytearray
-    rows: int
-    base_timestamp: Millis
-    max_timestamp: Millis
-    framed: bool = True
 
 
 class SentPartition(NamedTuple):
@@ -76,11 +66,11 @@ class ColumnsFuture:
         self.records = 0
         self._sent: list[tuple[RecordFuture, RecordFuture]] = []
 
-    def add(self, payload: Payload, first: RecordFuture) -> None:
+    def add(self, payload: EncodedBatch, first: RecordFuture) -> None:
         """Add a queued batch. It may be split later, so its last record needs its own future."""
-        last = RecordFuture(first.batch, payload.rows - 1, payload.base_timestamp, -1, -1)
+        last = RecordFuture(first.batch, payload.records - 1, payload.base_timestamp, -1, -1)
         self._sent.append((first, last))
-        self.records += payload.rows
+        self.records += payload.records
 
     def pace(self) -> None:
         """Pause before the next batch is encoded, if many are in flight."""
@@ -154,7 +144,7 @@ class Outgoing:
 
     def payloads(
         self, topic: str, data: Any, partitions: int, available: Sequence[int], *, now: Millis
-    ) -> Iterator[Payload]:
+    ) -> Iterator[EncodedBatch]:
         """Encode a table lazily for a topic with so many partitions.
 
         Rows without a key and without a partition go in runs to the `available` ones. `now` is for rows without a
@@ -203,7 +193,9 @@ class Outgoing:
             for _ in self._encode(rows, None, 0, rows.source.rows, topic, now=now):
                 pass
 
-    def _by_partition(self, topic: str, rows: Writable, shared: PartitionRows, *, now: Millis) -> Iterator[Payload]:
+    def _by_partition(
+        self, topic: str, rows: Writable, shared: PartitionRows, *, now: Millis
+    ) -> Iterator[EncodedBatch]:
         """Payloads of the partitions in turns, so that all of their leaders are busy."""
         ways = [
             (number, self._encode(rows, shared.order, start, end, topic, now=now))
@@ -234,9 +226,10 @@ class Outgoing:
             yield encoded
             start = encoded.next_row
 
-    def _payload(self, topic: str, partition: int, encoded: EncodedColumns) -> Payload:
+    def _payload(self, topic: str, partition: int, encoded: EncodedColumns) -> EncodedBatch:
         key = TopicPartition(topic, partition)
-        return Payload(key, encoded.payload, encoded.rows, encoded.base_timestamp, encoded.max_timestamp)
+        times = encoded.base_timestamp, encoded.max_timestamp
+        return EncodedBatch(key, encoded.payload, encoded.rows, *times, framed=True)
 
     def _unusable_partitioner(self) -> IllegalUse:
         return IllegalUse(

@@ -54,7 +54,7 @@ class BytesSerializer:
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
         raise SerializationError(
-            f"the value must be bytes, not {type(value).__name__}: encode it, or set key_serializer or value_serializer"
+            f"bytes are required, not {type(value).__name__}: encode it, or set key_serializer or value_serializer"
             ' ("string" for text, "json" for JSON)'
         )
 

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 
 from ottla.producing.batch import Batch, is_before
 from ottla.producing.buffer_pool import BufferPool, Ticket
-from ottla.producing.values import View
-from ottla.records.buffers import Buffer
+from ottla.producing.values import EncodedBatch, View
 from ottla.records.builder import Lanes
 from ottla.records.compression import Packer
 from ottla.records.header import BATCH_OVERHEAD
@@ -171,35 +170,22 @@ class Accumulator:
         queue.lanes.open(partition, batch)
         return batch
 
-    def append_batch(
-        self,
-        topic_partition: TopicPartition,
-        payload: Buffer,
-        count: int,
-        base_timestamp: Millis,
-        max_timestamp: Millis,
-        *,
-        framed: bool = False,
-        now: Millis,
-        ticket: Ticket | None = None,
-    ) -> Appended | Ticket:
-        """Append a batch of encoded records.
+    def append_batch(self, encoded: EncodedBatch, *, now: Millis, ticket: Ticket | None = None) -> Appended | Ticket:
+        """Append a batch of encoded records. Header, numbers, compression and CRC are added when it is drained.
 
-        `payload` is what follows the header, uncompressed, with offset deltas from 0 and timestamps counted from
-        `base_timestamp`. Header, numbers, compression and CRC are added when it is drained. A `framed` payload is a
-        bytearray with room for the header in front; it is not copied and belongs to the batch from now on.
         As with `append`, a ticket means that memory is out.
         """
+        payload, framed = encoded.payload, encoded.framed
         if framed and not isinstance(payload, bytearray):
             raise TypeError(f"a framed payload must be a bytearray, not {type(payload).__name__}")
         memory = len(memoryview(payload)) + (0 if framed else BATCH_OVERHEAD)
         ticket = self.pool.reserve(memory, now=now) if ticket is None else ticket
         if not ticket.granted:
             return ticket
-        queue = self._queue(topic_partition)
-        buffer = payload if framed else self.pool.buffer(ticket.size)
-        batch = self._make_batch(topic_partition, buffer, memory=ticket.size, now=now)
-        batch.fill(None if framed else payload, count, base_timestamp, max_timestamp)
+        queue = self._queue(encoded.topic_partition)
+        buffer = payload if isinstance(payload, bytearray) and framed else self.pool.buffer(ticket.size)
+        batch = self._make_batch(encoded.topic_partition, buffer, memory=ticket.size, now=now)
+        batch.fill(None if framed else payload, encoded.records, encoded.base_timestamp, encoded.max_timestamp)
         if queue.batches:
             self.full(queue.batches[-1])
         self.full(batch)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ottla.errors import KafkaError
+from ottla.records.buffers import Buffer
 from ottla.types import BrokerId, Millis, TopicPartition
 
 NO_OFFSET = -1
@@ -49,6 +50,22 @@ class ProducerRecord:
     partition: int | None = None
     timestamp: Millis | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class EncodedBatch(NamedTuple):
+    """Encoded records for one partition.
+
+    `payload` is what follows the header, uncompressed, with offset deltas from 0 and timestamps counted from
+    `base_timestamp`. A `framed` payload is a bytearray with room for the header in front; it is not copied and belongs
+    to the producer from now on.
+    """
+
+    topic_partition: TopicPartition
+    payload: Buffer
+    records: int
+    base_timestamp: Millis
+    max_timestamp: Millis
+    framed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

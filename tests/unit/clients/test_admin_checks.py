@@ -76,7 +76,7 @@ def outcome(call: Call) -> Exception:
         (lambda admin: admin.alter_group_offsets("g", {P0: "5"}), "an int, not '5'"),
         (lambda admin: admin.alter_group_offsets("g", {P0: True}), "an int, not True"),
         (lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(-1)}), "at least 0"),
-        (lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(1, 7)}), "metadata of orders-0 must be text"),
+        (lambda admin: admin.alter_group_offsets("g", {P0: OffsetAndMetadata(1, 7)}), "orders-0 must be text"),
         (lambda admin: admin.delete_group_offsets("g", [TopicPartition("t", "0")]), "partition of a TopicPartition"),
         (lambda admin: admin.list_topics(timeout_ms=-1), "timeout_ms .* at least 0, not -1"),
         (lambda admin: admin.delete_topics("orders", timeout_ms="5"), "timeout_ms .* not '5'"),

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ottla.clients.columns import _BATCHES_AHEAD, _MOMENT, ColumnsFuture, Payload
+from ottla.clients.columns import _BATCHES_AHEAD, _MOMENT, ColumnsFuture
 from ottla.clients.producer.batches import BatchWaiting
 from ottla.producing.batch import Batch
+from ottla.producing.values import EncodedBatch
 from ottla.records.builder import RecordFuture
 from ottla.types import TopicPartition
 
@@ -21,7 +22,7 @@ def sent(future: ColumnsFuture, count: int) -> list[Batch]:
     """Batches of a table that were queued, and are not answered yet."""
     batches = []
     for _ in range(count):
-        payload = Payload(PARTITION, bytearray(200), 3, 0, 0)
+        payload = EncodedBatch(PARTITION, bytearray(200), 3, 0, 0)
         batch = Batch(PARTITION, payload.payload, memory=200, now=0, waiting=BatchWaiting(lambda: None))
         batch.fill(None, 3, 0, 0)
         future.add(payload, RecordFuture(batch, 0, 0, -1, -1))

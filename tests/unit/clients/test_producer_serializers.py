@@ -78,7 +78,7 @@ def test_what_is_no_serializer_is_refused() -> None:
 
 
 def test_wrong_types_say_what_to_do() -> None:
-    with pytest.raises(SerializationError, match=r"the value must be bytes, not str: encode it, or set .*value_serializer"):
+    with pytest.raises(SerializationError, match=r"bytes are required, not str: encode it, or set .*value_serializer"):
         serializers.BytesSerializer().serialize("t", "text")
     with pytest.raises(SerializationError, match="takes str, not int"):
         StringSerializer().serialize("t", 5)

@@ -7,7 +7,7 @@ from producer_context import DELIVERY_TIMEOUT, LINGER, P0, P1, P2, Context
 
 from ottla.producing.accumulator import Appended
 from ottla.producing.buffer_pool import Ticket
-from ottla.producing.values import View
+from ottla.producing.values import EncodedBatch, View
 from ottla.records.builder import Lanes
 
 
@@ -171,7 +171,7 @@ def test_encoded_batches_are_queued_like_others() -> None:
     opened.batch.close()
     assert opened.batch.buffer is not None
     payload = bytes(opened.batch.buffer[61 : opened.batch.size])
-    outcome = context.accumulator.append_batch(P0, payload, 1, 5, 5, now=0)
+    outcome = context.accumulator.append_batch(EncodedBatch(P0, payload, 1, 5, 5), now=0)
     assert isinstance(outcome, Appended)
     assert (outcome.batch.count, outcome.batch.memory, outcome.batch.closed) == (1, 61 + len(payload), True)
     after = context.append()
@@ -179,7 +179,7 @@ def test_encoded_batches_are_queued_like_others() -> None:
     assert after.new_batch  # what comes later goes behind it
     context = Context(buffer_memory=300)
     context.batch()
-    assert isinstance(context.accumulator.append_batch(P0, bytes(200), 3, 0, 0, now=0), Ticket)
+    assert isinstance(context.accumulator.append_batch(EncodedBatch(P0, bytes(200), 3, 0, 0), now=0), Ticket)
 
 
 def test_framed_batches_are_queued_without_a_copy() -> None:
@@ -188,12 +188,12 @@ def test_framed_batches_are_queued_without_a_copy() -> None:
     assert isinstance(opened, Appended)
     assert opened.batch.buffer is not None
     framed = bytearray(opened.batch.buffer[: opened.batch.size])
-    outcome = context.accumulator.append_batch(P0, framed, 1, 5, 5, framed=True, now=0)
+    outcome = context.accumulator.append_batch(EncodedBatch(P0, framed, 1, 5, 5, framed=True), now=0)
     assert isinstance(outcome, Appended)
     assert outcome.batch.buffer is framed
     assert (outcome.batch.count, outcome.batch.memory, outcome.batch.closed) == (1, len(framed), True)
     with pytest.raises(TypeError, match="bytearray"):
-        context.accumulator.append_batch(P0, bytes(framed), 1, 5, 5, framed=True, now=0)
+        context.accumulator.append_batch(EncodedBatch(P0, bytes(framed), 1, 5, 5, framed=True), now=0)
 
 
 def test_the_fast_path_is_told_which_batch_is_open() -> None:

@@ -13,7 +13,7 @@ from producer_context import P0, P1, Context
 from ottla.errors import RecordListTooLarge
 from ottla.producing.accumulator import Accumulator, Appended
 from ottla.producing.batch import Batch, pack
-from ottla.producing.values import View
+from ottla.producing.values import EncodedBatch, View
 from ottla.records import Compression, decode_batch, read_header
 from ottla.records.builder import Lanes
 from ottla.records.compression import Packer
@@ -120,8 +120,8 @@ def test_what_is_full_is_handed_over_once_and_what_is_not_is_not() -> None:
     assert len(noted.given) == 1
     assert machine.begin_batch("t", 0, now=0) is not None
     assert b"2" * 80 in noted.given[1][0]
-    machine.append_batch(P1, b"3" * 50, 1, 0, 0, now=0)
-    machine.append_batch(P1, bytearray(BATCH_OVERHEAD) + b"4" * 50, 1, 0, 0, framed=True, now=0)
+    machine.append_batch(EncodedBatch(P1, b"3" * 50, 1, 0, 0), now=0)
+    machine.append_batch(EncodedBatch(P1, bytearray(BATCH_OVERHEAD) + b"4" * 50, 1, 0, 0, framed=True), now=0)
     assert [content for content, _, _ in noted.given[2:]] == [b"3" * 50, b"4" * 50]
     machine.begin_flush()
     assert len(machine.drain(0, View({P0: 0, P1: 0}), 10_000, lambda batch: False, now=0)) == 2

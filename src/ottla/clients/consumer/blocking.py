@@ -23,7 +23,7 @@ from re import Pattern
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ottla.clients.blocking import IllegalUse, LoopThread
+from ottla.clients.blocking import IllegalUse, LoopThread, copy_docs
 from ottla.clients.cluster.metadata import PartitionInfo
 from ottla.clients.columns import Incoming
 from ottla.clients.consumer.asynchronous import (
@@ -347,6 +347,4 @@ class Consumer:
                 self._handout.finisher.close()
 
 
-for _name, _method in vars(Consumer).items():
-    if _method.__doc__ is None and inspect.isfunction(_method) and hasattr(AsyncConsumer, _name):
-        _method.__doc__ = getattr(AsyncConsumer, _name).__doc__
+copy_docs(AsyncConsumer, Consumer)

@@ -19,9 +19,10 @@ import logging
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster.connections import Backoff
@@ -31,6 +32,7 @@ from ottla.clients.consumer.dead_letter_steps import (
     Commit,
     DeadLetter,
     Handle,
+    Letter,
     Policy,
     Processed,
     Send,
@@ -56,15 +58,17 @@ LONGEST_SLEEP_MS: Millis = 1_000
 POLL_SECONDS = 1.0
 JOIN_SECONDS = 60.0
 
+T = TypeVar("T")
 Handler = Callable[[ConsumerRecord], Any]
+Select = Callable[[DeadLetter], bool]
 
 
 def _chance() -> float:
     return random.uniform(-1, 1)
 
 
-class _Helper:
-    """Shared by the blocking and the asyncio helper: the policy and its checks."""
+class _Helper(ABC):
+    """Shared by the blocking and the asyncio helper: carries out the steps of the policy."""
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class _Helper:
         """
         self.consumer = consumer
         self.producer = producer
+        self._consumer, self._producer = self._awaitable(consumer), self._awaitable(producer)
         self.policy = Policy(
             topic,
             consumer.config.group_id or "",
@@ -97,6 +102,23 @@ class _Helper:
         self._check_clients()
         self._backlog: deque[ConsumerRecord] = deque()
         self._stopping = threading.Event()
+
+    @staticmethod
+    @abstractmethod
+    def _awaitable(client: Any) -> Any:
+        """The client with methods that can be awaited."""
+
+    @abstractmethod
+    async def _awaited(self, result: Awaitable[object]) -> Exception | None:
+        """What a coroutine of the handler raised."""
+
+    @staticmethod
+    @abstractmethod
+    async def _acknowledged(futures: Iterable[Any]) -> None:
+        """Wait for the futures of sent records."""
+
+    @abstractmethod
+    async def _sleep(self, seconds: float) -> None: ...
 
     def _check_clients(self) -> None:
         ours, theirs = self.consumer.config, self.producer.config
@@ -116,165 +138,26 @@ class _Helper:
                     f"{name}_serializer is missing: dead letters are bytes, and the consumer has a {name}.deserializer."
                 )
 
-    def _records(self) -> list[ConsumerRecord]:
-        found = list(self._backlog)
-        self._backlog.clear()
-        return found
-
-
-class DeadLetters(_Helper):
-    """Handles records with a blocking `Consumer` and `Producer`."""
-
-    consumer: Consumer
-    producer: Producer
-
-    def run(self, handler: Handler) -> Processed:
-        """Poll and handle until `stop`, which another thread or the handler may call."""
-        _check_handler(handler)
+    async def _run(self, handler: Handler) -> Processed:
         total = Processed()
         while not self._stopping.is_set():
             try:
-                done = self.process(self._records() or self.consumer.poll(POLL_SECONDS), handler)
-            except Wakeup:
-                if not self._stopping.is_set():
-                    raise
-                break
-            except DeserializationError as error:
-                done = self._drive(self.policy.undecodable(error.record, error), handler)
-                self.consumer.seek(error.topic_partition, error.offset + 1)
-            total.handled += done.handled
-            total.dead += done.dead
-        total.stopped = True
-        return total
-
-    def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
-        """Handle the records of one poll, for programs with their own poll loop."""
-        _check_handler(handler)
-        return self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
-
-    def stop(self) -> None:
-        """Make `run` return soon; what it has handled is committed."""
-        self._stopping.set()
-        self.consumer.wakeup()
-
-    def _drive(self, steps: Steps, handler: Handler) -> Processed:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = self._do(step, handler)
-                except Exception as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as end:
-            done: Processed = end.value
-            return done
-
-    def _do(self, step: Step, handler: Handler) -> Any:
-        match step:
-            case Handle(record):
-                outcome = _outcome(handler, record)
-                if inspect.isawaitable(outcome):
-                    raise _nobody_awaits(outcome)
-                return outcome
-            case Wait(ms, pending):
-                return self._wait(ms, pending)
-            case Send(letter):
-                self.producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers).result()
-                return log.warning("giving up a record: %s", letter)
-            case Commit(offsets):
-                return self._commit(offsets)
-
-    def _commit(self, offsets: dict[TopicPartition, int]) -> None:
-        try:
-            try:
-                self.consumer.commit(offsets)
-            except Wakeup:
-                # The handler called `stop`: that is no reason to handle the records again.
-                self.consumer.commit(offsets)
-        except CommitFailed as error:
-            log.warning("%s; the member that has them now handles the records again", error)
-
-    def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
-        if ms <= LONGEST_SLEEP_MS:
-            return Waited(stopped=self._stopping.wait(ms / 1000))
-        held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
-        self.consumer.pause(*held)
-        while (left := deadline - time.monotonic()) > 0:
-            try:
-                self._backlog.extend(self.consumer.poll(min(left, POLL_SECONDS)))
-            except DeserializationError:
-                time.sleep(min(left, POLL_SECONDS))
-            except Wakeup:
-                if not self._stopping.is_set():
-                    raise
-                return Waited(stopped=True)
-        ours = self.consumer.assignment()
-        self.consumer.resume(*(held & ours))
-        # A partition that was revoked and assigned again starts at the committed offset.
-        still = {key for key, offset in pending.items() if key in ours and self.consumer.position(key) > offset}
-        return Waited(lost=frozenset(pending.keys() - still))
-
-    @classmethod
-    def replay(
-        cls,
-        consumer: Consumer,
-        producer: Producer,
-        *,
-        select: Callable[[DeadLetter], bool] | None = None,
-        timeout: float = 5.0,
-    ) -> int:
-        """Send dead letters back to their original topics; returns how many were sent.
-
-        The consumer reads dead-letter topics in its own group. Letters that `select` rejects are skipped, and so are
-        those without their value, with a warning that says where the record is. It ends when no more letters came for
-        `timeout` seconds, and commits what it has sent.
-        """
-        count, patience = 0, _Patience()
-        while True:
-            patience.see(consumer.assignment())
-            records = consumer.poll(timeout)
-            if not records and patience.ends:
-                return count
-            chosen = _chosen(records, select)
-            futures = [
-                producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
-                for letter in chosen
-            ]
-            for future in futures:
-                future.result()
-            if records:
-                consumer.commit()
-            count += len(chosen)
-
-
-class AsyncDeadLetters(_Helper):
-    """The same with the asyncio clients; the handler may be a coroutine function."""
-
-    consumer: AsyncConsumer
-    producer: AsyncProducer
-
-    async def run(self, handler: Handler) -> Processed:
-        """Poll and handle until `stop`."""
-        total = Processed()
-        while not self._stopping.is_set():
-            try:
-                done = await self.process(self._records() or await self.consumer.poll(POLL_SECONDS), handler)
+                records = list(self._backlog)
+                self._backlog.clear()
+                done = await self._process(records or await self._consumer.poll(POLL_SECONDS), handler)
             except Wakeup:
                 if not self._stopping.is_set():
                     raise
                 break
             except DeserializationError as error:
                 done = await self._drive(self.policy.undecodable(error.record, error), handler)
-                await self.consumer.seek(error.topic_partition, error.offset + 1)
+                await self._consumer.seek(error.topic_partition, error.offset + 1)
             total.handled += done.handled
             total.dead += done.dead
         total.stopped = True
         return total
 
-    async def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
-        """Handle the records of one poll, for programs with their own poll loop."""
+    async def _process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
         return await self._drive(self.policy.steps(records, chance=_chance, stopping=self._stopping.is_set), handler)
 
     def stop(self) -> None:
@@ -287,11 +170,11 @@ class AsyncDeadLetters(_Helper):
             step = next(steps)
             while True:
                 try:
-                    answer = await self._do(step, handler)
+                    outcome = await self._do(step, handler)
                 except Exception as error:
                     step = steps.throw(error)
                 else:
-                    step = steps.send(answer)
+                    step = steps.send(outcome)
         except StopIteration as end:
             done: Processed = end.value
             return done
@@ -299,14 +182,15 @@ class AsyncDeadLetters(_Helper):
     async def _do(self, step: Step, handler: Handler) -> Any:
         match step:
             case Handle(record):
-                outcome = _outcome(handler, record)
-                return await _awaited(outcome) if inspect.isawaitable(outcome) else outcome
+                try:
+                    result = handler(record)
+                except Exception as error:
+                    return error
+                return await self._awaited(result) if inspect.isawaitable(result) else None
             case Wait(ms, pending):
                 return await self._wait(ms, pending)
             case Send(letter):
-                await self.producer.send_and_wait(
-                    letter.topic, value=letter.value, key=letter.key, headers=letter.headers
-                )
+                await self._acknowledged([await _sent(self._producer, letter)])
                 return log.warning("giving up a record: %s", letter)
             case Commit(offsets):
                 return await self._commit(offsets)
@@ -314,57 +198,160 @@ class AsyncDeadLetters(_Helper):
     async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
         try:
             try:
-                await self.consumer.commit(offsets)
+                await self._consumer.commit(offsets)
             except Wakeup:
-                await self.consumer.commit(offsets)
+                # The handler called `stop`: that is no reason to handle the records again.
+                await self._consumer.commit(offsets)
         except CommitFailed as error:
             log.warning("%s; the member that has them now handles the records again", error)
 
     async def _wait(self, ms: Millis, pending: dict[TopicPartition, int]) -> Waited:
         if ms <= LONGEST_SLEEP_MS:
-            await asyncio.sleep(ms / 1000)
+            await self._sleep(ms / 1000)
             return Waited(stopped=self._stopping.is_set())
         held, deadline = self.consumer.assignment(), time.monotonic() + ms / 1000
-        await self.consumer.pause(*held)
+        await self._consumer.pause(*held)
         while (left := deadline - time.monotonic()) > 0:
             try:
-                self._backlog.extend(await self.consumer.poll(min(left, POLL_SECONDS)))
+                self._backlog.extend(await self._consumer.poll(min(left, POLL_SECONDS)))
             except DeserializationError:
-                await asyncio.sleep(min(left, POLL_SECONDS))
+                await self._sleep(min(left, POLL_SECONDS))
             except Wakeup:
                 if not self._stopping.is_set():
                     raise
                 return Waited(stopped=True)
         ours = self.consumer.assignment()
-        await self.consumer.resume(*(held & ours))
-        still = {key for key, offset in pending.items() if key in ours and await self.consumer.position(key) > offset}
+        await self._consumer.resume(*(held & ours))
+        # A partition that was revoked and assigned again starts at the committed offset.
+        still = {key for key, offset in pending.items() if key in ours and await self._consumer.position(key) > offset}
         return Waited(lost=frozenset(pending.keys() - still))
 
     @classmethod
-    async def replay(
-        cls,
-        consumer: AsyncConsumer,
-        producer: AsyncProducer,
-        *,
-        select: Callable[[DeadLetter], bool] | None = None,
-        timeout: float = 5.0,
-    ) -> int:
-        """See `DeadLetters.replay`."""
+    async def _replay(cls, consumer: Any, producer: Any, select: Select | None, timeout: float) -> int:
         count, patience = 0, _Patience()
+        reader, writer = cls._awaitable(consumer), cls._awaitable(producer)
         while True:
             patience.see(consumer.assignment())
-            records = await consumer.poll(timeout)
+            records = await reader.poll(timeout)
             if not records and patience.ends:
                 return count
             chosen = _chosen(records, select)
-            futures = [
-                await producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
-                for letter in chosen
-            ]
-            await asyncio.gather(*futures)
+            await cls._acknowledged([await _sent(writer, letter) for letter in chosen])
             if records:
-                await consumer.commit()
+                await reader.commit()
             count += len(chosen)
+
+
+class DeadLetters(_Helper):
+    """Handles records with a blocking `Consumer` and `Producer`."""
+
+    consumer: Consumer
+    producer: Producer
+
+    def run(self, handler: Handler) -> Processed:
+        """Poll and handle until `stop`, which another thread or the handler may call."""
+        _check_handler(handler)
+        return _finish(self._run(handler))
+
+    def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
+        """Handle the records of one poll, for programs with their own poll loop."""
+        _check_handler(handler)
+        return _finish(self._process(records, handler))
+
+    @classmethod
+    def replay(
+        cls, consumer: Consumer, producer: Producer, *, select: Select | None = None, timeout: float = 5.0
+    ) -> int:
+        """Send dead letters back to their original topics; returns how many were sent.
+
+        The consumer reads dead-letter topics in its own group. Letters that `select` rejects are skipped, and so are
+        those without their value, with a warning that says where the record is. It ends when no more letters came for
+        `timeout` seconds, and commits what it has sent.
+        """
+        return _finish(cls._replay(consumer, producer, select, timeout))
+
+    @staticmethod
+    def _awaitable(client: Any) -> Any:
+        return _Awaitable(client)
+
+    async def _awaited(self, result: Awaitable[object]) -> Exception | None:
+        raise _never_awaited(result)
+
+    @staticmethod
+    async def _acknowledged(futures: Iterable[Any]) -> None:
+        for future in futures:
+            future.result()
+
+    async def _sleep(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+
+
+class AsyncDeadLetters(_Helper):
+    """The same with the asyncio clients; the handler may be a coroutine function."""
+
+    consumer: AsyncConsumer
+    producer: AsyncProducer
+
+    async def run(self, handler: Handler) -> Processed:
+        """Poll and handle until `stop`."""
+        return await self._run(handler)
+
+    async def process(self, records: Iterable[ConsumerRecord], handler: Handler) -> Processed:
+        """Handle the records of one poll, for programs with their own poll loop."""
+        return await self._process(records, handler)
+
+    @classmethod
+    async def replay(
+        cls, consumer: AsyncConsumer, producer: AsyncProducer, *, select: Select | None = None, timeout: float = 5.0
+    ) -> int:
+        """See `DeadLetters.replay`."""
+        return await cls._replay(consumer, producer, select, timeout)
+
+    @staticmethod
+    def _awaitable(client: Any) -> Any:
+        return client
+
+    async def _awaited(self, result: Awaitable[object]) -> Exception | None:
+        try:
+            await result
+        except Exception as error:
+            return error
+        return None
+
+    @staticmethod
+    async def _acknowledged(futures: Iterable[Any]) -> None:
+        await asyncio.gather(*futures)
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _Awaitable:
+    """A blocking client with the methods of an asyncio one: its coroutines never suspend."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            return method(*arguments, **options)
+
+        return call
+
+
+def _finish(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise RuntimeError("a coroutine of the blocking DeadLetters suspended")
+
+
+async def _sent(producer: Any, letter: Letter | DeadLetter) -> Any:
+    return await producer.send(letter.topic, value=letter.value, key=letter.key, headers=letter.headers)
 
 
 class _Patience:
@@ -382,30 +369,13 @@ class _Patience:
         return self._assigned or time.monotonic() > self._deadline
 
 
-def _outcome(handler: Handler, record: ConsumerRecord) -> Any:
-    """Return what the handler raised; what it returned, if that must be awaited; else None."""
-    try:
-        result = handler(record)
-    except Exception as error:
-        return error
-    return result if inspect.isawaitable(result) else None
-
-
-async def _awaited(result: Awaitable[object]) -> Exception | None:
-    try:
-        await result
-    except Exception as error:
-        return error
-    return None
-
-
 def _check_handler(handler: Handler) -> None:
     # A partial or an object may be a coroutine function too.
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-        raise _nobody_awaits(None)
+        raise _never_awaited(None)
 
 
-def _nobody_awaits(result: object) -> IllegalUse:
+def _never_awaited(result: object) -> IllegalUse:
     if inspect.iscoroutine(result):
         result.close()
     return IllegalUse(
@@ -414,7 +384,7 @@ def _nobody_awaits(result: object) -> IllegalUse:
     )
 
 
-def _chosen(records: Iterable[ConsumerRecord], select: Callable[[DeadLetter], bool] | None) -> list[DeadLetter]:
+def _chosen(records: Iterable[ConsumerRecord], select: Select | None) -> list[DeadLetter]:
     chosen = [letter for letter in map(DeadLetter.of, records) if select is None or select(letter)]
     for letter in chosen:
         if letter.omitted:

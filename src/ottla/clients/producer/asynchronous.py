@@ -30,10 +30,9 @@ from ottla.config.producer import ProducerConfig
 from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.errors import KafkaError
 from ottla.producing.batch import Batch
-from ottla.producing.values import RecordMetadata
-from ottla.records.buffers import Buffer
+from ottla.producing.values import EncodedBatch, RecordMetadata
 from ottla.records.builder import FastSend, RecordFuture
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis
 
 #: So much is filled before the loop gets a turn: batches that leave together cost little more than one.
 TURN_BYTES = 128 * 1024
@@ -123,13 +122,8 @@ class AsyncProducer:
         self._core.check_open()
         turn = _Turn()
         steps = Steps(self._path.steps(record_of(topic, value, key, partition, timestamp, headers), callback, turn))
-        while steps.wait is not None:
-            try:
-                await self._wait(steps.wait, topic, turn)
-            except Exception as error:
-                steps.fail(error)
-            else:
-                steps.go_on()
+        if steps.wait is not None:
+            await self._finish(steps, topic, turn)
         if steps.filled:
             await self._after_batch(steps.future)
         return steps.future
@@ -141,6 +135,15 @@ class AsyncProducer:
         if self._filled >= TURN_BYTES:
             self._filled = 0
             await asyncio.sleep(0)
+
+    async def _finish(self, steps: Steps, topic: str, turn: _Turn) -> None:
+        while steps.wait is not None:
+            try:
+                await self._wait(steps.wait, topic, turn)
+            except Exception as error:
+                steps.fail(error)
+            else:
+                steps.go_on()
 
     async def _wait(self, wait: WaitForTopic | WaitForMemory, topic: str, turn: _Turn) -> None:
         left = max(wait.deadline - time.monotonic(), 0)
@@ -169,27 +172,12 @@ class AsyncProducer:
         metadata: RecordMetadata = await (await self.send(topic, value, key, partition, timestamp, headers))
         return metadata
 
-    async def send_batch(
-        self,
-        topic_partition: TopicPartition,
-        payload: Buffer,
-        count: int,
-        base_timestamp: Millis,
-        max_timestamp: Millis,
-        framed: bool = False,
-    ) -> RecordFuture:
-        """Queue a batch of encoded records (see `Accumulator.append_batch`); the future is that of its first record."""
+    async def send_batch(self, encoded: EncodedBatch) -> RecordFuture:
+        """Queue a batch of encoded records; the future is that of its first record."""
         self._bind()
         turn = _Turn()
-        path = self._path.batch_steps
-        steps = Steps(path(topic_partition, payload, count, base_timestamp, max_timestamp, framed, turn))
-        while steps.wait is not None:
-            try:
-                await self._wait(steps.wait, topic_partition.topic, turn)
-            except Exception as error:
-                steps.fail(error)
-            else:
-                steps.go_on()
+        steps = Steps(self._path.batch_steps(encoded, turn))
+        await self._finish(steps, encoded.topic_partition.topic, turn)
         await asyncio.sleep(0)
         return steps.future
 
@@ -211,7 +199,7 @@ class AsyncProducer:
         try:
             count = len(await self.partitions_for(topic))
             for payload in self._path.columns(topic, data, count):
-                future.add(payload, await self.send_batch(*payload))
+                future.add(payload, await self.send_batch(payload))
                 await future.pace_async()
         except BaseException as error:
             self._path.table_failed(error, future)

@@ -20,18 +20,18 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from ottla.clients.blocking import LoopThread
+from ottla.clients.blocking import LoopThread, copy_docs
 from ottla.clients.columns import ColumnsFuture
-from ottla.clients.producer.asynchronous import ProducerClosed
+from ottla.clients.producer.asynchronous import AsyncProducer, ProducerClosed
 from ottla.clients.producer.batches import batch_maker
 from ottla.clients.producer.core import ProducerCore
 from ottla.clients.producer.send import Callback, SendPath, Steps, WaitForMemory, WaitForTopic, record_of, topic_name
 from ottla.clients.producer.transactions import Offsets, TransactionCalls
 from ottla.config.producer import ProducerConfig
 from ottla.consuming.values import ConsumerGroupMetadata
-from ottla.records.buffers import Buffer
+from ottla.producing.values import EncodedBatch
 from ottla.records.builder import FastSend, RecordFuture
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis
 
 #: So long may it take to close connections.
 _END_SECONDS = 5.0
@@ -99,40 +99,19 @@ class Producer(FastSend):
         record = record_of(topic, value, key, partition, timestamp, headers)
         return self._done(Steps(self._path.steps(record, callback, turn)), topic, turn)
 
-    def send_batch(
-        self,
-        topic_partition: TopicPartition,
-        payload: Buffer,
-        count: int,
-        base_timestamp: Millis,
-        max_timestamp: Millis,
-        framed: bool = False,
-    ) -> RecordFuture:
-        """Queue a batch of encoded records (see `Accumulator.append_batch`); the future is that of its first record."""
+    def send_batch(self, encoded: EncodedBatch) -> RecordFuture:
         self._check()
         turn = _Turn()
-        path = self._path.batch_steps
-        steps = path(topic_partition, payload, count, base_timestamp, max_timestamp, framed, turn)
-        return self._done(Steps(steps), topic_partition.topic, turn)
+        return self._done(Steps(self._path.batch_steps(encoded, turn)), encoded.topic_partition.topic, turn)
 
     def send_arrow(self, topic: str, data: Any) -> ColumnsFuture:
-        """Queue all rows of a table and return one future for them, which tells counts and offsets by partition.
-
-        `data` is a pyarrow table, batch or reader, a pandas or polars frame, or anything else with
-        ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
-        `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
-        Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
-        the buffer is full, and for moments when brokers are nearly as fast. A table with a row that cannot be sent is
-        not sent at all. If it fails later than that, the error has the future of what was queued as `sent`. In both
-        cases an open transaction must be aborted. Needs ``ottla[arrow]``.
-        """
         self._check()
         topic = topic_name(topic)
         future = ColumnsFuture(topic)
         try:
             count = len(self.partitions_for(topic))
             for payload in self._path.columns(topic, data, count):
-                future.add(payload, self.send_batch(*payload))
+                future.add(payload, self.send_batch(payload))
                 if not self._core.on_loop:
                     future.pace()
         except BaseException as error:
@@ -171,10 +150,6 @@ class Producer(FastSend):
             raise self._path.memory_ran_out(wait, topic)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything that waits at once, and come back when all of it is acknowledged or has failed.
-
-        TimeoutError after `timeout` seconds.
-        """
         self._thread.call(self._flush(timeout))
 
     async def _flush(self, timeout: float | None) -> None:
@@ -182,18 +157,12 @@ class Producer(FastSend):
             await self._core.flush()
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic; asks the cluster if it is not known yet."""
         topic = topic_name(topic)
         if self._core.topics.lanes_of(topic) is None:
             self._thread.call(self._core.topics.wait_for(topic, self.config.max_block_ms / 1000))
         return self._core.topics.partitions_of(topic)
 
     def init_transactions(self) -> None:
-        """Take over the transactional.id: what another producer of it left open is aborted, and that one is fenced.
-
-        To be called once, before the first transaction. This and the calls below wait for at most max.block.ms; an
-        error has a `remedy`, which is "retry", "abort" or "stop", and its message says how.
-        """
         self._thread.call(self._transactions.init())
 
     def begin_transaction(self) -> None:
@@ -202,20 +171,16 @@ class Producer(FastSend):
         self._transactions.begin()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
-        """Commit offsets of a consumer's group (the next ones to read) if and only if the transaction is committed."""
         self._thread.call(self._transactions.send_offsets(offsets, group_metadata))
 
     def commit_transaction(self) -> None:
-        """Send what waits, and commit. When this returns, all of the transaction counts."""
         self._thread.call(self._transactions.commit())
 
     def abort_transaction(self) -> None:
-        """Drop what waits, and abort. When this returns, nothing of the transaction counts."""
         self._thread.call(self._transactions.abort())
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """A transaction: committed at the end of the block, aborted after an exception."""
         self.begin_transaction()
         try:
             yield self
@@ -225,15 +190,9 @@ class Producer(FastSend):
         self._thread.call(self._transactions.leave(None))
 
     def metrics(self) -> dict[str, float]:
-        """What the producer has done so far, under Kafka's names."""
         return self._core.metrics()
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails.
-
-        Without a timeout that takes no longer than delivery.timeout.ms. An open transaction is aborted first. The end
-        of a ``with`` block closes too, after an exception as well.
-        """
         if self._core.closed or os.getpid() != self._process:
             return
         self._thread.check()
@@ -252,6 +211,9 @@ class Producer(FastSend):
             await self._transactions.close(timeout, ProducerClosed())
         finally:
             ended.set()
+
+
+copy_docs(AsyncProducer, Producer)
 
 
 class _Turn:

@@ -42,8 +42,8 @@ from ottla.producing.sender import Finished, Request, Sender
 from ottla.producing.transaction_states import State
 from ottla.producing.transaction_values import Ask
 from ottla.producing.transactions import SECOND, Transactions
+from ottla.producing.values import EncodedBatch
 from ottla.protocol.codec import Struct
-from ottla.records.buffers import Buffer
 from ottla.records.builder import Lanes
 from ottla.records.compression import Compression, packs_ahead
 from ottla.records.values import Headers
@@ -251,30 +251,12 @@ class ProducerCore:
         return self.accumulator.queue_lengths(lanes.topic, led)
 
     def append_batch(
-        self,
-        topic_partition: TopicPartition,
-        payload: Buffer,
-        count: int,
-        base_timestamp: Millis,
-        max_timestamp: Millis,
-        *,
-        framed: bool,
-        owner: Callable[[], Owner],
-        ticket: Ticket | None = None,
+        self, encoded: EncodedBatch, *, owner: Callable[[], Owner], ticket: Ticket | None = None
     ) -> Appended | Ticket:
         """Append a batch of encoded records: see `Accumulator.append_batch`."""
         with self.lock:
             self._check_not_ended()
-            outcome = self.accumulator.append_batch(
-                topic_partition,
-                payload,
-                count,
-                base_timestamp,
-                max_timestamp,
-                framed=framed,
-                now=now_ms(),
-                ticket=ticket,
-            )
+            outcome = self.accumulator.append_batch(encoded, now=now_ms(), ticket=ticket)
             if isinstance(outcome, Ticket):
                 self._owners[outcome] = owner()
             granted = self.accumulator.take_granted()

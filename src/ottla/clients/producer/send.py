@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ottla.clients import serializers
-from ottla.clients.columns import ColumnsFuture, Outgoing, Payload, wall_clock
+from ottla.clients.columns import ColumnsFuture, Outgoing, wall_clock
 from ottla.clients.producer.core import Owner, ProducerCore, call_safely
 from ottla.config.producer import ProducerConfig
 from ottla.errors import ConfigError, InvalidPartitions, KafkaError, MessageTooLarge
@@ -24,8 +24,7 @@ from ottla.producing.batch import Batch
 from ottla.producing.buffer_pool import Ticket
 from ottla.producing.errors import BufferExhausted
 from ottla.producing.partitioning import RoundRobinPartitioner, partition_for_key
-from ottla.producing.values import ProducerRecord, RecordMetadata
-from ottla.records.buffers import Buffer
+from ottla.producing.values import EncodedBatch, ProducerRecord, RecordMetadata
 from ottla.records.builder import Lanes, RecordFuture
 from ottla.runtime.plugins import instance
 from ottla.types import Millis, TopicPartition, whole
@@ -163,23 +162,13 @@ class SendPath:
             return None
         return self._future(*appended, at, None, value, callback)
 
-    def batch_steps(
-        self,
-        topic_partition: TopicPartition,
-        payload: Buffer,
-        count: int,
-        base_timestamp: Millis,
-        max_timestamp: Millis,
-        framed: bool,
-        owner: Callable[[], Owner],
-    ) -> Waits:
+    def batch_steps(self, encoded: EncodedBatch, owner: Callable[[], Owner]) -> Waits:
         """Send a batch of encoded records; the future is that of its first record."""
         deadline = self._deadline()
-        to = TopicPartition(topic_partition.topic, whole(topic_partition.partition, "the partition"))
-        times = (base_timestamp, max_timestamp)
-        append = partial(self._core.append_batch, to, payload, count, *times, framed=framed, owner=owner)
-        outcome = yield from self._appended(append, deadline)
-        return RecordFuture(outcome.batch, outcome.index, base_timestamp, -1, -1), True
+        to = encoded.topic_partition
+        encoded = encoded._replace(topic_partition=TopicPartition(to.topic, whole(to.partition, "the partition")))
+        outcome = yield from self._appended(partial(self._core.append_batch, encoded, owner=owner), deadline)
+        return RecordFuture(outcome.batch, outcome.index, encoded.base_timestamp, -1, -1), True
 
     def _appended(self, append: Callable[..., Appended | Ticket], deadline: float) -> Appending:
         """Append as soon as there is memory; who stops waiting gives up its place."""
@@ -196,8 +185,8 @@ class SendPath:
             self._core.give_up(ticket)
             raise
 
-    def columns(self, topic: str, data: Any, partitions: int) -> Iterator[Payload]:
-        """The payloads of a table, each an argument list of `batch_steps`."""
+    def columns(self, topic: str, data: Any, partitions: int) -> Iterator[EncodedBatch]:
+        """The batches of a table."""
         if self._outgoing is None:
             self._outgoing = Outgoing(self._config, self._choose is not None)
         leaders = self._core.topics.view.leaders
