@@ -388,7 +388,7 @@ def test_an_interceptor_that_returns_no_record_is_passed_over(
     with Producer(bootstrap_servers=bootstrap_servers, interceptor_classes=[Forgetful, Listing, Spoiling]) as producer:
         producer.send(topic, b"v", headers={"a": b"0"}).result(10)
     assert stored(bootstrap_servers, topic)[0][0].headers() == [("a", b"0"), ("seen", b"1")]
-    assert "on_send returned None: it has to return the record" in caplog.text
+    assert "on_send returned None: it must return the record" in caplog.text
     assert "a header is a name (str) and a value (bytes or None), not 'seen' and 'text'" in caplog.text
 
 
@@ -659,7 +659,7 @@ def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -
     with pytest.raises(TypeError, match=r"the timestamp, in milliseconds since 1970, is an int, not 1\.5"):
         shared.send(topic, b"v", timestamp=1.5)  # type: ignore[arg-type]
     with pytest.raises(
-        TypeError, match=r"headers are pairs of a name and a value, or a dict, not \[\('a', b'b', 1\)\]"
+        TypeError, match=r"headers must be pairs of a name and a value, or a dict, not \[\('a', b'b', 1\)\]"
     ):
         shared.send(topic, b"v", headers=[("a", b"b", 1)])
     for nameless in (None, "", 5, b"orders"):

@@ -285,9 +285,9 @@ def test_a_record_that_cannot_be_sent_must_be_aborted(make_topic: MakeTopic, mak
 def test_misuse_says_what_to_call(bootstrap_servers: str, make_topic: MakeTopic, make: Make) -> None:
     topic = make_topic()
     with Producer(bootstrap_servers=bootstrap_servers) as plain:
-        with pytest.raises(IllegalUse, match=r"give it a transactional\.id"):
+        with pytest.raises(IllegalUse, match=r"set transactional\.id"):
             plain.init_transactions()
-        with pytest.raises(IllegalUse, match=r"give it a transactional\.id"):
+        with pytest.raises(IllegalUse, match=r"set transactional\.id"):
             plain.begin_transaction()
     producer = make(init=False)
     with pytest.raises(TransactionMisuse, match="call init_transactions"):

@@ -283,5 +283,5 @@ def test_mistakes_are_told() -> None:
         Policy("dead", attempts=0)
     with pytest.raises(ConfigError, match="read again"):
         Policy("{topic}")
-    with pytest.raises(ConfigError, match="another topic"):
+    with pytest.raises(ConfigError, match="choose another one"):
         failing(0).run(Policy("orders", attempts=1), [record(0)])

@@ -276,9 +276,7 @@ class Calls:
     def enforce_rebalance(self, reason: str) -> None:
         self.engine.required_group()
         if not self.engine.subscription.by_group or self.engine.group is None:
-            raise IllegalUse(
-                "enforce_rebalance needs a subscription: this consumer was assigned its partitions by assign()"
-            )
+            raise IllegalUse("enforce_rebalance needs a subscription, but this consumer uses assign()")
         self.engine.group.member.rejoin(reason)
         self.engine.attend()
 

@@ -1,1 +1,1 @@
-"""The producer: an asyncio core, with an asyncio and a blocking face over it."""
+"""The producer: a shared core, and the asyncio and the blocking client on top of it."""

@@ -1,4 +1,4 @@
-"""The producer for asyncio: `ottla.aio.Producer`. The blocking one is a face over the same core (blocking.py).
+"""The asyncio producer: `ottla.aio.Producer`. The blocking one shares its core (blocking.py).
 
     async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
         future = await producer.send("orders", b"first")     # queued; waits only for metadata or memory
@@ -6,7 +6,7 @@
         metadata = await producer.send_and_wait("orders", b"second")
 
 `send` and its future are two steps, as in aiokafka: the first holds a fast writer back while the buffer is full, the
-second tells what became of the record. Who needs no answer leaves the future alone and calls `flush` at the end.
+second returns the outcome of the record. If you do not need it, ignore the future and call `flush` at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ottla.producing.values import EncodedBatch, RecordMetadata
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis
 
-#: So much is filled before the loop gets a turn: batches that leave together cost little more than one.
+#: How much is filled before the loop gets a turn: several batches in one turn cost little more than one.
 TURN_BYTES = 128 * 1024
 TURN_BATCHES = 8
 
@@ -45,13 +45,13 @@ class ProducerClosed(KafkaError):
     """The producer was closed before the record was acknowledged."""
 
     default_message = (
-        "the producer was closed before the record was acknowledged, so that it may not have been written: call "
+        "the producer was closed before the record was acknowledged, so it may not have been written: call "
         "flush() first, or close() without a timeout"
     )
 
 
 class AsyncProducer:
-    """Writes records to a Kafka cluster. Belongs to the event loop that it is first used on."""
+    """Writes records to a Kafka cluster. Belongs to the event loop of its first call."""
 
     def __init__(self, config: Mapping[str, object] | None = None, /, **options: object) -> None:
         self.config = ProducerConfig.given(config, options)
@@ -66,15 +66,15 @@ class AsyncProducer:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster behind the producer, for those who ask it other things as well."""
+        """The connection to the brokers, for requests that a producer has no method for."""
         return self._core.cluster
 
     async def start(self) -> None:
-        """Nothing has to be started; it is here for those who are used to it."""
+        """Does nothing: a producer needs no start. It exists because other libraries have it."""
         self._bind()
 
     def _bind(self) -> None:
-        """Live on the loop of the first call; IllegalUse on another one."""
+        """Bind to the loop of the first call; IllegalUse on another one."""
         loop = same_loop(self._loop, "producer")
         if self._loop is None:
             self._loop = loop
@@ -92,7 +92,7 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was sent before an exception was sent: it is delivered too. Being cancelled again ends the wait.
+        # Records that were sent before an exception are delivered too. A second cancellation ends the wait.
         await self.close()
 
     async def send(
@@ -129,7 +129,7 @@ class AsyncProducer:
         return steps.future
 
     async def _after_batch(self, future: RecordFuture) -> None:
-        """A batch was begun: let the loop send those before it, if they are enough, ahead of the next records."""
+        """A batch was started: if enough are full, let the loop send them before the next records."""
         batch: Batch = future.batch  # type: ignore[assignment]
         self._filled += max(batch.memory, TURN_BYTES // TURN_BATCHES)
         if self._filled >= TURN_BYTES:
@@ -182,15 +182,15 @@ class AsyncProducer:
         return steps.future
 
     async def send_arrow(self, topic: str, data: Any) -> ColumnsFuture:
-        """Queue all rows of a table and return one future for them, which tells counts and offsets by partition.
+        """Queue all rows of a table and return one future for them, with counts and offsets by partition.
 
         `data` is a pyarrow table, batch or reader, a pandas or polars frame, or anything else with
         ``__arrow_c_stream__``. It has a column `value` (bytes or text, null for a tombstone) and may have `key`,
         `timestamp` (a time, or milliseconds), `headers` (list<struct<key: string, value: binary>>) and `partition`.
         Rows with a key go where `send` sends them. Serializers and interceptors are not called. It waits while
-        the buffer is full, and for moments when brokers are nearly as fast. A table with a row that cannot be sent is
-        not sent at all. If it fails later than that, the error has the future of what was queued as `sent`. In both
-        cases an open transaction must be aborted. Needs ``ottla[arrow]``.
+        the buffer is full, and briefly when brokers are almost as fast. If a row cannot be sent, nothing of the table
+        is sent. A later error has the future of what was queued as `sent`. In both cases an open transaction must be
+        aborted. Needs ``ottla[arrow]``.
         """
         self._bind()
         self._core.check_open()
@@ -207,7 +207,7 @@ class AsyncProducer:
         return future
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything that waits at once, and come back when all of it is acknowledged or has failed.
+        """Send everything that waits, and return when all of it is acknowledged or has failed.
 
         TimeoutError after `timeout` seconds.
         """
@@ -216,7 +216,7 @@ class AsyncProducer:
             await self._core.flush()
 
     async def partitions_for(self, topic: str) -> set[int]:
-        """The partitions of a topic; asks the cluster if it is not known yet."""
+        """The partitions of a topic, fetched from the cluster if they are not known yet."""
         topic = topic_name(topic)
         self._bind()
         if self._core.topics.lanes_of(topic) is None:
@@ -224,16 +224,16 @@ class AsyncProducer:
         return self._core.topics.partitions_of(topic)
 
     async def init_transactions(self) -> None:
-        """Take over the transactional.id: what another producer of it left open is aborted, and that one is fenced.
+        """Take over the transactional.id: fence another producer that uses it, and abort what it left open.
 
-        To be called once, before the first transaction. This and the calls below wait for at most max.block.ms; an
-        error has a `remedy`, which is "retry", "abort" or "stop", and its message says how.
+        Call it once, before the first transaction. This and the methods below wait for at most max.block.ms. Their
+        errors have a `remedy`, which is "retry", "abort" or "stop", and a message that says how.
         """
         self._bind()
         await self._transactions.init()
 
     def begin_transaction(self) -> None:
-        """From now on records belong to a transaction. `async with producer.transaction():` does it all."""
+        """Start a transaction for the following records. `async with producer.transaction():` also ends it."""
         self._bind()
         self._transactions.begin()
 
@@ -243,12 +243,12 @@ class AsyncProducer:
         await self._transactions.send_offsets(offsets, group_metadata)
 
     async def commit_transaction(self) -> None:
-        """Send what waits, and commit. When this returns, all of the transaction counts."""
+        """Send what waits, and commit. When this returns, the whole transaction is visible."""
         self._bind()
         await self._transactions.commit()
 
     async def abort_transaction(self) -> None:
-        """Drop what waits, and abort. When this returns, nothing of the transaction counts."""
+        """Drop what waits, and abort. When this returns, nothing of the transaction is visible."""
         self._bind()
         await self._transactions.abort()
 
@@ -264,14 +264,14 @@ class AsyncProducer:
         await self._transactions.leave(None)
 
     def metrics(self) -> dict[str, float]:
-        """What the producer has done so far, under Kafka's names."""
+        """Metrics of the producer, with Kafka's names."""
         return self._core.metrics()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Wait until everything is sent, for at most `timeout` seconds; what is not acknowledged then fails.
+        """Wait until everything is sent, for at most `timeout` seconds; unacknowledged records fail then.
 
         Without a timeout that takes no longer than delivery.timeout.ms. An open transaction is aborted first. The end
-        of an ``async with`` block closes too, after an exception as well.
+        of a ``with`` block closes too, also after an exception.
         """
         self._bind()
         self._fast._is_fast = False
@@ -299,4 +299,4 @@ class _Turn:
 
 
 def _must_not_block() -> None:
-    raise IllegalUse("the record is not acknowledged yet: await the future instead of asking for its result")
+    raise IllegalUse("the record is not acknowledged yet: await the future instead of calling result()")

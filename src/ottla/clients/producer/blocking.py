@@ -4,8 +4,8 @@
         future = producer.send("orders", b"first", key=b"customer-1")
         print(future.result(timeout=10).offset)
 
-`send` appends to the open batch of its partition, in the caller's thread; the event loop in the producer's own
-thread does the rest. It is a thin face: what happens is written in send.py and core.py.
+`send` appends to the open batch of its partition on the caller's thread; the event loop in the producer's own
+thread does the rest. send.py and core.py have the logic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ottla.producing.values import EncodedBatch
 from ottla.records.builder import FastSend, RecordFuture
 from ottla.types import Millis
 
-#: So long may it take to close connections.
+#: How long closing the connections may take.
 _END_SECONDS = 5.0
 
 
@@ -77,7 +77,7 @@ class Producer(FastSend):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was sent before an exception was sent: it is delivered too. Another Ctrl-C ends the wait.
+        # Records that were sent before an exception are delivered too. A second Ctrl-C ends the wait.
         self.close()
 
     def _send_slowly(
@@ -120,7 +120,7 @@ class Producer(FastSend):
         return future
 
     def _check(self) -> None:
-        """A callback may send too, as long as that needs no wait."""
+        """A callback may send too, if that needs no wait."""
         self._core.check_open()
         if not self._core.on_loop:
             self._thread.check()
@@ -166,7 +166,7 @@ class Producer(FastSend):
         self._thread.call(self._transactions.init())
 
     def begin_transaction(self) -> None:
-        """From now on records belong to a transaction. `with producer.transaction():` does it all."""
+        """Start a transaction for the following records. `with producer.transaction():` also ends it."""
         self._thread.check()
         self._transactions.begin()
 
@@ -201,7 +201,7 @@ class Producer(FastSend):
         try:
             self._thread.call(self._close(timeout, ended))
         finally:
-            # An interrupt ends the wait for records; connections are closed in any case before the loop is.
+            # An interrupt ends the wait for records, but connections are always closed before the loop.
             ended.wait(_END_SECONDS)
             self._thread.stop()
             self._path.close()
@@ -230,7 +230,7 @@ _alive: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """The thread of a producer does not live in a child process: its sends go to the slow path, which says so."""
+    """Disable the fast path in a child process, where the producer's thread does not exist: the slow path says so."""
     for producer in list(_alive):
         producer._is_fast = False
 

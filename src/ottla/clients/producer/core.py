@@ -1,11 +1,11 @@
-"""The asyncio core of a producer: it does what the machines of `ottla.producing` decide, on one event loop.
+"""The core of a producer: it carries out what the machines of `ottla.producing` decide, on one event loop.
 
     any thread:  fast path ──> open batch;   slow path ──> append (under the lock) ──> wake
     the loop:    pump: Sender.poll ──> requests, connections, metadata, producer id ──> timer
-                 answer ──> Sender.answered ──> outcomes: callbacks, then futures ──> pump
+                 response ──> Sender.answered ──> outcomes: callbacks, then futures ──> pump
 
-Both faces (`asynchronous.py`, `blocking.py`) append through it. The lock guards the machines and is never held
-while somebody else's code runs.
+Both clients (`asynchronous.py`, `blocking.py`) append through it. The lock guards the machines and is never held
+while other code runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from ottla.types import Millis, TopicPartition
 log = logging.getLogger("ottla.producer")
 
 Owner = Callable[[], object]
-"""Wakes whoever waits for memory."""
+"""Wakes the caller that waits for memory."""
 
 
 _SMALL_OVERHEAD = 200
@@ -63,7 +63,7 @@ def now_ms() -> Millis:
 
 
 class ProducerCore:
-    """Everything of a producer except for how its callers wait."""
+    """The part of a producer that does not depend on how its callers wait."""
 
     def __init__(self, config: ProducerConfig, lanes: dict[str, Lanes], make_batch: Callable[..., Batch]) -> None:
         self.config = config
@@ -82,7 +82,7 @@ class ProducerCore:
         self._progress: asyncio.Future[None] | None = None
         self._asking: asyncio.Task[None] | None = None
         self.set_fast: Callable[[bool], None] = lambda allowed: None
-        """Says whether records may take the short way, which does not look at transactions."""
+        """Enables or disables the fast path, which does not check transactions."""
         self._packing = PackingThread() if packs_ahead(self._codec, config.compression_level) else None
         self.accumulator = Accumulator(
             batch_size=config.batch_size,
@@ -122,7 +122,7 @@ class ProducerCore:
         return Idempotence() if self.config.enable_idempotence else None
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Live on this loop, from its own thread."""
+        """Bind to this loop, from its own thread."""
         self._loop = loop
         self._loop_thread = threading.get_ident()
         self._process = os.getpid()
@@ -131,30 +131,30 @@ class ProducerCore:
             self._packing.start()
 
     def check_open(self) -> None:
-        """IllegalUse if no record can be taken any more."""
+        """IllegalUse if no more records can be sent."""
         if self.closing:
-            raise IllegalUse("this producer is closed: make a new one")
+            raise IllegalUse("this producer is closed: create a new one")
         if self.transactions is not None:
             self.transactions.check_send()
 
     def _check_not_ended(self) -> None:
-        """Under the lock: what is appended after the end would wait for ever, or belong to no transaction."""
+        """Under the lock: a record that is appended after the end would wait forever, or belong to no transaction."""
         if self.closed:
-            raise IllegalUse("this producer was closed by another thread meanwhile")
+            raise IllegalUse("this producer was closed by another thread")
         if self.transactions is not None:
             self.transactions.check_send()
 
     def allow_fast(self) -> None:
-        """After every step of a transaction: records are taken in one only."""
+        """Called after every step of a transaction, since records are only accepted in one."""
         if self.transactions is not None:
             self.set_fast(self.transactions.state is State.IN_TRANSACTION and not self.closing)
 
     def rename(self, transactional_id: str) -> None:
-        """Send under another transactional id from now on; nothing is on its way."""
+        """Use another transactional id from now on; nothing may be in flight."""
         self.config = self._links.config = replace(self.config, transactional_id=transactional_id)
 
     def send_failed(self, error: Exception) -> None:
-        """A record could not be appended: its transaction would lack it."""
+        """A record could not be appended, so its transaction would be incomplete."""
         if self.transactions is not None and isinstance(error, KafkaError):
             with self.lock:
                 if self.transactions.state is State.IN_TRANSACTION:
@@ -163,7 +163,7 @@ class ProducerCore:
 
     @property
     def on_loop(self) -> bool:
-        """Whether the caller is on the loop's own thread, where a wait would be for itself."""
+        """Whether the caller is on the loop's own thread, where a wait would never end."""
         return threading.get_ident() == self._loop_thread
 
     def _backoff(self, attempt: int) -> Millis:
@@ -186,7 +186,7 @@ class ProducerCore:
         ticket: Ticket | None = None,
     ) -> Appended | Ticket:
         """Append a record to a partition, None being the sticky one. A ticket means that memory is out: the owner is
-        woken once it is granted, and calls again with it."""
+        woken once it is granted, and repeats the call with it."""
         with self.lock:
             self._check_not_ended()
             sticks, before = partition is None, lanes.sticky
@@ -204,9 +204,9 @@ class ProducerCore:
         return outcome
 
     def append_to_next_batch(self, lanes: Lanes, timestamp: Millis, value: bytes) -> tuple[Batch, int] | None:
-        """A record without key and headers when the sticky batch is full or gone: the usual reasons for the slow path.
+        """Append a record without key and headers if the sticky batch is full or missing: the usual slow path.
 
-        None if it is not as simple as that.
+        None if it needs the full slow path.
         """
         if len(value) + _SMALL_OVERHEAD > self.config.batch_size or self.sender.fatal is not None:
             return None
@@ -269,7 +269,7 @@ class ProducerCore:
             self.wake()
 
     def give_up(self, ticket: Ticket | None) -> None:
-        """Leave the line for memory, and give back what was granted meanwhile."""
+        """Leave the queue for memory, and release what was granted in the meantime."""
         if ticket is None:
             return
         with self.lock:
@@ -285,7 +285,7 @@ class ProducerCore:
                 owner()
 
     def wake(self) -> None:
-        """Let the loop look what there is to do; from any thread."""
+        """Schedule the pump; from any thread."""
         if self._woken or self._loop is None or self.closed:
             return
         self._woken = True
@@ -295,7 +295,7 @@ class ProducerCore:
             else:
                 self._loop.call_soon_threadsafe(self._pump)
         except RuntimeError:
-            # The loop is closed. Nobody may believe that it is going to look.
+            # The loop is closed, so the pump will not run.
             self._woken = False
             raise
 
@@ -387,7 +387,7 @@ class ProducerCore:
             self.wake()
 
     def _tell(self, finished: Iterable[Finished], granted: Iterable[Ticket]) -> None:
-        """Give batches their outcome: callbacks in the order of the records, then those who wait."""
+        """Finish batches: callbacks in the order of the records, then waiting callers."""
         told = False
         for outcome in finished:
             told = True
@@ -411,7 +411,7 @@ class ProducerCore:
             progress.set_result(None)
 
     async def _identify(self) -> None:
-        """Get a producer id; without one nothing can be sent."""
+        """Get a producer id, which every request needs."""
         try:
             producer_id, producer_epoch = await fetch_producer_id(self.cluster, self.config, self._backoff)
         except KafkaError as error:
@@ -425,14 +425,14 @@ class ProducerCore:
 
     def _fatal(self, error: KafkaError) -> None:
         told = type(error)(
-            f"no producer id could be had: {error} An idempotent producer needs one; enable.idempotence=false does not."
+            f"no producer id is available: {error} An idempotent producer needs one; enable.idempotence=false does not."
         )
         with self.lock:
             self.sender.fatal = told
         self.wake()
 
     def _adopt(self, lanes: Lanes) -> None:
-        """A topic is new, or has more partitions."""
+        """Use a topic that is new or has more partitions."""
         with self.lock:
             self.accumulator.add_topic(lanes)
 
@@ -442,7 +442,7 @@ class ProducerCore:
         return sum(batch.count for batch in list(self.accumulator.incomplete))
 
     def metrics(self) -> dict[str, float]:
-        """What was done so far, under Kafka's names; from any thread."""
+        """Metrics with Kafka's names; from any thread."""
         pool = self.accumulator.pool
         return self.counters.as_metrics() | {
             "record-retry-total": self.sender.retried,
@@ -455,7 +455,7 @@ class ProducerCore:
     # Flushing and closing: on the loop.
 
     async def flush(self) -> None:
-        """Come back when everything that was sent before has its outcome."""
+        """Return when all records that were sent before have their outcome."""
         with self.lock:
             batches = self.accumulator.begin_flush()
         self.wake()
@@ -473,7 +473,7 @@ class ProducerCore:
         await asyncio.shield(self._progress)
 
     async def close(self, timeout: float | None, error: Exception) -> None:
-        """Send what waits, for at most `timeout` seconds; fail what is left then with `error`."""
+        """Send what waits, for at most `timeout` seconds; then fail the rest with `error`."""
         if self.closed:
             return
         self.closing = self.accumulator.closing = True
@@ -496,7 +496,7 @@ class ProducerCore:
             waiting = [*self._owners]
         if lost := sum(outcome.batch.count for outcome in left):
             log.warning("the producer was closed before %d record(s) were acknowledged: they may not be written", lost)
-        # Those who wait for memory find the producer closed.
+        # Callers that wait for memory find the producer closed.
         self._tell(left, waiting)
         if self._timer is not None:
             self._timer.cancel()
@@ -518,7 +518,7 @@ _alive: weakref.WeakSet[ProducerCore] = weakref.WeakSet()
 
 @atexit.register
 def _at_exit() -> None:
-    """A program that ends without `close` loses what is not sent: at least say so."""
+    """Warn about a program that ends without `close`, and loses what is not sent."""
     for core in list(_alive):
         left = core.unfinished if os.getpid() == core._process else 0
         if left:
@@ -531,7 +531,7 @@ def _settled(batch: Batch) -> bool:
 
 
 def call_safely(function: Callable[..., object], *arguments: object) -> None:
-    """Code of the user's, on the loop: not even `sys.exit()` in it keeps other records from their outcome."""
+    """Run user code on the loop: not even `sys.exit()` in it may keep other records from their outcome."""
     try:
         function(*arguments)
     except BaseException:

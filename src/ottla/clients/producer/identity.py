@@ -1,4 +1,4 @@
-"""The producer id of an idempotent producer: InitProducerId, asked for until some broker gives one."""
+"""The producer id of an idempotent producer: InitProducerId, repeated until a broker returns one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ottla.types import Millis
 async def fetch_producer_id(
     cluster: Cluster, config: ProducerConfig, backoff: Callable[[int], Millis]
 ) -> tuple[int, int]:
-    """A producer id and its epoch; raises only what will not pass."""
+    """Return a producer id and its epoch; raises only errors that are not retriable."""
     message = {
         "transactional_id": None,
         "transaction_timeout": config.request_timeout_ms,

@@ -21,7 +21,7 @@ from ottla.types import BrokerId, Millis, TopicPartition
 
 
 class Links:
-    """Which brokers can be written to now. `connect` makes one of them so, and says when it is."""
+    """The brokers that can be written to now. `connect` makes a broker usable, and calls `changed` when it is."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Links:
         return connection is not None and connection.writable and node not in self._throttled
 
     def connect(self, node: BrokerId) -> None:
-        """Make a broker usable: connected, ready to take more, not throttling us."""
+        """Make a broker usable: connected, ready for more, not throttling."""
         if node not in self._connecting and node not in self._throttled:
             self._connecting[node] = asyncio.create_task(self._connect(node))
 
@@ -66,8 +66,8 @@ class Links:
             await connection.until_writable()
             self._open[node] = connection
         except OttlaError:
-            # The pool waits before it tries again; until then batches stay where they are.
-            # It may have handed its partitions to another broker.
+            # The pool backs off before the next attempt; until then batches stay queued.
+            # Another broker may lead the partitions now.
             self._unreachable()
             await asyncio.sleep(self.config.reconnect_backoff_ms / 1000)
         finally:
@@ -85,7 +85,7 @@ class Links:
         self._changed()
 
     def send(self, request: Request, *, last_version: int | None = None) -> asyncio.Future[Struct | None]:
-        """Write a request at once; the future is its answer, None where there will be none (acks=0)."""
+        """Write a request at once; the future is its response, or None if there is none (acks=0)."""
         connection = self._open.get(request.node)
         if connection is None:
             raise Disconnected(f"broker {request.node} is not connected")
@@ -138,7 +138,7 @@ class Links:
 
 
 def read_results(response: Struct, names: Mapping[UUID | str, str]) -> dict[TopicPartition, PartitionResult]:
-    """What a broker answered, partition by partition."""
+    """Convert a response, partition by partition."""
     results = {}
     for topic in response.responses:
         name = names.get(topic.topic_id or topic.name, topic.name)

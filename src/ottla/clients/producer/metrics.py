@@ -1,4 +1,4 @@
-"""What a producer counts, under Kafka's names."""
+"""The metrics of a producer, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ottla.types import Millis
 
 
 class Counters:
-    """Totals since the producer was made; written by the loop only."""
+    """Totals since the producer was created; written only by the loop."""
 
     def __init__(self) -> None:
         self.requests = 0

@@ -1,7 +1,7 @@
 """The thread of a producer that compresses full batches while others are filled and sent.
 
-It needs the interpreter lock only to begin and to end. In between it waits and works in C (`records/_lz4.pyx`): so the
-caller's thread, the loop's and this one work at the same time.
+It needs the interpreter lock only to start and to end. In between it waits and works in C (`records/_lz4.pyx`), so the
+caller's thread, the loop's and this one run at the same time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ottla.records.compression import Packer
 
 
 class PackingThread:
-    """Runs from `start` to `stop`, or until nobody knows it any more."""
+    """Runs from `start` to `stop`, or until it is garbage collected."""
 
     NAME = "producer-packer"
 
@@ -26,7 +26,7 @@ class PackingThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Comes back when it has ended, which takes no longer than one batch."""
+        """Return when it has ended, which takes no longer than one batch."""
         self.packer.stop()
         if self._thread.ident is not None:
             self._thread.join()

@@ -38,7 +38,7 @@ from ottla.types import TopicPartition
 T = TypeVar("T")
 ONGOING = "Ongoing"
 COMMITTED = ("PrepareCommit", "CompleteCommit")
-#: The last epoch that a coordinator gives out; the next transaction has another producer id.
+#: The last epoch that a coordinator assigns; the next transaction gets another producer id.
 LAST_EPOCH = 2**15 - 2
 
 
@@ -54,7 +54,7 @@ class Prepared:
 
 
 class Described(NamedTuple):
-    """What a coordinator knows of a transactional id."""
+    """What a coordinator knows about a transactional id."""
 
     state: str
     producer_id: int
@@ -64,7 +64,7 @@ class Described(NamedTuple):
 def fate(prepared: Prepared, found: Described | None) -> str:
     """What became of a prepared transaction: `open`, `committed`, or `lost` if it was aborted.
 
-    A commit raises the epoch in the second version of the protocol, and gives another producer id after the last one.
+    A commit raises the epoch in the second version of the protocol, and changes the producer id after the last one.
 
     >>> fate(Prepared("a-0", 7, 3, 2), Described("CompleteCommit", 7, 4))
     'committed'

@@ -1,8 +1,8 @@
-"""The slow path of `send`, once for both faces: what it does in which order, and where it has to wait.
+"""The slow path of `send`, shared by the blocking and the asyncio producer.
 
     interceptors ──> metadata ──> key and value to bytes ──> partition ──> append ──> future
 
-It is a generator: it yields what it waits for (a topic, or memory), and each face waits in its own way.
+It is a generator: it yields what it waits for (a topic, or memory), and each producer waits in its own way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class WaitForTopic:
-    """The topic is not known yet; to be waited for until `deadline` (seconds of the monotonic clock)."""
+    """The topic is not known yet; wait until `deadline` (seconds of the monotonic clock)."""
 
     topic: str
     deadline: float
@@ -59,7 +59,7 @@ Appending = Generator[WaitForMemory, None, Appended]
 
 
 class Steps:
-    """A send under way: what it waits for, and its future once it waits for nothing any more."""
+    """A send in progress: what it waits for, and its future at the end."""
 
     __slots__ = ("_steps", "filled", "future", "wait")
 
@@ -72,7 +72,7 @@ class Steps:
         self.go_on()
 
     def go_on(self) -> None:
-        """What was waited for is there."""
+        """Continue after the wait."""
         try:
             self.wait = next(self._steps)
         except StopIteration as stop:
@@ -80,12 +80,12 @@ class Steps:
             self.future, self.filled = stop.value
 
     def fail(self, error: Exception) -> None:
-        """What was waited for will not come: raises what the send makes of it."""
+        """The wait failed: raise the error of the send."""
         self._steps.throw(error)
 
 
 class ProducerInterceptor:
-    """Sees every record on its way; what it raises is logged and changes nothing. Override what you need.
+    """Sees every record that is sent; its errors are logged and change nothing. Override what you need.
 
     >>> class Stamp(ProducerInterceptor):
     ...     def on_send(self, record):
@@ -93,11 +93,11 @@ class ProducerInterceptor:
     """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called by `send`, in the caller's thread; the record that is returned is the one that is sent."""
+        """Called by `send`, in the caller's thread; the returned record is the one that is sent."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
-        """Called when the record is acknowledged or has failed, before the user's own callback."""
+        """Called when the record is acknowledged or has failed, before the user's callback."""
 
     def close(self) -> None:
         """Called when the producer is closed."""
@@ -118,11 +118,11 @@ class SendPath:
 
     @property
     def plain(self) -> bool:
-        """Whether records may take the fast path: nothing has to see them on their way."""
+        """Whether records may take the fast path, because no plugin needs to see them."""
         return not (self.interceptors or self._key or self._value or self._choose)
 
     def steps(self, record: ProducerRecord, callback: Callback | None, owner: Callable[[], Owner]) -> Waits:
-        """Send a record. `owner` makes what wakes the caller when memory is free."""
+        """Send a record. `owner` creates the function that wakes the caller when memory is free."""
         record = self._intercepted(record)
         try:
             return (yield from self._steps(record, callback, owner))
@@ -139,7 +139,7 @@ class SendPath:
             yield WaitForTopic(record.topic, deadline)
             lanes = self._core.topics.lanes_of(record.topic)
         if lanes is None:
-            raise KafkaError(f"topic {record.topic} vanished while it was written to")
+            raise KafkaError(f"topic {record.topic} vanished during a send to it")
         key = self._serialized(self._key, record.topic, record.key, "key")
         value = self._serialized(self._value, record.topic, record.value, "value")
         self._check_size(record, key, value)
@@ -152,7 +152,7 @@ class SendPath:
     def send_to_next_batch(
         self, topic: str, value: bytes, timestamp: Millis | None, callback: Callback | None
     ) -> RecordFuture | None:
-        """A short cut through the steps for a record of a plain producer, see `ProducerCore.append_to_next_batch`."""
+        """A shortcut for a record of a plain producer, see `ProducerCore.append_to_next_batch`."""
         lanes = self._core.topics.lanes_of(topic)
         if lanes is None:
             return None
@@ -171,7 +171,7 @@ class SendPath:
         return RecordFuture(outcome.batch, outcome.index, encoded.base_timestamp, -1, -1), True
 
     def _appended(self, append: Callable[..., Appended | Ticket], deadline: float) -> Appending:
-        """Append as soon as there is memory; who stops waiting gives up its place."""
+        """Append as soon as there is memory; give up the ticket if the wait ends early."""
         ticket: Ticket | None = None
         try:
             while True:
@@ -194,8 +194,8 @@ class SendPath:
         return self._outgoing.payloads(topic, data, partitions, available, now=wall_clock())
 
     def table_failed(self, error: BaseException, sent: ColumnsFuture) -> None:
-        """A table was not sent, or in part only: its transaction would lack rows. The error has the future of those
-        that were queued."""
+        """A table was not sent, or only in part, so its transaction would lack rows. The error gets the future of the
+        queued rows."""
         if sent.records:
             error.sent = sent  # type: ignore[attr-defined]
             error.add_note(f"{sent.records:,} rows were queued before; `sent` of this error is their future")
@@ -216,21 +216,21 @@ class SendPath:
         future = RecordFuture(batch, index, timestamp, *sizes)
         for each in (self._acknowledge if self.interceptors else None, callback):
             if each is not None and not batch.call_back(future, each):
-                # It was acknowledged before we came to it.
+                # It was acknowledged in the meantime.
                 error = future.exception()
                 call_safely(each, None if error is not None else future.result(), error)
         return future
 
     def _deadline(self) -> float:
-        """No wait is longer than a year: clocks and locks of Python do not know larger numbers."""
+        """No wait is longer than a year, since clocks and locks have limits."""
         return time.monotonic() + min(self._config.max_block_ms / 1000, _YEAR)
 
     def memory_ran_out(self, wait: WaitForMemory, topic: str) -> BufferExhausted:
-        """Leave the line, and say so."""
+        """Leave the queue for memory, and return the error."""
         self._core.give_up(wait.ticket)
         return BufferExhausted(
             f"no memory for a record of topic {topic} within {self._config.max_block_ms / 1000:g} s (max.block.ms): "
-            f"all {self._config.buffer_memory:,} bytes of buffer.memory wait to be sent. Are the brokers up?"
+            f"all {self._config.buffer_memory:,} bytes of buffer.memory wait to be sent. Are the brokers running?"
         )
 
     def _check_open(self) -> None:
@@ -286,7 +286,7 @@ class SendPath:
                 )
 
     def _partition(self, record: ProducerRecord, key: bytes | None, value: bytes | None, lanes: Lanes) -> int | None:
-        """The partition of a record that asks for none; None for the sticky one, chosen when the record is appended."""
+        """The partition of a record without one; None for the sticky one, chosen when the record is appended."""
         if self._choose is not None:
             partitions = range(lanes.partitions)
             available = [*self._core.topics.view.led.get(lanes.topic, ())]
@@ -302,21 +302,21 @@ class SendPath:
 def record_of(
     topic: str, value: Any, key: Any, partition: int | None, timestamp: Millis | None, headers: Any
 ) -> ProducerRecord:
-    """What was given to `send`, with headers as pairs."""
+    """The arguments of `send` as a record, with headers as pairs."""
     return ProducerRecord(topic_name(topic), value, key, partition, timestamp, _headers(headers))
 
 
 def topic_name(given: str) -> str:
-    """A name as it was given to a producer; plain text if it is the member of an enum."""
+    """A topic name as plain text, even for a member of an enum."""
     if not given or not isinstance(given, str):
         raise TypeError(f"the topic must be a name, not {given!r}")
     return str.__str__(given)
 
 
 def _given_back(record: object) -> ProducerRecord:
-    """The record of an interceptor, which may have changed everything of it."""
+    """Check the record of an interceptor, which may have changed everything."""
     if not isinstance(record, ProducerRecord):
-        raise TypeError(f"on_send returned {record!r}: it has to return the record")
+        raise TypeError(f"on_send returned {record!r}: it must return the record")
     return record_of(record.topic, record.value, record.key, record.partition, record.timestamp, record.headers)
 
 
@@ -326,19 +326,19 @@ def _headers(given: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | Non
     try:
         pairs = tuple((name, value) for name, value in (given.items() if isinstance(given, Mapping) else given))
     except (TypeError, ValueError):
-        raise TypeError(f"headers are pairs of a name and a value, or a dict, not {given!r}") from None
+        raise TypeError(f"headers must be pairs of a name and a value, or a dict, not {given!r}") from None
     for name, value in pairs:
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise TypeError(f"a header is a name (str) and a value (bytes or None), not {name!r} and {value!r}")
+            raise TypeError(f"a header must be a name (str) and a value (bytes or None), not {name!r} and {value!r}")
     return pairs
 
 
 def _timestamp(given: Millis) -> Millis:
     at = whole(given, "the timestamp, in milliseconds since 1970,")
     if at < 0:
-        raise ValueError(f"the timestamp {given} is negative: it is in milliseconds since 1970")
+        raise ValueError(f"the timestamp {given} is negative: it must be in milliseconds since 1970")
     if at > _INT64_MAX:
-        raise ValueError(f"the timestamp {given} is out of range: it is in milliseconds since 1970")
+        raise ValueError(f"the timestamp {given} is out of range: it must be in milliseconds since 1970")
     return at
 
 

@@ -1,6 +1,6 @@
-"""The topics that a producer writes to: asked for when first used, kept fresh, forgotten when idle.
+"""The topics that a producer writes to: fetched at first use, kept fresh, forgotten when idle.
 
-Everything here runs on the loop, except for `lanes_of`, which is called from any thread.
+Everything here runs on the loop, except `lanes_of`, which may be called from any thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ottla.types import TopicPartition
 
 
 class Topics:
-    """What is known of the topics in use."""
+    """The metadata of the topics in use."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Topics:
         return [*self._asking.values(), *others]
 
     def lanes_of(self, topic: str) -> Lanes | None:
-        """The lanes of a topic that is known; from any thread."""
+        """The lanes of a known topic; from any thread."""
         self._used[topic] = time.monotonic()
         return self._lanes.get(topic)
 
@@ -61,10 +61,10 @@ class Topics:
         return set(info.partitions) if info is not None else set()
 
     async def wait_for(self, topic: str, timeout: float) -> None:
-        """Come back when the topic is known; MetadataTimeout after so many seconds."""
+        """Return when the topic is known; MetadataTimeout after so many seconds."""
         try:
             async with asyncio.timeout(max(timeout, 0)):
-                # An attempt is shared by all who wait; who came late may need another one.
+                # All callers share an attempt; one that came late may need another.
                 while not await asyncio.shield(self._attempt(topic)):
                     pass
         except TimeoutError:
@@ -80,7 +80,7 @@ class Topics:
         return task
 
     async def _ask(self, topic: str) -> bool:
-        """Ask again and again for as long as a send may wait; whether the topic is known then."""
+        """Fetch metadata repeatedly for as long as a send may wait; whether the topic is known then."""
         attempts = self._cluster.attempts(max(self._config.max_block_ms, 1))
         try:
             while True:
@@ -105,13 +105,13 @@ class Topics:
             self._asking.pop(topic, None)
 
     def _why_unknown(self, topic: str) -> str:
-        since = f"nothing was learned of topic {topic!r} within {self._config.max_block_ms / 1000:g} s (max.block.ms)"
+        since = f"no metadata for topic {topic!r} within {self._config.max_block_ms / 1000:g} s (max.block.ms)"
         if isinstance(self._problem, UnknownTopicOrPartition):
             return f"{since}: it does not exist, and no broker creates it. `ottla topics create {topic}` does"
         return f"{since}: {self._problem}" if self._problem is not None else since
 
     async def _refresh(self, topics: Iterable[str]) -> None:
-        # Whoever writes to a topic that is missing, or was deleted meanwhile, wants it to be there, as with Kafka's.
+        # A producer creates a topic that is missing or was deleted, as Kafka's does.
         await self._cluster.refresh(list(topics), auto_create=True)
         self._see(self._cluster.metadata)
         self._changed()
@@ -120,7 +120,7 @@ class Topics:
         led = {}
         for name, info in metadata.topics.items():
             if info.error is not None:
-                # Gone, or not ours any more: the next record asks for it, and hears why.
+                # Deleted or forbidden: the next record requests it again and gets the error.
                 self._lanes.pop(name, None)
                 continue
             self._see_topic(info)
@@ -149,7 +149,7 @@ class Topics:
     # Keeping it fresh.
 
     def refresh_soon(self, topics: Iterable[str]) -> None:
-        """Ask for some topics again, with a pause between two rounds."""
+        """Refresh some topics, with a pause between two rounds."""
         self._stale.update(topics)
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh_stale())
@@ -171,12 +171,12 @@ class Topics:
             self._changed()
 
     async def _keep_fresh(self) -> None:
-        """Ask for everything in use again after metadata.max.age.ms, and forget what is not used any more."""
+        """Refresh all topics in use after metadata.max.age.ms, and forget those that are not used any more."""
         while True:
             await asyncio.sleep(self._config.metadata_max_age_ms / 1000)
             idle = time.monotonic() - self._config.metadata_max_idle_ms / 1000
             in_use = [topic for topic in self._lanes if self._used.get(topic, 0.0) > idle]
-            # The fast path does not say that it was used: the lanes tell by the batch that is open.
+            # The fast path does not record its use, but leaves an open batch in the lanes.
             for topic, lanes in self._lanes.items():
                 if topic not in in_use and any(lanes.opened(number) for number in range(lanes.partitions)):
                     in_use.append(topic)

@@ -1,6 +1,6 @@
-"""The requests of a transactional producer: a question of the machine becomes a message, the response its answer.
+"""The requests of a transactional producer: an `Ask` becomes a request, the response an `Answer`.
 
-What to ask and what an answer means is decided in `ottla.producing.transactions`.
+`ottla.producing.transactions` decides what to request and what a response means.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from ottla.protocol.codec import Message, Struct
 from ottla.types import TopicPartition
 
 FEATURE = "transaction.version"
-#: The last versions that mean the first protocol: later ones are understood as the second.
+#: The last versions of the first protocol: later ones mean the second.
 LAST_PRODUCE_OF_FIRST = 11
 _LAST_END_OF_FIRST = 4
 _LAST_OFFSET_COMMIT_OF_FIRST = 4
 _END_OF_SECOND = 5
-#: Later ones are for brokers.
+#: Later ones are only for brokers.
 _LAST_ADD_PARTITIONS = 3
 
 
 async def carry_out(cluster: Cluster, config: ProducerConfig, ask: Ask) -> Answer:
-    """Ask, and bring back the answer; what went wrong on the way is an answer, too."""
+    """Send the request and return its result; network errors become part of it."""
     try:
         if isinstance(ask.what, FindCoordinator):
             return await _find(cluster, config, ask.what)
@@ -103,14 +103,14 @@ async def _end(connection: Connection, who: Message, commit: bool, first: bool) 
 async def end_transaction(
     connection: Connection, transactional_id: str, producer_id: int, producer_epoch: int, version: int, *, commit: bool
 ) -> KafkaError | None:
-    """End the transaction of whoever has these numbers; what the coordinator said against it."""
+    """End the transaction of this producer id and epoch; returns the coordinator's error."""
     who = {"transactional_id": transactional_id, "producer_id": producer_id, "producer_epoch": producer_epoch}
     first = min(version, _version(connection)) < SECOND
     return _error((await _end(connection, who, commit, first)).error_code)
 
 
 def _version(connection: Connection) -> int:
-    """The version of the protocol: the second one if the cluster has switched it on and the broker speaks it."""
+    """The version of the protocol: the second if the cluster has enabled it and the broker supports it."""
     _, last_end = connection.api_versions.get(ApiKey.END_TXN, (0, 0))
     return SECOND if connection.features.get(FEATURE, 0) >= SECOND and last_end >= _END_OF_SECOND else 1
 

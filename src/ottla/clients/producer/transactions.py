@@ -1,11 +1,11 @@
-"""The calls of transactions, once for both faces: coroutines on the loop of the producer's core.
+"""The transaction methods shared by the blocking and the asyncio producer: coroutines on the loop of the core.
 
     with producer.transaction():          # begin; commit at the end, abort after an exception
         producer.send("results", b"...")
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
 
-Each waits for coordinators, for at most max.block.ms; after that the same call may be made again and goes on where it
-was. What happens is decided in `ottla.producing.transactions`.
+Each waits for coordinators, for at most max.block.ms; after that the same call may be repeated and continues where it
+was. `ottla.producing.transactions` decides what happens.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _OPEN = (State.IN_TRANSACTION, State.ABORTABLE_ERROR, State.ABORTING)
 
 
 class TransactionCalls:
-    """What the faces call. `begin` may be called from any thread, the others are for the loop."""
+    """The methods. `begin` may be called from any thread, the others run on the loop."""
 
     def __init__(self, core: ProducerCore) -> None:
         self._core = core
 
     @property
     def machine(self) -> Transactions:
-        """What decides; raises why nothing of transactions can be called now."""
+        """The state machine; raises if no transaction method can be called now."""
         if self._core.transactions is None:
-            raise IllegalUse("this producer has no transactions: give it a transactional.id")
+            raise IllegalUse("this producer has no transactions: set transactional.id")
         if self._core.closing:
-            raise IllegalUse("this producer is closed: make a new one")
+            raise IllegalUse("this producer is closed: create a new one")
         return self._core.transactions
 
     async def init(self) -> None:
@@ -81,7 +81,7 @@ class TransactionCalls:
         await self._end(operation)
 
     async def leave(self, error: BaseException | None) -> None:
-        """The end of a `with` block: commit, or abort after an error. Raises what matters more than that error."""
+        """The end of a `with` block: commit, or abort after an error. Raises errors more serious than that one."""
         machine = self.machine
         if error is None and machine.state is State.IN_TRANSACTION:
             await self._commit_or_abort()
@@ -102,7 +102,7 @@ class TransactionCalls:
             raise
 
     async def close(self, timeout: float | None, error: Exception) -> None:
-        """Close the producer. An open transaction is aborted first, if there is time for it."""
+        """Close the producer. An open transaction is aborted first, if there is time."""
         try:
             await self._abort_open(timeout)
         except BaseException:
@@ -120,7 +120,7 @@ class TransactionCalls:
                 await self.abort()
 
     async def _end(self, operation: Operation) -> None:
-        """Everything that waits goes out at once, or is dropped, and gets its outcome first."""
+        """Send or drop everything that waits, and wait for its outcome, before the transaction ends."""
         with self._core.lock:
             self._core.accumulator.begin_flush()
         try:
@@ -131,7 +131,7 @@ class TransactionCalls:
             self._core.allow_fast()
 
     async def wait(self, operation: Operation) -> None:
-        """Until an operation of the machine is done; raises its error."""
+        """Wait until an operation of the machine is done; raises its error."""
         self._core.wake()
         seconds = self._core.config.max_block_ms / 1000
         try:
@@ -140,8 +140,8 @@ class TransactionCalls:
                     await self._core.next_progress()
         except TimeoutError:
             raise TransactionTimeout(
-                f"{operation.name} was not done within {seconds:g} s (max.block.ms): are the brokers up? "
-                "To retry: make the same call again, which goes on where it was."
+                f"{operation.name} did not finish within {seconds:g} s (max.block.ms): are the brokers running? "
+                "To retry: make the same call again, which continues where it was."
             ) from None
         if operation.error is not None:
             raise operation.error
@@ -149,7 +149,7 @@ class TransactionCalls:
 
 def _member(given: ConsumerGroupMetadata) -> GroupMember:
     if not isinstance(given, ConsumerGroupMetadata):
-        raise TypeError(f"the group is given as the consumer's group_metadata(), not as {given!r}")
+        raise TypeError(f"the group must be the consumer's group_metadata(), not {given!r}")
     return GroupMember(given.group_id, given.generation_id, given.member_id, given.group_instance_id)
 
 
