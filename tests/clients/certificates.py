@@ -1,4 +1,4 @@
-"""Certificates for tests, made by openssl in a moment: an authority, and whom it signs."""
+"""Certificates for tests, created by openssl: an authority, and the certificates that it signs."""
 
 from __future__ import annotations
 

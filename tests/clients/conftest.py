@@ -1,4 +1,4 @@
-"""Fixtures for tests of our clients: a broker for all of them, brokers of one's own, topics with names of their own."""
+"""Fixtures for tests of our clients: a shared broker, separate brokers, topics with unique names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compat.brokers import RunningBroker, outside_broker, start_broker
 
 HERE = Path(__file__).parent
-#: A test's groups have nobody to wait for.
+#: The groups of a test need not wait for more members.
 DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
 
 
@@ -25,21 +25,21 @@ class MakeTopic(Protocol):
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
-            # Of other people's clients, which some tests talk to.
+            # From other libraries' clients, which some tests use.
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def leave_nothing_behind() -> Iterator[None]:
-    """What other people's clients leave open is found here, where it is no news, and not in another test."""
+    """Collect what other libraries' clients leave open here, so that it does not disturb another test."""
     yield
     gc.collect()
 
 
 @pytest.fixture(scope="session")
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker that all tests share: they use topics and groups with names of their own."""
+    """The address of a broker that all tests share: they use unique topics and groups."""
     outside = outside_broker()
     if outside is not None:
         yield outside
@@ -54,7 +54,7 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
-    """Start brokers of one's own, which can be stopped and started again on the same address and directory."""
+    """Start separate brokers, which can be stopped and restarted on the same address and directory."""
     brokers: list[RunningBroker] = []
 
     def start(**configs: str) -> RunningBroker:
@@ -69,7 +69,7 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., RunningBroker]]:
 
 @pytest.fixture
 def make_topic(bootstrap_servers: str) -> MakeTopic:
-    """Make a topic with a name of its own on the shared broker."""
+    """Create a topic with a unique name on the shared broker."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
 
     def make(partitions: int = 1, **configs: str) -> str:

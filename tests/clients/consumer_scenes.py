@@ -1,4 +1,4 @@
-"""Helpers of the consumer tests: records to read, polling until something is true, members on threads of their own."""
+"""Helpers of the consumer tests: records to read, polling until a condition holds, members on their own threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
 
 
 def read(consumer: Consumer, count: int, timeout: float = DEADLINE) -> list[ConsumerRecord]:
-    """Poll until so many records are there."""
+    """Poll until so many records have arrived."""
     found: list[ConsumerRecord] = []
     deadline = time.monotonic() + timeout
     while len(found) < count:
@@ -52,7 +52,7 @@ def values(records: Iterable[ConsumerRecord]) -> list[bytes]:
 
 
 def poll_until(consumers: Iterable[Consumer], condition: Callable[[], object], what: str) -> None:
-    """Poll members in turn until something is true of them."""
+    """Poll members in turn until a condition holds."""
     members = list(consumers)
     deadline = time.monotonic() + DEADLINE
     while not condition():
@@ -66,7 +66,7 @@ def sizes(*consumers: Consumer) -> list[int]:
 
 
 class Log(RebalanceListener):
-    """Writes down what it is told, and on which thread."""
+    """Records its calls and their threads."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, list[int]]] = []
@@ -87,7 +87,7 @@ class Log(RebalanceListener):
 
 
 class Polling(threading.Thread):
-    """A member that polls on a thread of its own until it is told to stop."""
+    """A member that polls on its own thread until it is stopped."""
 
     def __init__(self, consumer: Consumer) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""A TCP proxy that knows Kafka's frames and spoils chosen produce requests: cut before, inside of or after them."""
+"""A TCP proxy that knows Kafka's frames and disturbs chosen produce requests: cut before, inside or after them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ PRODUCE = 0
 
 
 class CuttingProxy:
-    """Between clients and the broker at `target`, which has to advertise `port`.
+    """Between clients and the broker at `target`, which must advertise `port`.
 
     `stage` says what happens to the produce requests for which `spoils(number)` is true:
 
         "request lost"    the connection ends before the broker gets it
         "request cut"     ... with half of it on the way
-        "response lost"   the broker has answered, and nobody hears it
-        "response cut"    ... with half of the answer on the way
-        "held"            the answer is kept back until `release`
+        "response lost"   the broker has responded, and the client does not get it
+        "response cut"    ... with half of the response on the way
+        "held"            the response is held back until `release`
     """
 
     def __init__(self, target: tuple[str, int] | None = None) -> None:
@@ -56,7 +56,7 @@ class CuttingProxy:
         self._loop.call_soon_threadsafe(self._released.set)
 
     def spoil(self, stage: str, *numbers: int) -> None:
-        """Spoil the produce requests with these numbers, counted from the first that comes from now on."""
+        """Disturb the produce requests with these numbers, counted from now on."""
         start = self.produced
         self.stage, self.spoils = stage, lambda number: number - start in numbers
 

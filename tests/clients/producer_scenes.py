@@ -1,4 +1,4 @@
-"""Helpers of the producer tests: what lies in a topic, and waiting for it."""
+"""Helpers of the producer tests: read what a topic contains, and wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLINE = 20.0
 
 
 def stored(servers: str, topic: str, partitions: int = 1) -> dict[int, list[Any]]:
-    """Everything that lies in a topic, partition by partition, as librdkafka reads it."""
+    """Everything in a topic, partition by partition, as librdkafka reads it."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "reader", "enable.auto.commit": False})
     try:
         keys = [TopicPartition(topic, number, 0) for number in range(partitions)]
@@ -37,7 +37,7 @@ def stored(servers: str, topic: str, partitions: int = 1) -> dict[int, list[Any]
 
 @contextlib.contextmanager
 def without_leaders(producer: Producer) -> Iterator[None]:
-    """The producer knows no leader, and learns of none, until the block ends."""
+    """The producer knows no leader, and learns none, until the block ends."""
     topics = producer._core.topics
     view, topics.view = topics.view, View()
     topics._refreshing = asyncio.Future(loop=producer._thread.loop)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""The admin client against a running broker: what it makes, shows and changes, and what its errors say."""
+"""The admin client against a running broker: what it creates, shows and changes, and its errors."""
 
 from __future__ import annotations
 

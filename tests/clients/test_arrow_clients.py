@@ -1,4 +1,4 @@
-"""Tables over real sockets: send_arrow and poll_arrow, alone, beside single records, and with confluent-kafka."""
+"""Tables over real sockets: send_arrow and poll_arrow, alone, mixed with single records, and with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def producer(bootstrap_servers: str) -> Any:
 
 
 def read(servers: str, topic: str, count: int, partitions: int = 1, **options: Any) -> pa.Table:
-    """The first records of a topic, from as many polls as are needed."""
+    """The first records of a topic, from as many polls as needed."""
     with Consumer(bootstrap_servers=servers, auto_offset_reset="earliest", **options) as consumer:
         consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
         return read_on(consumer, count)
@@ -203,7 +203,7 @@ def test_parts_of_a_fetch_are_handed_out_and_committed_as_far_as_they_were(
         assert consumer.position(partition) == 300
         consumer.commit()
         assert consumer.committed([partition])[partition].offset == 300  # type: ignore[union-attr]
-        # One by one and as tables: each goes on where the other stopped.
+        # One by one and as tables: each continues where the other stopped.
         assert [record.offset for record in consumer.poll(SECONDS, max_records=5)] == list(range(300, 305))
         assert read_on(consumer, 695)["offset"].to_pylist() == list(range(305, 1000))
     with Consumer(**options) as consumer:

@@ -1,4 +1,4 @@
-"""Members come and go while records are written: each record is handed out, and none twice, as all leave in order."""
+"""Members join and leave while records are written: each record is read exactly once, since all leave properly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/delivery.md, each killed in the middle and started again: what is lost, what doubled."""
+"""The examples of docs/delivery.md, each killed in the middle and restarted: what is lost and what is repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CRASH_AFTER = 14
 
 
 def run(example: str, servers: str, topic: str, database: Path, *options: str) -> int:
-    # Reading ends when nothing comes for some seconds; a test need not wait that long.
+    # Reading ends when nothing arrives for some seconds; a test need not wait that long.
     code = (EXAMPLES / f"{example}.py").read_text().replace("consumer.poll(5.0)", "consumer.poll(1.0)")
     script = database.with_name(f"{example}.py")
     script.write_text(code)
@@ -40,7 +40,7 @@ def test_what_a_crash_costs(own_broker: Any, tmp_path: Path, example: str, lost:
     write(servers, "orders", numbers(0, RECORDS))
     database = tmp_path / "results.db"
     assert run(example, servers, "orders", database, "--crash-after", str(CRASH_AFTER)) == 1
-    # The member that crashed holds its partitions until its session ends; somebody may also remove it.
+    # The crashed member keeps its partitions until its session ends; an admin may also remove it.
     remove_members(servers, example.replace("_", "-"))
     assert run(example, servers, "orders", database) == 0
     with sqlite3.connect(database) as results:

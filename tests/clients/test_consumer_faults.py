@@ -1,4 +1,4 @@
-"""What goes wrong between a consumer and its brokers: restarts, cut connections, slow answers. Nothing is lost."""
+"""Faults between a consumer and its brokers: restarts, cut connections, slow responses. Nothing is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAST: dict[str, dict[str, Any]] = {
 
 
 class Proxy:
-    """Stands between client and broker, and cuts connections when it is told to."""
+    """Between client and broker; cuts connections on demand."""
 
     def __init__(self, servers: str) -> None:
         host, _, port = servers.rpartition(":")
@@ -91,7 +91,7 @@ class Proxy:
 
 @pytest.fixture
 def through_proxy(own_broker: Any) -> Iterator[tuple[Proxy, str]]:
-    """A proxy that the broker advertises as itself, and the broker's own address."""
+    """A proxy that the broker advertises as its address, and the broker's real address."""
     from benchmarks.peer import free_port
 
     if os.environ.get("OTTLA_COMPAT_BROKER", "ottla") != "ottla":
@@ -124,7 +124,7 @@ def test_cut_connections_lose_and_repeat_nothing(through_proxy: tuple[Proxy, str
     topic = create(servers, 2)
     settings = {"auto_offset_reset": "earliest", "group_protocol": protocol, **FAST[protocol]}
     with Consumer(bootstrap_servers=servers, group_id=new_group(), max_poll_records=50, **settings) as consumer:
-        assert consumer.partitions_for(topic)  # that there is a broker is known: whoever never met one is told
+        assert consumer.partitions_for(topic)  # a client that never reached a broker would get an error
         consumer.subscribe([topic])
         proxy.cut()
         poll_until([consumer], lambda: len(consumer.assignment()) == 2, "joined all the same")

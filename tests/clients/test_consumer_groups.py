@@ -1,4 +1,4 @@
-"""Groups over real sockets, with both protocols: growth, shrink, commits, listeners, statics, cooperation, topics."""
+"""Groups over real sockets, with both protocols: growth, shrinking, commits, listeners, static members, topics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAST = {"classic": {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100}, "
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker whose groups hear from their members often."""
+    """A broker with short heartbeat intervals."""
     from compat.brokers import outside_broker, start_broker
 
     if (outside := outside_broker()) is not None:
@@ -152,7 +152,7 @@ def test_commits_are_where_the_next_member_starts(servers: str, topic: str, make
             consumer.commit_async({zero: offset}, lambda offsets, error: heard.append((offsets[zero].offset, error)))
         consumer.commit()
         assert heard == [(6, None), (7, None), (8, None)]
-    # What was handed out is committed on close, and only that.
+    # Only what was handed out is committed on close.
     with make(group, protocol, max_poll_records=3) as consumer:
         consumer.subscribe([topic])
         assert values(read(consumer, 3)) == numbers(10, 13)
@@ -174,7 +174,7 @@ def test_listeners_hear_in_order_on_the_thread_that_polls(topic: str, make: Make
     first, second = make(group, protocol), make(group, protocol)
     first.subscribe([topic], listener=log)
     poll_until([first], lambda: len(first.assignment()) == 4, "all partitions")
-    # A broker may give nothing first, while it works out who gets what.
+    # A broker may assign nothing at first, while it computes the target.
     assert [event for event in log.events if event[1]] == [("assigned", [0, 1, 2, 3])]
     log.events.clear()
     second.subscribe([topic])
@@ -249,7 +249,7 @@ def test_a_custom_assignor_with_user_data(topic: str, make: Make) -> None:
 def test_new_partitions_and_topics_that_match_are_read(servers: str, make: Make, protocol: str) -> None:
     stem = new_group()
     create(servers, 1, f"{stem}.a")
-    # The broker looks for topics that match a pattern of its own from time to time only: the second one goes on here.
+    # The broker matches its own patterns only from time to time, so the second one continues here.
     for pattern in (rf"{stem}\..*", re.compile(rf"{stem}\..*")):
         consumer = make(new_group(), protocol)
         consumer.subscribe(pattern=pattern)
@@ -320,7 +320,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_read_from_its_beginning(
 ) -> None:
     group = new_group()
     write(servers, topic, numbers(0, 10))
-    # A commit names its topic, so that one of the old topic that comes late would count for the new one.
+    # A commit names its topic, so a late one of the old topic would count for the new one.
     consumer = make(group, protocol, enable_auto_commit=False)
     consumer.subscribe([topic])
     assert values(read(consumer, 10)) == numbers(0, 10)
@@ -332,13 +332,13 @@ def test_a_topic_that_is_deleted_and_made_anew_is_read_from_its_beginning(
     assert values(read(consumer, 20)) == numbers(100, 120)
     consumer.commit()
     assert consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)] == OffsetAndMetadata(20, "", 0)
-    if protocol == "classic":  # otherwise the broker may be the first to tell
-        assert f"topic {topic} was deleted and made anew" in caplog.text
+    if protocol == "classic":  # otherwise the broker may notice first
+        assert f"topic {topic} was deleted and created again" in caplog.text
 
 
 def test_who_waits_in_a_long_poll_is_not_stuck(topic: str, make: Make) -> None:
     log = Log()
-    # What else wakes a poll is rarer than this.
+    # Other events wake a poll less often than this.
     rare = {"heartbeat_interval_ms": 2000, "session_timeout_ms": 6000, "metadata_max_age_ms": 60_000}
     consumer = make(new_group(), max_poll_interval_ms=300, **rare)
     consumer.subscribe([topic], listener=log)
@@ -354,7 +354,7 @@ def test_a_crashed_member_is_replaced(topic: str, make: Make, protocol: str) -> 
     crashed = make(group, protocol, **settings)
     crashed.subscribe([topic])
     poll_until([crashed], lambda: len(crashed.assignment()) == 4, "all partitions")
-    # As if the process had died: nothing is sent any more, and nothing was said.
+    # As if the process had died: nothing is sent any more.
     crashed._thread.call(crashed._calls.engine.close())
     crashed._thread.stop()
     heir = make(group, protocol, **settings)

@@ -1,4 +1,4 @@
-"""Our members in one group with members of other libraries: they share, they hand over, nothing is lost or repeated."""
+"""Our members in one group with members of other libraries: they share partitions, and nothing is lost or repeated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAST = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 200}
 
 
 class Other(threading.Thread):
-    """A member of another library that polls on a thread of its own."""
+    """A member of another library that polls on its own thread."""
 
     def __init__(self, servers: str, group: str, topic: str, strategy: str) -> None:
         super().__init__(daemon=True)

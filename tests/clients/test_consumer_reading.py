@@ -1,4 +1,4 @@
-"""Reading by assignment: positions, seeks, pauses, resets, limits, questions, and what is refused."""
+"""Reading with assign: positions, seeks, pauses, resets, limits, lookups, and invalid calls."""
 
 from __future__ import annotations
 
@@ -386,7 +386,7 @@ def test_use_after_fork_and_after_close_is_refused(make_topic: Any, make: Make) 
 
 
 def test_no_call_waits_longer_than_it_may() -> None:
-    """Nobody listens there: each call ends in time, with an error that says so."""
+    """At an address where nothing listens, each call ends in time with an error that says so."""
     with Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", default_api_timeout_ms=300) as consumer:
         key = TopicPartition("t", 0)
         consumer.assign([key])

@@ -1,4 +1,4 @@
-"""Dead letters with real clients: a bad record is set aside with its error, all others are handled and committed."""
+"""Dead letters with real clients: a bad record is written aside with its error, all others are handled."""
 
 from __future__ import annotations
 

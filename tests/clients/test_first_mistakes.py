@@ -1,4 +1,4 @@
-"""What a newcomer gets wrong in his first hour, and what he is told: what happened, and what to do about it."""
+"""Typical mistakes of new users: the errors say what happened and what to do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_missing_topic(caplog: pytest.LogCaptureFixture) -> None:
             admin.describe_topics("ordres")
         with Consumer(bootstrap_servers=address, group_id="g") as consumer:
             consumer.subscribe(["ordres"])
-            # It may be created later: a consumer waits for it, and says so.
+            # It may be created later: a consumer waits for it, and logs that.
             until(lambda: not consumer.poll(0.1) and "topic ordres does not exist" in caplog.text, "it is said")
 
 

@@ -1,4 +1,4 @@
-"""Transactions that are written by one producer and ended by another one, and what becomes known of them."""
+"""Transactions that one producer writes and another one ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=[1, 2], autouse=True)
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version of the protocol that the producers speak; the broker has switched the second one on."""
+    """The protocol version of the producers; the broker has enabled the second one."""
     if request.param == 1:
         monkeypatch.setattr(transaction_requests, "_version", lambda connection: 1)
 
@@ -65,7 +65,7 @@ def test_another_producer_commits_what_one_has_prepared(
     assert found["nobody"] is None
     assert [fate(one, found[one.transactional_id]) for one in (a, b)] == ["open", "open"]
     assert {one.transactional_id for one in second.open_transactions("job")} == {"job-0", "job-1"}
-    for _ in range(2):  # a repeated end is known again
+    for _ in range(2):  # a repetition is recognized
         assert second.end([a], commit=True) == {"job-0": None}
         assert second.end([b], commit=False) == {"job-1": None}
     found = second.describe(["job-0", "job-1"])

@@ -1,4 +1,4 @@
-"""A producer in trouble: nothing lost, nothing twice, order kept, no call hangs past its timeout."""
+"""A producer under faults: nothing lost, nothing twice, order kept, no call exceeds its timeout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUICK = {"retry_backoff_ms": 10, "retry_backoff_max_ms": 50, "reconnect_backoff_
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CuttingProxy]:
-    """A broker that can be reached through a proxy only."""
+    """A broker that can only be reached through a proxy."""
     with CuttingProxy() as proxy:
         config = {"advertised.listeners": f"PLAINTEXT://{proxy.address}", "auto.create.topics.enable": "true"}
         broker = start_broker(config, tmp_path_factory.mktemp("behind-a-proxy"))
@@ -94,7 +94,7 @@ def test_retries_can_be_forbidden(proxy: CuttingProxy, topic: str) -> None:
 
 
 def test_a_slow_broker_meets_the_request_timeout(proxy: CuttingProxy, topic: str) -> None:
-    """The answer is held back: the connection is given up, the batch goes again, and is known again."""
+    """The response is held back: the connection is dropped, the batch is retried, and the broker recognizes it."""
     with Producer(bootstrap_servers=proxy.address, request_timeout_ms=200, linger_ms=0, **QUICK) as producer:
         producer.send(topic, b"first").result(10)
         proxy.spoil("held", 0)
@@ -162,7 +162,7 @@ def test_a_broker_is_killed_and_started_again(topic: str) -> None:
     assert [value[:5] for value in written] == [b"%05d" % number for number in range(1_000)]
 
 
-# Several brokers, played by `FakeCluster`: it knows no producer ids.
+# Several brokers, simulated by `FakeCluster`, which has no producer ids.
 
 
 def played(scene: Callable[[FakeCluster, AsyncProducer], Any], **config: Any) -> None:

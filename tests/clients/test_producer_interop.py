@@ -1,4 +1,4 @@
-"""Our producer with other people's consumers, and the same partitions as theirs."""
+"""Our producer with the consumers of other libraries, and the same partitions as theirs."""
 
 from __future__ import annotations
 
@@ -101,6 +101,6 @@ def test_keys_go_where_the_java_hash_sends_them(bootstrap_servers: str, make_top
         ours = {key: producer.send(topic, b"ours", key=key).result(10).partition for key in keys}
     assert ours == {key: partition_for_key(key, 7) for key in keys}
     for messages in stored(bootstrap_servers, topic, 7).values():
-        # librdkafka takes an empty key for none.
+        # librdkafka treats an empty key as none.
         by_whom = {who: sorted(each.key() for each in messages if each.value() == who and each.key()) for who in WHO}
         assert by_whom[b"ours"] == by_whom[b"theirs"]

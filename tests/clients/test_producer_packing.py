@@ -1,4 +1,4 @@
-"""The thread that compresses full batches: what is written is the same, and it ends with its producer."""
+"""The thread that compresses full batches: it writes the same records, and ends with its producer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ compiled = pytest.mark.skipif(KERNELS == "pure", reason="the pure twin works on 
 
 
 def values(count: int) -> list[bytes]:
-    """Some of them are too noisy to become smaller."""
+    """Values of which some cannot be compressed."""
     return [os.urandom(900) if number % 100 < 20 else b"value %d " % number * 50 for number in range(count)]
 
 

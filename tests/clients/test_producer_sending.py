@@ -43,14 +43,14 @@ def shared(bootstrap_servers: str) -> Iterator[Producer]:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address where connections are taken and nothing is ever answered."""
+    """An address that accepts connections and never responds."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(16)
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-# What comes out.
+# Results.
 
 
 def test_a_future_tells_where_the_record_lies(shared: Producer, make_topic: MakeTopic) -> None:
@@ -389,7 +389,7 @@ def test_an_interceptor_that_returns_no_record_is_passed_over(
         producer.send(topic, b"v", headers={"a": b"0"}).result(10)
     assert stored(bootstrap_servers, topic)[0][0].headers() == [("a", b"0"), ("seen", b"1")]
     assert "on_send returned None: it must return the record" in caplog.text
-    assert "a header is a name (str) and a value (bytes or None), not 'seen' and 'text'" in caplog.text
+    assert "a header must be a name (str) and a value (bytes or None), not 'seen' and 'text'" in caplog.text
 
 
 # Plugins.
@@ -518,7 +518,7 @@ def test_a_second_interrupt_ends_the_wait_for_delivery(
     future = producer.send(make_topic(), b"v")
     again = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
     began = time.monotonic()
-    # Whoever runs tests in the background lets them ignore the signal.
+    # Shells start background jobs with this signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with without_leaders(producer), pytest.raises(KeyboardInterrupt), producer:  # noqa: PT012
@@ -543,7 +543,7 @@ def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_servers: str
             options: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
             async with AsyncProducer(bootstrap_servers=bootstrap_servers, **options) as producer:
                 future = await producer.send(topic, b"v")
-                # Nobody leads the partition any more, as far as it knows or learns.
+                # The producer knows no leader of the partition from now on.
                 producer._core.topics.view = View()
                 producer._core.topics._refreshing = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
                 sent.set_result((producer, future))
@@ -607,7 +607,7 @@ def test_a_forked_child_has_to_make_its_own(bootstrap_servers: str, make_topic: 
         producer.send(topic, b"x").result(10)
 
 
-# What goes wrong.
+# Errors.
 
 
 def test_a_topic_that_is_missing_is_named(own_broker: Any) -> None:
@@ -619,7 +619,7 @@ def test_a_topic_that_is_missing_is_named(own_broker: Any) -> None:
         assert time.monotonic() - began < 5
         with pytest.raises(KafkaError, match="bad/name"):
             producer.send("bad/name", b"v")
-        # Once it is there, the next send finds it.
+        # Once it exists, the next send finds it.
         with ottla.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([ottla.NewTopic("missing", 1, 1)])
         assert producer.send("missing", b"v").result(10).offset == 0
@@ -652,7 +652,7 @@ def test_bad_arguments_say_what_to_do(shared: Producer, make_topic: MakeTopic) -
         shared.send(topic, b"v", key=5)
     with pytest.raises(InvalidPartitions, match=f"topic {topic} has no partition 1: it has 0 to 0"):
         shared.send(topic, b"v", partition=1)
-    with pytest.raises(TypeError, match="a header is a name"):
+    with pytest.raises(TypeError, match="a header must be a name"):
         shared.send(topic, b"v", headers=[(b"name", b"v")])
     with pytest.raises(ValueError, match="negative"):
         shared.send(topic, b"v", timestamp=-7)
@@ -744,7 +744,7 @@ def test_records_that_are_too_large(shared: Producer, make_topic: MakeTopic, boo
     future = shared.send(topic, bytes(5_000))
     with pytest.raises(MessageTooLarge, match=f"larger than topic {topic} accepts"):
         future.result(10)
-    # A batch of small ones is only split.
+    # A batch of small records is only split.
     futures = [shared.send(topic, b"%04d" % number + bytes(96)) for number in range(60)]
     shared.flush(10)
     assert [each.result().offset for each in futures] == list(range(60))
@@ -804,7 +804,7 @@ def test_new_partitions_are_noticed(bootstrap_servers: str, make_topic: MakeTopi
     ):
         producer.send(topic, b"v").result(10)
         admin.create_partitions({topic: 3})
-        # A partition that is not known yet is asked for.
+        # An unknown partition makes the producer refresh its metadata.
         assert producer.send(topic, b"v", partition=2).result(10).partition == 2
         assert producer.partitions_for(topic) == {0, 1, 2}
 
@@ -817,7 +817,7 @@ def test_a_topic_that_was_deleted_is_made_again_for_who_writes_to_it(own_broker:
         for key in keys:
             producer.send("orders", b"old", key=key).result(10)
         admin.delete_topics("orders")
-        # What is on its way to partitions that are gone for good cannot arrive: one that is still there shows it.
+        # Records for deleted partitions cannot arrive: one for an existing partition shows it.
         assert producer.send("orders", b"new", partition=0).result(10).offset == 0
         found = [producer.send("orders", b"new", key=key).result(10).partition for key in keys]
     assert found == [0] * 20

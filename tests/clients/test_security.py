@@ -1,4 +1,4 @@
-"""TLS as a layer of the channel: through a proxy that ends TLS in front of our broker, and what goes wrong with it."""
+"""TLS of clients, through a proxy that terminates TLS in front of our broker, and its errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not AVAILABLE, reason="openssl makes the certifi
 
 @dataclass(frozen=True)
 class World:
-    """A broker behind two TLS ports, one of which asks clients for certificates, and the files to reach it with."""
+    """A broker behind two TLS ports, one of which requires client certificates, and the files to connect with."""
 
     plain: int
     tls: int
@@ -65,7 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def connect(port: int, *, host: str = "localhost", **options: object) -> str | None:
-    """The cluster's id by way of one connection; raises what the client says."""
+    """Return the cluster's id through one connection; raises the client's error."""
 
     async def main() -> str | None:
         config = ClientConfig.given({"bootstrap.servers": f"{host}:{port}"}, options)

@@ -1,6 +1,6 @@
 """TLS, every SASL mechanism and re-authentication against a real Apache Kafka: `make compat-kafka` runs it.
 
-Our own broker has neither, so that this needs Java; without OTTLA_COMPAT_BROKER=kafka it is skipped.
+Our own broker supports neither, so this needs Java; without OTTLA_COMPAT_BROKER=kafka it is skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MODULES = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True)
 class Secured:
-    """A Kafka with a listener of each kind."""
+    """A Kafka broker with a listener of each kind."""
 
     plain: str
     sasl: str
@@ -98,7 +98,7 @@ def _add_user(address: str) -> None:
 
 
 def token() -> str:
-    """What Kafka's validator for development accepts: a token that nobody has signed."""
+    """An unsigned token, which Kafka's validator for development accepts."""
 
     def part(value: dict[str, object]) -> str:
         return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
@@ -171,7 +171,7 @@ def test_an_unknown_mechanism_names_the_known(kafka: Secured, monkeypatch: pytes
 
 
 def test_a_session_goes_on_past_its_end(kafka: Secured) -> None:
-    """Kafka closes a connection that is used after 1.5 s without saying again who it is (KIP-368)."""
+    """Kafka closes a connection that is used after 1.5 s without re-authentication (KIP-368)."""
 
     async def main() -> None:
         options = {"security_protocol": "SASL_PLAINTEXT", **credentials("SCRAM-SHA-512")}

@@ -1,6 +1,6 @@
-"""2.8: the transactions of our producer over real sockets, read by our consumer and by librdkafka's.
+"""The transactions of our producer over real sockets, read by our consumer and by librdkafka's.
 
-Each scene is played in both versions of the protocol, unless it is about something else.
+Each test runs with both versions of the protocol, unless it is about something else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Make = Callable[..., Producer]
 
 @pytest.fixture(params=[1, 2])
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The version of the protocol that the producer speaks; the broker has switched the second one on."""
+    """The protocol version of the producer; the broker has enabled the second one."""
     if request.param == 1:
         monkeypatch.setattr(transaction_requests, "_version", lambda connection: 1)
     return int(request.param)
@@ -94,7 +94,7 @@ def test_a_block_that_raises_is_aborted(bootstrap_servers: str, make_topic: Make
         same.send(topic, b"kept")
     with producer.transaction():
         producer.send(topic, b"dropped")
-        producer.abort_transaction()  # By hand: the end of the block has nothing to do.
+        producer.abort_transaction()  # the end of the block has nothing left to do
     assert committed(bootstrap_servers, topic, 1) == [b"kept"]
 
 
@@ -102,7 +102,7 @@ def test_a_table_goes_in_a_transaction(bootstrap_servers: str, make_topic: MakeT
     pyarrow = pytest.importorskip("pyarrow")
     topic, producer = make_topic(2), make()
     table = pyarrow.table({"value": values("row", 50)})
-    with pytest.raises(TransactionMisuse, match="outside of a transaction"):
+    with pytest.raises(TransactionMisuse, match="outside a transaction"):
         producer.send_arrow(topic, table)
     with producer.transaction():
         assert producer.send_arrow(topic, table).result(10).records == 50
@@ -256,7 +256,7 @@ def test_a_coordinator_that_is_away_is_waited_for_and_asked_again(own_broker: An
 
 
 def patiently(call: Callable[[], object]) -> None:
-    """Make a call again until it comes through, as its timeout says."""
+    """Repeat a call until it succeeds, as its timeout error says."""
 
     def done() -> bool:
         try:

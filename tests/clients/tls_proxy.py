@@ -1,4 +1,4 @@
-"""What our broker does not do itself: a TLS listener, as a proxy that ends TLS and passes the bytes on."""
+"""A TLS listener, which our broker does not have: a proxy that terminates TLS and passes the bytes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.clients.blocking import LoopThread
 
 
 class TlsProxy:
-    """Listens on 127.0.0.1; `target` is where connections go, and may be set later."""
+    """Listens on 127.0.0.1; connections go to `target`, which may be set later."""
 
     def __init__(self, certificate: Path, *, clients_signed_by: Path | None = None) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

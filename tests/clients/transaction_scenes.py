@@ -1,4 +1,4 @@
-"""Helpers of the transaction tests: what readers of committed records see, and groups to commit offsets for."""
+"""Helpers of the transaction tests: what read_committed consumers see, and groups to commit offsets for."""
 
 from __future__ import annotations
 

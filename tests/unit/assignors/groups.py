@@ -1,4 +1,4 @@
-"""Groups to try assignors on, and the measures that the properties are about."""
+"""Groups to try assignors on, and the measures for their properties."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.assignors import Assignment, Partitions, Subscription
 
 @dataclass(frozen=True)
 class Group:
-    """Topics with their partitions, and members with their topics and what they had before."""
+    """Topics with their partitions, and members with their topics and previous partitions."""
 
     partitions: dict[str, int]
     topics: dict[str, tuple[str, ...]]
@@ -61,12 +61,12 @@ def unevenness(assignment: Mapping[str, Partitions]) -> int:
 
 
 def moves(owned: Mapping[str, Partitions], assignment: Mapping[str, Partitions]) -> int:
-    """How many partitions left a member that had them."""
+    """How many partitions left the member that had them."""
     return sum(len(flat(had) - flat(assignment.get(member, {}))) for member, had in owned.items())
 
 
 def table(text: str) -> dict[str, set[tuple[str, int]]]:
-    """Read ``C0: t0p0 t1p1; C1: t0p1`` as a person writes it."""
+    """Parse the readable form ``C0: t0p0 t1p1; C1: t0p1``."""
     rows = (row.split(":") for row in text.split(";"))
     return {
         member.strip(): {(topic, int(number)) for topic, number in (cell.split("p") for cell in cells.split())}

@@ -1,4 +1,4 @@
-"""What holds of every assignor, whatever the group."""
+"""Properties of every assignor for every group."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_equal_subscriptions_differ_by_one_partition_at_most(make: type[Assignor
 
 
 def best(group: Group) -> tuple[int, int]:
-    """Return the least unevenness, and the fewest moves that go with it, by trying everything."""
+    """Return the least unevenness, and the fewest moves for it, by trying everything."""
     partitions = sorted(wanted(group))
     takers = [[member for member, topics in group.topics.items() if topic in topics] for topic, _ in partitions]
     owner = {each: member for member, had in valid_owned(group).items() for each in flat(had)}
@@ -139,7 +139,7 @@ def test_static_members_come_first_by_their_instance_id() -> None:
 
 
 def test_a_chain_of_moves_evens_out_what_single_moves_cannot() -> None:
-    # m0 can give to m1 only, and m1 to m2 only: 3, 2, 1 becomes 2, 2, 2.
+    # m0 can only give to m1, and m1 only to m2: 3, 2, 1 becomes 2, 2, 2.
     subscriptions = {
         "m0": Subscription(["a"], owned_partitions={"a": [0, 1, 2]}),
         "m1": Subscription(["a", "b"], owned_partitions={"b": [0, 1]}),

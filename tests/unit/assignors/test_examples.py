@@ -1,4 +1,4 @@
-"""The examples that must come out exactly, assignor by assignor."""
+"""Examples with exact results, assignor by assignor."""
 
 from __future__ import annotations
 

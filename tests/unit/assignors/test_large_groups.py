@@ -1,4 +1,4 @@
-"""Sharing very many partitions takes seconds: the work grows with the partitions, not with partitions times members."""
+"""Assigning very many partitions takes seconds: the work grows with partitions, not with partitions times members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of Kafka 4.2's own assignors on made-up groups, and ours beside them."""
+"""The results of Kafka 4.2's assignors on generated groups, compared with ours."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The sticky assignors beside a slow reference that knows nothing of them: a flow of least cost.
+"""The sticky assignors compared with a slow, independent reference: a minimum-cost flow.
 
 Each partition is a unit that flows to one of the members that subscribe to its topic. The n-th unit of a member costs
-2n - 1 times more than all moves together, so that the sum of squared loads is least, which is the most even there is;
-a unit that leaves its owner costs 1. Units are added one by one along the cheapest way, which may send others on.
+2n - 1 times more than all moves together, so the sum of squared loads is minimal, which means the most even result;
+a unit that leaves its owner costs 1. Units are added one by one along the cheapest path, which may move others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Key = tuple[str, int]
 
 
 def reference(group: Group, owner: dict[Key, str]) -> tuple[list[int], int]:
-    """The loads of an assignment that is as even as possible, and the fewest moves that one of those can have."""
+    """The loads of the most even assignment, and the fewest moves that such an assignment can have."""
     subscribers = {topic: [m for m, topics in group.topics.items() if topic in topics] for topic in group.partitions}
     units = [(topic, n) for topic, count in group.partitions.items() if subscribers[topic] for n in range(count)]
     weight = len(units) + 1
@@ -34,7 +34,7 @@ def reference(group: Group, owner: dict[Key, str]) -> tuple[list[int], int]:
         return int(unit in owner and owner[unit] != member)
 
     for new in units:
-        # The cheapest way from the new unit to a member, over members that pass on a unit that they have.
+        # The cheapest path from the new unit to a member, over members that pass on one of their units.
         best: dict[str, tuple[int, list[tuple[Key, str]]]] = {
             m: (cost(new, m), [(new, m)]) for m in subscribers[new[0]]
         }
@@ -61,7 +61,7 @@ def owner_of(group: Group) -> dict[Key, str]:
 
 
 def subscribed_moves(group: Group, result: dict[str, object]) -> int:
-    """Moves as the reference counts them: also of partitions that the owner does not subscribe to any more."""
+    """Moves as the reference counts them: also of partitions whose topics the owner no longer subscribes to."""
     exist = {topic for topics in group.topics.values() for topic in topics}
     owned = {m: {t: n for t, n in had.items() if t in exist} for m, had in group.owned.items()}
     return moves(owned, result)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def test_user_data_is_read_the_same_way_with_and_without_lists(
         return
     found = Told(data)(LINE)
     if damage == "flip" and found != expected:
-        # A name that is no text makes the one forget everything, and the other only that topic.
+        # For a name that is not text, one forgets everything, and the other only that topic.
         with pytest.raises(UnicodeDecodeError):
             data.decode()
         return

@@ -1,7 +1,6 @@
-"""Brokers that do what a test tells them: leaders move, requests fail, connections break.
+"""Brokers under the control of a test: leaders move, requests fail, connections break.
 
-They speak real frames on real sockets, keep batches in memory, and know just enough requests for the
-clients' routing.
+They use real frames on real sockets, keep batches in memory, and support just enough requests for the clients' routing.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SERVED = (
 
 
 class FakeCluster:
-    """Several brokers with one picture of topics. `leaders` and `controller` may be changed at any time."""
+    """Several brokers with the same topics. `leaders` and `controller` may be changed at any time."""
 
     def __init__(self, brokers: int = 2, *, newest: dict[int, int] | None = None) -> None:
         self.leaders: dict[TopicPartition, int] = {}
@@ -50,7 +49,7 @@ class FakeCluster:
         self._ports: list[int] = []
         self._servers: list[asyncio.Server] = []
 
-    # What tests say.
+    # Control.
 
     def add_topic(self, name: str, leaders: list[int]) -> list[TopicPartition]:
         keys = [TopicPartition(name, number) for number in range(len(leaders))]
@@ -58,7 +57,7 @@ class FakeCluster:
         return keys
 
     def fail(self, api_key: int, key: TopicPartition | None, *how: int | str) -> None:
-        """The next requests of this kind meet with these error codes, or with a closed connection."""
+        """Let the next requests of this kind get these error codes, or a closed connection."""
         self.failures[api_key, key].extend(how)
 
     def write(self, key: TopicPartition, *values: bytes) -> None:
@@ -89,7 +88,7 @@ class FakeCluster:
                 server.close()
                 await server.wait_closed()
 
-    # How they answer.
+    # Responses.
 
     def _connection(self, broker: int) -> Callable[..., Any]:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -238,7 +237,7 @@ class FakeCluster:
             error = OffsetOutOfRange.code
         batches = [batch for batch in self.batches[key] if read_header(batch).next_offset > offset]
         records = b"" if error else b"".join(batches)
-        # As Kafka does: cut anywhere, but the first batch is whole.
+        # As in Kafka, cut anywhere, but with a complete first batch.
         limit = max(partition.partition_max_bytes, len(batches[0]) if batches else 0)
         return {
             "partition_index": key.partition,

@@ -1,4 +1,4 @@
-"""Brokers with groups that do what a test tells them: coordinators move, load, and are of any age."""
+"""Brokers with groups under the control of a test: coordinators move and load, in any version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FakeGroup:
 
 
 class GroupCluster(FakeCluster):
-    """`groups` may be changed at any time; `versions` says what the brokers serve of the requests about groups."""
+    """`groups` may be changed at any time; `versions` limits the brokers' group requests."""
 
     def __init__(self, brokers: int = 2, *, versions: dict[int, int | None] | None = None) -> None:
         super().__init__(brokers)

@@ -1,6 +1,6 @@
-"""Arguments of the admin client that make no sense are refused before anything is sent, and it is said what to give.
+"""Invalid arguments of the admin client raise errors that say what to give, before anything is sent.
 
-Nothing listens at the address: whatever is sent ends in another error.
+Nothing listens at the address, so anything that is sent ends in another error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Call = Callable[[AsyncAdmin], Coroutine[Any, Any, object]]
 
 
 def outcome(call: Call) -> Exception:
-    """What a call raises."""
+    """Return what a call raises."""
 
     async def main() -> Exception:
         patience = {"request_timeout_ms": 100, "default_api_timeout_ms": 100}

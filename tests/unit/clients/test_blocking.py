@@ -1,4 +1,4 @@
-"""The thread behind blocking clients: it ends what it began and refuses what would hang."""
+"""The thread behind blocking clients: it ends what it started, and rejects calls that would hang."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_thread_that_has_ended_is_told_of_and_can_be_stopped() -> None:
     told: list[str] = []
 
     def use() -> None:
-        # Threads that begin now may have the number of the one that ended.
+        # A new thread may have the identifier of the one that ended.
         with pytest.raises(IllegalUse) as caught:
             thread.call(asyncio.sleep(0))
         told.append(str(caught.value))

@@ -1,4 +1,4 @@
-"""When addresses are tried again, whom a client asks, and which connections it closes: in virtual time."""
+"""When a client retries addresses, which broker it uses, and which connections it closes: in virtual time."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_addresses_that_are_gone_are_forgotten_unless_they_are_in_use() -> None:
     assert links.state("open") is State.READY
 
 
-# Whom to ask.
+# Choosing a broker.
 
 
 def choose(

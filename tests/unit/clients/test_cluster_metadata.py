@@ -1,4 +1,4 @@
-"""What a client knows of a cluster over time: newer leaders stay, brokers that are gone are found again."""
+"""The metadata of a client over time: newer leaders win, and lost brokers are found again."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(test: Callable[[FakeCluster, FakeCluster], Awaitable[None]]) -> None:
 
 
 def stop(cluster: FakeCluster) -> None:
-    """Take no more connections; those that are there stay, for which `wait_closed` would wait."""
+    """Accept no more connections; `wait_closed` would wait for the existing ones."""
     for server in cluster._servers:
         server.close()
 
@@ -76,7 +76,7 @@ def stop(cluster: FakeCluster) -> None:
 def test_the_bootstrap_servers_are_asked_again_when_all_known_brokers_are_gone() -> None:
     async def test(old: FakeCluster, new: FakeCluster) -> None:
         client = Cluster([*old.bootstrap, *new.bootstrap], settings=QUICK, retry_backoff_ms=1)
-        # Only the first is asked at first, and tells of no other.
+        # Only the first broker is used at first, and does not know the other.
         client.bootstrap_servers = tuple(old.bootstrap)
         await client.refresh(())
         client.bootstrap_servers = (*old.bootstrap, *new.bootstrap)
@@ -147,7 +147,7 @@ def test_idle_connections_are_closed_and_made_again_when_needed() -> None:
             while not connection.closed:
                 await asyncio.sleep(0.005)
         assert client.pool.states.state(address) is State.DISCONNECTED
-        # It was no failure: nobody waits a minute.
+        # It was not a failure, so there is no back-off.
         async with asyncio.timeout(20):
             await client.refresh(())
         await client.close()

@@ -1,4 +1,4 @@
-"""The way to leaders and controllers in a cluster whose leaders move and whose connections break."""
+"""Routing to leaders and controllers in a cluster whose leaders move and whose connections break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far encoding a table goes ahead of sending it."""
+"""How far encoding a table runs ahead of sending it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARTITION = TopicPartition("topic", 0)
 
 
 def sent(future: ColumnsFuture, count: int) -> list[Batch]:
-    """Batches of a table that were queued, and are not answered yet."""
+    """Batches of a table that were queued, and are not acknowledged yet."""
     batches = []
     for _ in range(count):
         payload = EncodedBatch(PARTITION, bytearray(200), 3, 0, 0)
@@ -31,7 +31,7 @@ def sent(future: ColumnsFuture, count: int) -> list[Batch]:
 
 
 def paced(future: ColumnsFuture, *, in_coroutine: bool) -> float:
-    """How long the next batch was held back."""
+    """How long the next batch was delayed."""
     before = time.monotonic()
     if in_coroutine:
         asyncio.run(future.pace_async())
@@ -48,7 +48,7 @@ def test_few_batches_are_not_held_back_and_many_for_a_moment(in_coroutine: bool)
     batches += sent(future, 1)
     behind: Any = future._behind()
     assert behind.batch is batches[0]
-    # Nobody answers: it goes on all the same.
+    # Without acknowledgements it continues nevertheless.
     assert paced(future, in_coroutine=in_coroutine) >= _MOMENT
     batches[0].finish(10, -1, None)
     assert future._behind() is None

@@ -1,4 +1,4 @@
-"""What becomes of records whose handler fails, step by step and in virtual time."""
+"""What happens to records whose handler fails, step by step and in virtual time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def size(letter: Letter) -> int:
 
 
 class World:
-    """Does the steps: a handler that fails as told, a clock that only `Wait` moves, a broker that may refuse."""
+    """Carries out the steps, with a handler that fails on demand, a clock that only `Wait` moves, and a test broker."""
 
     def __init__(self, failures: dict[int, list[Exception]] | None = None) -> None:
         self.failures = failures or {}
@@ -223,7 +223,7 @@ def test_long_messages_are_cut() -> None:
 
 
 def letter_within(room: int, value: bytes = b"v" * 1_000, headers: Any = ()) -> DeadLetter:
-    """What is told of a record with a long error if a letter may have so many bytes more than its value has."""
+    """The letter for a record with a long error, if a letter may have so many bytes more than its value."""
     world = World({0: [ValueError("x" * 500)]})
     world.largest = len(value) + room
     done = world.run(Policy("dead", "billing", attempts=1), [record(0, value=value, headers=headers), record(1)])

@@ -1,4 +1,4 @@
-"""The offsets topic read over the wire: whole, once, and what it says about the rebalances of a group."""
+"""The offsets topic, read over the wire: completely, once, and what it says about the rebalances of a group."""
 
 from __future__ import annotations
 

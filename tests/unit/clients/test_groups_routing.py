@@ -1,4 +1,4 @@
-"""Requests about groups in a cluster whose coordinators move, load, and are of any age."""
+"""Requests about groups in a cluster whose coordinators move and load, in any version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made values for the tests of the machines: responses as objects, batches as bytes."""
+"""Values for the tests of the machines: responses as objects, batches as bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ U_ID = UUID(int=2)
 
 
 def answer(**fields: Any) -> Any:
-    """A response: any fields, no error unless given."""
+    """A response with any fields, and without an error unless given."""
     return SimpleNamespace(**{"error_code": 0, **fields})
 
 

@@ -1,7 +1,7 @@
-"""The consumer's own member machines in the simulation of the coordinator: virtual time, a network that fails, churn.
+"""The consumer's member machines in the simulation of the coordinator: virtual time, a failing network, churn.
 
-`tests.simulation` has models of members to test the coordinator with. These have the real machines inside, so that
-both ends of the protocol are ours, and its invariants say whether they understand each other whatever happens.
+`tests.simulation` tests the coordinator with models of members. These members have the real machines inside, so both
+ends of the protocol are ours, and its invariants check that they work together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METADATA = 4_000
 
 
 class Simulated(Member):
-    """A process with a member machine, a user who polls unless he is busy, and metadata that is looked at sometimes."""
+    """A process with a member machine, a user that polls unless busy, and metadata that is refreshed sometimes."""
 
     def __init__(self, world: World, group_id: str, name: str, instance_id: str | None = None) -> None:
         super().__init__(world, group_id, name, instance_id)
@@ -105,7 +105,7 @@ class Simulated(Member):
         self._tick()
 
     def _note(self) -> None:
-        """What the machine believes, for the invariants to see."""
+        """What the machine believes, for the invariants."""
         who = self.machine.identity
         self.member_id, self.generation = who.member_id, who.generation
         owned = frozenset(one.partition for one in self.machine.owned if one.topic == TOPIC)
@@ -164,7 +164,7 @@ class SimulatedConsumer(Simulated):
 
 
 def _translated(request: Request, client_id: str) -> tuple[str, Any]:
-    """A request as the broker's handlers give it to the coordinator."""
+    """A request in the form that the broker's handlers pass to the coordinator."""
     message = dict(request.message)
     if request.api is ApiKey.JOIN_GROUP:
         message["protocols"] = tuple(m.MemberProtocol(one["name"], one["metadata"]) for one in message["protocols"])

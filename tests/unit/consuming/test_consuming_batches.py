@@ -1,4 +1,4 @@
-"""Which batches are read: control batches never, aborted transactions not with read_committed, damage with an error."""
+"""Which batches are read: no control batches, no aborted transactions with read_committed, an error for damage."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TWO = {"t": [0, 1]}
 
 
 class Scene:
-    """A member, the clock, and a coordinator that says what the test wants."""
+    """A member, the clock, and a coordinator with scripted responses."""
 
     def __init__(self, *assignors: Assignor, settings: MemberSettings = SETTINGS) -> None:
         self.member = ClassicMember(settings, assignors or [RangeAssignor()])
@@ -50,7 +50,7 @@ class Scene:
         return {"member_id": "me", "generation_id": generation, **more}
 
     def stable(self, partitions: dict[str, list[int]] = TWO, generation: int = 1) -> None:
-        """Join as a follower and take these partitions."""
+        """Join as a follower and get these partitions."""
         assert self.member.due() is None
         self.answer(self.one(ApiKey.JOIN_GROUP), **self.joined(generation))
         self.sync(partitions)

@@ -1,4 +1,4 @@
-"""What commits say, what their answers mean, and when automatic ones are due."""
+"""The contents of commits, what their responses mean, and when automatic ones are due."""
 
 from __future__ import annotations
 

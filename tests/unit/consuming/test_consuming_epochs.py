@@ -1,4 +1,4 @@
-"""A member by the consumer protocol in virtual time: heartbeats with epochs, reconciliation, fencing, leaving."""
+"""A member of the consumer protocol in virtual time: heartbeats with epochs, reconciliation, fencing, leaving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is fetched, from whom, and what of it is handed out: sessions, pipelining, pauses, errors in their turn."""
+"""What is fetched, from which broker, and what is handed out: sessions, pipelining, pauses, errors in order."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_begun(
 
 
 def behind(scene: Scene) -> tuple[Fetch, Fetch]:
-    """Two partitions that are known to have more, and the two fetches of them."""
+    """Two partitions that are known to have more, and their two fetches."""
     scene.answer(scene.one(), fetched(batch(0, b"a")), fetched(batch(0, b"b"), partition_index=1), session_id=77)
     first, second = scene.plan()
     return first, second
@@ -123,7 +123,7 @@ def test_one_fetch_is_under_way_while_the_user_is_slower() -> None:
     assert scene.values(1) == [b"a"], "three wait behind it"
     assert asked(scene.one()) == {0: 2}
     assert scene.values(1) == [b"b"]
-    assert scene.plan() == [], "it waits for the one that is under way"
+    assert scene.plan() == [], "it waits for the one in flight"
 
 
 @pytest.mark.parametrize("end", ["one at its end", "least bytes", "uncommitted"])
@@ -144,7 +144,7 @@ def test_a_fetch_without_a_session_that_fails_leaves_the_session_alone() -> None
     scene = Scene()
     first, second = behind(scene)
     scene.fetcher.failed(second, now=0)
-    assert scene.fetcher.closing() == [], "the first one is under way"
+    assert scene.fetcher.closing() == [], "the first one is in flight"
     scene.answer(first, session_id=77)
     assert scene.values() == [b"a", b"b"]
     assert scene.plan() == [], "after a pause"

@@ -1,4 +1,4 @@
-"""Positions: what is asked in which order, what an old answer may not change, resets, truncation."""
+"""Positions: the order of requests, outdated responses, resets, truncation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_in_a_group_the_committed_offset_comes_first_then_the_policy() -> None:
     positions = make()
     tokens = positions.to_ask(Need.COMMITTED, now=0)
     assert set(tokens) == {T0, T1}
-    assert positions.to_ask(Need.COMMITTED, now=0) == {}, "they are asked already"
+    assert positions.to_ask(Need.COMMITTED, now=0) == {}, "they are requested already"
     positions.committed(T0, tokens[T0], OffsetAndMetadata(5))
     positions.committed(T1, tokens[T1], None)
     assert positions.consumed() == {T0: OffsetAndMetadata(5)}

@@ -1,6 +1,6 @@
-"""The member machines against the real coordinator, from seeds: crashes, pauses, lost answers, restarts, growth.
+"""The member machines against the real coordinator, from seeds: crashes, pauses, lost responses, restarts, growth.
 
-The invariants are those of `tests.simulation`: one owner in a generation, offsets never go back, everybody stable in
+The invariants are those of `tests.simulation`: one owner in a generation, offsets never decrease, all members stable in
 the end.
 """
 

@@ -1,4 +1,4 @@
-"""The three ways to say what to read."""
+"""What to read: topics, a pattern or partitions."""
 
 from __future__ import annotations
 

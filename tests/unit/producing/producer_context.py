@@ -1,4 +1,4 @@
-"""A producer's machines in virtual time, in the words of the tests."""
+"""A producer's machines in virtual time, with helpers for tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Context:
         return self.accumulator.append(key, self.now, None, b"v" * size, (), now=self.now, ticket=ticket)
 
     def batch(self, key: TopicPartition = P0, size: int = 10) -> Batch:
-        """A batch of one record that is full: the next record goes to another one."""
+        """A full batch of one record: the next record goes to another one."""
         outcome = self.append(key, size)
         assert isinstance(outcome, Appended)
         outcome.batch.close()
@@ -71,7 +71,7 @@ class Context:
         return self.sender.poll(self.view, self.connected, now=self.now)
 
     def request(self) -> Request:
-        """The only request that goes out now."""
+        """The only request that is sent now."""
         (request,) = self.poll().requests
         return request
 

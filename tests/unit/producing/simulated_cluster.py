@@ -1,7 +1,7 @@
-"""A producer's machines against a cluster that is played, in virtual time and from a seed.
+"""A producer's machines against a simulated cluster, in virtual time and from a seed.
 
-The cluster keeps one log a partition and the sequence numbers of producers as Kafka does. Connections are cut with
-requests half done, brokers go away and come back, leaders move, brokers refuse for a while, and answers get lost.
+The cluster keeps one log per partition and the sequence numbers of producers as Kafka does. Connections break with
+requests half done, brokers go away and return, leaders move, brokers reject for a while, and responses get lost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PlayedLog:
     producers: dict[int, tuple[int, list[tuple[int, int, int]]]] = field(default_factory=dict)
 
     def append(self, sent: Sent) -> int:
-        """The base offset; raises as Kafka would."""
+        """Return the base offset; raises as Kafka would."""
         if sent.producer_id < 0:
             return self._write(sent)
         epoch, batches = self.producers.get(sent.producer_id, (-1, []))
@@ -72,7 +72,7 @@ class PlayedLog:
 
 @dataclass
 class Sent:
-    """What goes over the wire for one batch."""
+    """What is sent for one batch."""
 
     key: TopicPartition
     values: list[bytes]
@@ -91,7 +91,7 @@ class Flight:
 
 
 class Simulation:
-    """One run. `trouble` is how likely something goes wrong in each step of a request."""
+    """One run. `trouble` is the probability of a fault in each step of a request."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Simulation:
         outcome = self.accumulator.append(key, self.now, None, value, (), now=self.now, ticket=ticket)
         if isinstance(outcome, Appended):
             self.contents.setdefault(id(outcome.batch), []).append(value)
-            self.keep.append(outcome.batch)  # an id is used again once its batch is gone
+            self.keep.append(outcome.batch)  # an id is reused once its batch is gone
             self.born[value] = outcome.batch.created
         else:
             self.waiting.append((outcome, key, value))
@@ -243,7 +243,7 @@ class Simulation:
             batch.finish(outcome.base_offset, outcome.log_append_time, outcome.error)
 
     def _values_of(self, batch: object) -> list[bytes]:
-        """What is in a batch: a part of one that was split knows it from its parent."""
+        """The contents of a batch: a part of a split batch knows it from its parent."""
         if id(batch) not in self.contents:
             for parent in self.keep:
                 first = 0
@@ -271,7 +271,7 @@ class Simulation:
         return self.dice.random() < self.trouble
 
     def _arrive(self, node: int) -> None:
-        """The first request on the connection gets to its broker, which answers in order."""
+        """The first request on the connection reaches its broker, which responds in order."""
         waiting = [flight for flight in self._flying[node] if flight not in self._arrived]
         if not waiting or node in self.down:
             return
@@ -279,7 +279,7 @@ class Simulation:
         self._arrived.add(flight)
         results = {sent.key: self._written(node, sent) for sent in flight.batches}
         if self._goes_wrong():
-            # The answer never comes: the client gives up on the connection.
+            # The response never comes: the client gives up the connection.
             self.at(REQUEST_TIMEOUT, lambda: self._time_out(flight))
         else:
             self._answer_at[node] = max(self._answer_at.get(node, 0), self.now + self.dice.randint(1, 20))
@@ -304,7 +304,7 @@ class Simulation:
 
     def _answer(self, flight: Flight, results: dict[TopicPartition, PartitionResult]) -> None:
         flying = self._flying[flight.request.node]
-        # Answers come in order: behind one that is lost, nothing comes.
+        # Responses come in order: nothing follows a lost one.
         if flying and flying[0] is flight:
             flying.remove(flight)
             self._tell(self.sender.answered(flight.request, results, now=self.now))
@@ -315,7 +315,7 @@ class Simulation:
             self._cut(flight.request.node)
 
     def _cut(self, node: int) -> None:
-        """The connection breaks; what has not arrived may still, as far as the order allows, or never."""
+        """The connection breaks; what has not arrived may still arrive in order, or never."""
         if node not in self.connected:
             return
         self.connected.discard(node)
@@ -329,7 +329,7 @@ class Simulation:
             self._tell(self.sender.lost(flight.request, NetworkException("cut"), now=self.now))
         self.pump()
 
-    # Trouble on purpose.
+    # Faults.
 
     def move_leaders(self) -> None:
         for key in self.partitions:
@@ -340,7 +340,7 @@ class Simulation:
         self._cut(node)
         self.at(how_long, lambda: self.down.discard(node))
 
-    # What must be true in the end.
+    # Final checks.
 
     def check(self, *, ordered: bool = True, once: bool = True) -> None:
         for key in self.partitions:

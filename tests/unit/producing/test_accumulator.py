@@ -1,4 +1,4 @@
-"""Queues of batches: when they are ready, in which order they are drained, what becomes of their memory."""
+"""Queues of batches: when they are ready, in which order they are drained, what happens to their memory."""
 
 from __future__ import annotations
 
@@ -217,14 +217,14 @@ def test_the_next_batch_of_a_known_partition_is_begun_in_short() -> None:
     context = Context(buffer_memory=600)
     lanes = Lanes("t", 3)
     context.accumulator.add_topic(lanes)
-    assert context.accumulator.begin_batch("t", 0, now=0) is None  # nobody has written there yet
+    assert context.accumulator.begin_batch("t", 0, now=0) is None  # nothing was written there yet
     first = context.batch(P0)
     begun = context.accumulator.begin_batch("t", 0, now=0)
     assert begun is not None
     assert (begun.count, begun.memory, lanes.opened(0) is begun, first.closed) == (0, 200, True, True)
     assert begun.append(0, None, b"v") == 0
     assert context.accumulator.pool.available == 200
-    # Whoever waits for memory comes first.
+    # Waiting tickets come first.
     waiting = context.append(P1, size=300)
     assert isinstance(waiting, Ticket)
     assert context.accumulator.begin_batch("t", 0, now=0) is None

@@ -1,4 +1,4 @@
-"""Memory is given in the order it was asked for, and buffers are used again."""
+"""Memory is granted in the order of requests, and buffers are reused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_what_fits_is_granted_at_once() -> None:
 
 
 def test_who_asks_later_waits_behind_those_who_wait() -> None:
-    """A small record must not overtake a large one for ever."""
+    """A small record must not overtake a large one forever."""
     pool = BufferPool(100, 10)
     pool.reserve(80, now=0)
     large = pool.reserve(50, now=1)

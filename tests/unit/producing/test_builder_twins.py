@@ -1,4 +1,4 @@
-"""What a producer does for every record: both twins do the same, and what comes out is a record batch."""
+"""What a producer does for every record: both twins do the same, and the result is a record batch."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_futures_follow_their_records_through_splits(twin: Any) -> None:
 # The fast path.
 
 
-@pytest.mark.skipif(FastSend is _builder_pure.FastSend, reason="the pure twin has no short way")
+@pytest.mark.skipif(FastSend is _builder_pure.FastSend, reason="the pure twin has no fast path")
 class TestFastSend:
     def prepared(self, partitions: int = 3) -> tuple[FastSend, Lanes]:
         sender = FastSend()

@@ -1,4 +1,4 @@
-"""Producer ids, epochs and sequence numbers: after Kafka's rules, and where ours are stricter, after them."""
+"""Producer ids, epochs and sequence numbers: Kafka's rules, and ours where they are stricter."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_records_are_numbered_a_partition() -> None:
 
 
 def test_nothing_follows_the_first_batch_before_it_is_acknowledged() -> None:
-    """A broker takes any number from a producer that it does not know: it could take the second one first."""
+    """A broker accepts any number from a producer that it does not know: it could accept the second batch first."""
     context = Context()
     context.batches(3)
     first = context.request()
@@ -140,7 +140,7 @@ def test_a_duplicate_counts_as_written_at_an_unknown_offset() -> None:
 
 @pytest.mark.parametrize(("log_start", "epoch"), [(-1, 0), (0, 1), (50, 1)])
 def test_a_forgotten_producer_begins_again(log_start: int, epoch: int) -> None:
-    """Without the log start offset the next answer has to tell; with it another epoch begins."""
+    """Without the log start offset the next response decides; with it another epoch starts."""
     context = Context()
     context.first_acknowledged()
     batch = context.batch()
@@ -184,7 +184,7 @@ def test_a_refused_batch_leaves_a_gap_that_another_epoch_closes() -> None:
 
 
 def test_what_lies_before_the_gap_goes_again_as_it_was() -> None:
-    """Its answer was lost: under new numbers the broker would not know it again."""
+    """Its response was lost: with new numbers the broker would not recognize it."""
     context = Context()
     context.first_acknowledged()
     lost, bad = context.batches(2)

@@ -1,4 +1,4 @@
-"""Batches that are compressed ahead: the same bytes, whoever compressed them, and whatever becomes of them."""
+"""Batches that are compressed ahead: the same bytes, whoever compressed them, in every outcome."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def packer(request: pytest.FixtureRequest) -> Iterator[Packer]:
 
 
 class Noted:
-    """A packer that only notes what it is given."""
+    """A packer that only records its calls."""
 
     def __init__(self) -> None:
         self.given: list[tuple[bytes, int, int]] = []

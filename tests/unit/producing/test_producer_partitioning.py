@@ -72,7 +72,7 @@ def test_twice_the_batch_size_is_never_exceeded() -> None:
 
 
 def test_short_queues_are_likelier() -> None:
-    """KIP-794: the chance of a partition falls with the length of its queue."""
+    """KIP-794: the probability of a partition decreases with the length of its queue."""
     numbers = iter(range(4))
     partitioner = sticky(choose=lambda total: next(numbers) if total == 4 else pytest.fail(f"out of {total}"))
     seen = Counter()

@@ -1,4 +1,4 @@
-"""Nothing lost, nothing twice, order kept, every record answered in time, whatever happens to the cluster."""
+"""Nothing lost, nothing twice, order kept, an outcome for every record in time, whatever happens to the cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_refused_batches_leave_the_others_alone(seed: int) -> None:
     simulation.check()
     refused = [outcome for outcome in simulation.outcomes.values() if isinstance(outcome, InvalidRecord)]
     failed = [outcome for outcome in simulation.outcomes.values() if isinstance(outcome, Exception)]
-    assert len(refused) == len(failed)  # nobody waits in vain behind a batch that is gone
+    assert len(refused) == len(failed)  # nothing waits behind a dropped batch
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -1,4 +1,4 @@
-"""Every step of a producer's transactions, in virtual time: states, questions, and the three kinds of errors."""
+"""Every step of a producer's transactions, in virtual time: states, requests, and the three kinds of errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OFFSETS = {P0: Offset(7)}
 
 
 class Scene(Context):
-    """A producer with transactions, which talks to one coordinator of each kind."""
+    """A transactional producer, which talks to one coordinator of each kind."""
 
     def __init__(self, version: int = 2) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Scene(Context):
         return self.machine.state
 
     def ask(self) -> Ask:
-        """The question that is asked now."""
+        """The present request."""
         ask = self.poll().ask
         assert ask is not None
         return ask
@@ -56,7 +56,7 @@ class Scene(Context):
         return ask
 
     def goes(self, error: KafkaError | None = None, **told: object) -> What:
-        """Ask, and answer so."""
+        """Send the next request and give this result."""
         return self.answer(self.ask(), error, **told).what
 
     def init(self) -> Operation:
@@ -76,7 +76,7 @@ class Scene(Context):
         return self
 
     def sent(self) -> Request:
-        """A batch is on its way, in a transaction."""
+        """A batch is in flight, in a transaction."""
         self.batch()
         if self.version == 1:
             assert self.goes() == AddPartitions((P0,))
@@ -91,7 +91,7 @@ def begun(version: int = 2) -> Scene:
     return Scene(version).begun()
 
 
-# The way of a transaction.
+# A normal transaction.
 
 
 def test_the_coordinator_is_found_and_gives_id_and_epoch() -> None:
@@ -157,7 +157,7 @@ def test_the_first_version_adds_partitions_first_and_keeps_epoch_and_numbers() -
     assert scene.ended() == EndTransaction(True)
     scene.machine.begin()
     scene.batch(P0)
-    assert scene.goes() == AddPartitions((P0,)), "each transaction names its partitions anew"
+    assert scene.goes() == AddPartitions((P0,)), "each transaction adds its partitions again"
     assert numbers(scene.request().batches[0]) == (9, 0, 1)
 
 
@@ -242,7 +242,7 @@ def test_the_version_may_change_between_transactions() -> None:
     assert scene.machine.version == 2
 
 
-# What may be called when.
+# Which calls are allowed.
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_a_commit_whose_batch_fails_says_so_and_can_be_aborted() -> None:
 
 
 def test_the_first_version_gets_another_epoch_after_a_failed_batch() -> None:
-    """Otherwise a request that comes late could end up in the next transaction."""
+    """Otherwise a late request could end up in the next transaction."""
     scene = begun(version=1)
     scene.refuse(scene.sent(), errors.InvalidRecord())
     operation = scene.machine.abort()
@@ -439,7 +439,7 @@ def test_partitions_that_cannot_be_added_abort() -> None:
     assert finished.batch is batch
     assert isinstance(finished.error, errors.TopicAuthorizationFailed)
     operation = scene.machine.abort()
-    assert scene.poll().ask is None, "the coordinator knows of nothing"
+    assert scene.poll().ask is None, "the coordinator knows nothing"
     assert operation.done
 
 
@@ -473,7 +473,7 @@ def test_an_abort_gives_up_offsets_on_their_way() -> None:
     ask = scene.ask()
     operation = scene.machine.abort()
     assert sending.done
-    assert scene.poll().ask is None, "one question at a time"
+    assert scene.poll().ask is None, "one request at a time"
     scene.answer(ask, errors.TransactionAbortable())
     assert scene.state is State.ABORTING
     assert scene.ended() == EndTransaction(False)
@@ -568,7 +568,7 @@ def test_numbers_of_batches_given_up_in_flight_are_not_gone_on_with() -> None:
     assert scene.ended() == EndTransaction(False)
     assert scene.goes(producer_id=9, producer_epoch=1, version=1) == InitProducerId(9, 0)
     scene.machine.begin()
-    scene.acknowledge(request)  # The answer comes late.
+    scene.acknowledge(request)  # the response comes late
     scene.sleep(LINGER)
     assert numbers(scene.sent().batches[0]) == (9, 1, 0)
     assert scene.state is State.IN_TRANSACTION

@@ -1,4 +1,4 @@
-"""Transactions under random calls and random answers: no state is a dead end, and nothing goes at a wrong time."""
+"""Transactions with random calls and random results: no state is a dead end, and nothing is sent at a wrong time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OF_BATCHES: list[type[KafkaError]] = [
 
 
 class World(Context):
-    """A producer whose coordinators and brokers answer by chance."""
+    """A producer whose coordinators and brokers respond at random."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class World(Context):
         return self.machine.send_offsets({P0: Offset(self.now)}, GroupMember("g"))
 
     def work(self) -> None:
-        """One turn of the loop, and whatever comes back."""
+        """One turn of the loop, and its responses."""
         plan = self.poll()
         assert not plan.identify
         for request in plan.requests:
@@ -80,7 +80,7 @@ class World(Context):
             assert {batch.producer_epoch for batch in request.batches} == {self.epoch}
         self.requests += plan.requests
         if plan.ask is not None:
-            assert self.ask is None, "one question at a time"
+            assert self.ask is None, "one request at a time"
             self.ask = plan.ask
             self.check(plan.ask)
         if self.requests and self.chance.random() < 0.7:
@@ -116,7 +116,7 @@ class World(Context):
         return Answer(node="n", producer_id=9 if fresh else -1, producer_epoch=self.epoch, version=self.version)
 
     def calm_down(self) -> None:
-        """No trouble any more: whatever is under way comes to its end, and another transaction can be had."""
+        """Without further faults, everything in progress ends, and another transaction is possible."""
         self.trouble = 0.0
         for _ in range(200):
             self.work()

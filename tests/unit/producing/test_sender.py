@@ -1,4 +1,4 @@
-"""What is sent to whom and when, and what answers mean."""
+"""What is sent to which broker and when, and what responses mean."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_batches_in_flight_fail_in_time_too_and_a_late_answer_changes_nothing() 
     assert isinstance(finished.error, DeliveryTimeout)
     assert "sent 1 time(s)" in str(finished.error)
     batch.finish(-1, -1, finished.error)
-    # The connection may still read from the buffer: nobody else gets it.
+    # The connection may still read from the buffer: it is not reused.
     assert context.accumulator.pool.buffer(200) is not buffer
     assert context.acknowledge(request) == []
     assert context.sender.requests_in_flight == 0
@@ -222,7 +222,7 @@ def test_it_rests_when_nothing_waits_and_nothing_has_to_be_asked() -> None:
     assert not context.sender.rests
     context.sleep(LINGER)
     request = context.poll().requests[0]
-    assert context.sender.rests  # an answer will come
+    assert context.sender.rests  # a response will come
     context.refuse(request, NotLeaderOrFollower())
     assert not context.sender.rests
     assert context.poll().refresh
