@@ -27,7 +27,7 @@ from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.metadata import PartitionInfo
 from ottla.clients.columns import Incoming
-from ottla.clients.consumer.calls import UNSUBSCRIBED, Calls, listed, raise_first
+from ottla.clients.consumer.calls import ASKED, UNSUBSCRIBED, Calls, listed, raise_first
 from ottla.clients.consumer.commits import CommitCallback, Committable
 from ottla.clients.consumer.core import Chore
 from ottla.config.consumer import ConsumerConfig
@@ -304,7 +304,7 @@ class AsyncConsumer:
     async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         """The offset of the next record that poll will return."""
         with self._use:
-            return await self._calls.position(partition, timeout)
+            return await self._calls.position(partition, timeout=timeout)
 
     async def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Continue reading at this offset."""
@@ -314,25 +314,29 @@ class AsyncConsumer:
     async def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Continue with the first available record, in these or all assigned partitions."""
         with self._use:
-            self._calls.seek_to_beginning(partitions)
+            self._calls.seek_to_beginning(*partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Continue with the next record to be written, in these or all assigned partitions."""
         with self._use:
-            self._calls.seek_to_end(partitions)
+            self._calls.seek_to_end(*partitions)
 
     async def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return no records of these until `resume`; they stay assigned."""
         with self._use:
-            self._calls.pause(partitions)
+            self._calls.pause(*partitions)
 
     async def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return records of paused partitions again."""
         with self._use:
-            self._calls.resume(partitions)
+            self._calls.resume(*partitions)
 
     def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
-        """Fetch nothing from this offset on, to read a range; None removes the limit."""
+        """Fetch nothing from this offset on, to read a range; None removes the limit.
+
+        Records after it that the last fetch contains are still returned:
+        ``consumer.fetch_until(TopicPartition("orders", 0), 500)``.
+        """
         self._calls.fetch_until(partition, offset)
 
     def paused(self) -> set[TopicPartition]:
@@ -349,31 +353,31 @@ class AsyncConsumer:
     ) -> dict[TopicPartition, int]:
         """The first available offset of each partition."""
         with self._use:
-            return await self._calls.beginning_offsets(partitions, timeout)
+            return await self._calls.beginning_offsets(partitions, timeout=timeout)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset of the next record to be written; with read_committed that of the first open transaction."""
         with self._use:
-            return await self._calls.end_offsets(partitions, timeout)
+            return await self._calls.end_offsets(partitions, timeout=timeout)
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a time (ms since 1970); None if there is none."""
         with self._use:
-            return await self._calls.offsets_for_times(timestamps, timeout)
+            return await self._calls.offsets_for_times(timestamps, timeout=timeout)
 
     async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic, with their leaders and replicas."""
         with self._use:
-            return await self._calls.partitions_for(topic, timeout)
+            return await self._calls.partitions_for(topic, timeout=timeout)
 
     async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         """All topics and their partitions."""
         with self._use:
-            return await self._calls.list_topics(timeout)
+            return await self._calls.list_topics(timeout=timeout)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The identity of this consumer in its group."""
@@ -383,7 +387,7 @@ class AsyncConsumer:
         """Metrics of this consumer, with Kafka's names."""
         return self._calls.metrics()
 
-    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
+    def enforce_rebalance(self, reason: str = ASKED) -> None:
         """Make the group rebalance; it starts in the next poll."""
         self._calls.enforce_rebalance(reason)
 

@@ -16,15 +16,14 @@ import math
 import os
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, wraps
 from itertools import chain
 from operator import length_hint
 from re import Pattern
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from ottla.clients.blocking import IllegalUse, LoopThread, copy_docs
-from ottla.clients.cluster.metadata import PartitionInfo
 from ottla.clients.columns import Incoming
 from ottla.clients.consumer.asynchronous import (
     DEFAULT_CLOSE_SECONDS,
@@ -40,18 +39,17 @@ from ottla.clients.consumer.core import Chore
 from ottla.config.consumer import ConsumerConfig
 from ottla.consuming.buffer import RawFetch
 from ottla.consuming.values import (
-    ConsumerGroupMetadata,
     ConsumerRecord,
     ConsumerRecords,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     RebalanceListener,
 )
-from ottla.types import Millis, TopicPartition
+from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -88,6 +86,25 @@ class _OneThread:
             self._lock.release()
 
 
+def _blocking(
+    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer, P], T]:
+    """A method of `AsyncConsumer` that waits for its result."""
+    return cast("Callable[Concatenate[Consumer, P], T]", _on_loop(method))
+
+
+def _on_loop(method: Callable[Concatenate[AsyncConsumer, P], T]) -> Callable[Concatenate[Consumer, P], T]:
+    """A method of `AsyncConsumer`: that of `Calls` with the same name, called on the loop's thread."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Consumer, *arguments: P.args, **options: P.kwargs) -> T:
+        with self._use:
+            return self._do(getattr(self._calls, name), *arguments, **options)  # type: ignore[no-any-return]
+
+    return cast("Callable[Concatenate[Consumer, P], T]", call)
+
+
 class Consumer:
     """Reads topics, alone or as a member of a group. For one thread at a time."""
 
@@ -113,12 +130,13 @@ class Consumer:
         """Run a coroutine on the loop's thread and wait for it."""
         return self._thread.call(work)
 
-    def _do(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function on the loop's thread, where nothing else runs at the same time."""
+    def _do(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Call a function or coroutine function on the loop's thread, where nothing else runs at the same time."""
 
-        async def call() -> T:
+        async def call() -> Any:
             self._calls.engine.start()
-            return function(*arguments)
+            result = function(*arguments, **options)
+            return await result if inspect.iscoroutine(result) else result
 
         return self._thread.call(call())
 
@@ -171,14 +189,6 @@ class Consumer:
         finally:
             self._wait(self._calls.unsubscribed(reason, seconds))
         raise_first(errors)
-
-    def subscription(self) -> set[str]:
-        with self._use:
-            return self._do(self._calls.subscription)
-
-    def assignment(self) -> set[TopicPartition]:
-        with self._use:
-            return self._do(self._calls.assignment)
 
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -249,88 +259,27 @@ class Consumer:
         with self._use:
             return self._wait(self._calls.committer.committed(partitions, timeout))
 
-    # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the methods that `Calls` shares with the asyncio consumer ─────────────────────────────────────────────────
 
-    def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
-        with self._use:
-            return self._wait(self._calls.position(partition, timeout))
-
-    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        with self._use:
-            self._do(self._calls.seek, partition, offset)
-
-    def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.seek_to_beginning, partitions)
-
-    def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.seek_to_end, partitions)
-
-    def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.pause, partitions)
-
-    def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        with self._use:
-            self._do(self._calls.resume, partitions)
-
-    def fetch_until(self, partition: TopicPartition, offset: int | None) -> None:
-        """Fetch nothing from this offset on, to read a range; None removes the limit.
-
-        Records after it that the last fetch contains are still returned:
-        ``consumer.fetch_until(TopicPartition("orders", 0), 500)``.
-        """
-        with self._use:
-            self._do(self._calls.fetch_until, partition, offset)
-
-    def paused(self) -> set[TopicPartition]:
-        with self._use:
-            return self._do(self._calls.paused)
-
-    def current_lag(self, partition: TopicPartition) -> int | None:
-        with self._use:
-            return self._do(self._calls.current_lag, partition)
-
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        with self._use:
-            return self._wait(self._calls.beginning_offsets(partitions, timeout))
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        with self._use:
-            return self._wait(self._calls.end_offsets(partitions, timeout))
-
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        with self._use:
-            return self._wait(self._calls.offsets_for_times(timestamps, timeout))
-
-    def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
-        with self._use:
-            return self._wait(self._calls.partitions_for(topic, timeout))
-
-    def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
-        with self._use:
-            return self._wait(self._calls.list_topics(timeout))
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        with self._use:
-            return self._do(self._calls.group_metadata)
-
-    def metrics(self) -> dict[str, float]:
-        with self._use:
-            return self._do(self._calls.metrics)
-
-    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
-        with self._use:
-            self._do(self._calls.enforce_rebalance, reason)
+    position = _blocking(AsyncConsumer.position)
+    seek = _blocking(AsyncConsumer.seek)
+    seek_to_beginning = _blocking(AsyncConsumer.seek_to_beginning)
+    seek_to_end = _blocking(AsyncConsumer.seek_to_end)
+    pause = _blocking(AsyncConsumer.pause)
+    resume = _blocking(AsyncConsumer.resume)
+    beginning_offsets = _blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = _blocking(AsyncConsumer.end_offsets)
+    offsets_for_times = _blocking(AsyncConsumer.offsets_for_times)
+    partitions_for = _blocking(AsyncConsumer.partitions_for)
+    list_topics = _blocking(AsyncConsumer.list_topics)
+    subscription = _on_loop(AsyncConsumer.subscription)
+    assignment = _on_loop(AsyncConsumer.assignment)
+    fetch_until = _on_loop(AsyncConsumer.fetch_until)
+    paused = _on_loop(AsyncConsumer.paused)
+    current_lag = _on_loop(AsyncConsumer.current_lag)
+    group_metadata = _on_loop(AsyncConsumer.group_metadata)
+    metrics = _on_loop(AsyncConsumer.metrics)
+    enforce_rebalance = _on_loop(AsyncConsumer.enforce_rebalance)
 
     def wakeup(self) -> None:
         self._calls.waiting.wakeup()

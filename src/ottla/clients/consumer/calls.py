@@ -33,6 +33,7 @@ from ottla.types import Millis, TopicPartition, whole
 T = TypeVar("T")
 Partitions = Iterable[TopicPartition | Iterable[TopicPartition]]
 UNSUBSCRIBED = "the consumer unsubscribed"
+ASKED = "the user called enforce_rebalance()"
 
 
 def raise_first(errors: list[Exception]) -> None:
@@ -112,7 +113,7 @@ class Calls:
 
     # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def position(self, partition: TopicPartition, timeout: float | None) -> int:
+    async def position(self, partition: TopicPartition, *, timeout: float | None = None) -> int:
         self._assigned(partition)
         self.engine.trouble = None
         why = partial(self._why_no_position, partition)
@@ -157,16 +158,16 @@ class Calls:
             self.engine.positions.seek_to(partition, where)
         self.engine.look_again()
 
-    def seek_to_beginning(self, partitions: Partitions) -> None:
+    def seek_to_beginning(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self.seek_to(partitions, EARLIEST)
 
-    def seek_to_end(self, partitions: Partitions) -> None:
+    def seek_to_end(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self.seek_to(partitions, LATEST)
 
-    def pause(self, partitions: Partitions) -> None:
+    def pause(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self._pause(partitions, True)
 
-    def resume(self, partitions: Partitions) -> None:
+    def resume(self, *partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         self._pause(partitions, False)
 
     def _pause(self, partitions: Partitions, paused: bool) -> None:
@@ -222,17 +223,17 @@ class Calls:
         return {key: one.offset for key, one in found.items()}
 
     async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         return await self.offsets(partitions, EARLIEST_TIMESTAMP, timeout, "beginning_offsets")
 
     async def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None
+        self, partitions: Iterable[TopicPartition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         return await self.offsets(partitions, LATEST_TIMESTAMP, timeout, "end_offsets")
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, Millis], timeout: float | None
+        self, timestamps: Mapping[TopicPartition, Millis], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         for key, timestamp in timestamps.items():
             if whole(timestamp, f"the time for {key}, in ms since 1970,") < 0:
@@ -256,11 +257,11 @@ class Calls:
             found[key] = one
         return found
 
-    async def partitions_for(self, topic: str, timeout: float | None) -> list[PartitionInfo]:
+    async def partitions_for(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
         info = await self.waiting.within(self.engine.cluster.topic(topic), timeout, "partitions_for")
         return list(info.partitions.values())
 
-    async def list_topics(self, timeout: float | None) -> dict[str, list[PartitionInfo]]:
+    async def list_topics(self, *, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
         answer = await self.waiting.within(self.engine.cluster.refresh(None), timeout, "list_topics")
         return {
             name: list(topic.partitions.values())
@@ -273,7 +274,7 @@ class Calls:
         who = group.member.identity
         return ConsumerGroupMetadata(group.group_id, who.generation, who.member_id, who.group_instance_id)
 
-    def enforce_rebalance(self, reason: str) -> None:
+    def enforce_rebalance(self, reason: str = ASKED) -> None:
         self.engine.required_group()
         if not self.engine.subscription.by_group or self.engine.group is None:
             raise IllegalUse("enforce_rebalance needs a subscription, but this consumer uses assign()")
