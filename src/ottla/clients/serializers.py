@@ -155,31 +155,25 @@ _DESERIALIZERS: dict[str, type] = {
 
 def serializer(value: Any, name: str) -> Serialize | None:
     """The function of `key.serializer` or `value.serializer`; None for unchanged bytes."""
-    found = _found(value, name, _SERIALIZERS)
-    if found is None or isinstance(found, BytesSerializer):
-        return None
-    if isinstance(found, Serializer):
-        return found.serialize
-    if callable(found):
-        return lambda _, value: found(value)
-    raise ConfigError(f"{name}: {found!r} is neither a Serializer nor a function.")
+    return _function(value, name, _SERIALIZERS, "serialize")
 
 
 def deserializer(value: Any, name: str) -> Deserialize | None:
     """The function of `key.deserializer` or `value.deserializer`; None for unchanged bytes."""
-    found = _found(value, name, _DESERIALIZERS)
-    if found is None or isinstance(found, BytesDeserializer):
-        return None
-    if isinstance(found, Deserializer):
-        return found.deserialize
-    if callable(found):
-        return lambda _, data: found(data)
-    raise ConfigError(f"{name}: {found!r} is neither a Deserializer nor a function.")
+    return _function(value, name, _DESERIALIZERS, "deserialize")
 
 
-def _found(value: Any, name: str, known: Mapping[str, type]) -> Any:
+def _function(value: Any, name: str, known: Mapping[str, type], method: str) -> Callable[[str, Any], Any] | None:
     if isinstance(value, str) and value.lower() in known:
-        return known[value.lower()]()
-    if isinstance(value, type) and not hasattr(value, "serialize") and not hasattr(value, "deserialize"):
-        return value  # a class that converts its argument, such as str or a dataclass
-    return instance(value, name)
+        found = known[value.lower()]()
+    elif isinstance(value, type) and not hasattr(value, "serialize") and not hasattr(value, "deserialize"):
+        found = value  # a class that converts its argument, such as str or a dataclass
+    else:
+        found = instance(value, name)
+    if found is None or isinstance(found, known["bytes"]):
+        return None
+    if hasattr(found, method):
+        return getattr(found, method)  # type: ignore[no-any-return]
+    if callable(found):
+        return lambda _, given: found(given)
+    raise ConfigError(f"{name}: {found!r} is neither a {method.capitalize()}r nor a function.")

@@ -9,8 +9,9 @@ in `group_offsets`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, decode_subscription
 from ottla.clients.admin import checks as checks
@@ -126,18 +127,23 @@ def _title(name: str) -> str:
 
 async def describe_groups(cluster: Cluster, groups: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
     """Describe groups of either protocol. One that does not exist is a `GroupIdNotFound`."""
-    found = await by_coordinator(cluster, groups, _describe_consumer)
+    consumer = partial(_describe, ApiKey.CONSUMER_GROUP_DESCRIBE, "group_ids", _read_consumer)
+    classic = partial(_describe, ApiKey.DESCRIBE_GROUPS, "groups", _read_classic)
+    found = await by_coordinator(cluster, groups, consumer)
     # The protocol of a group is unknown before the request; an old broker only knows the classic one.
     other = [group for group, one in found.items() if isinstance(one, GroupIdNotFound | UnsupportedVersion)]
-    return {**found, **await by_coordinator(cluster, other, _describe_classic)}
+    return {**found, **await by_coordinator(cluster, other, classic)}
 
 
-async def _describe_consumer(
-    coordinator: Coordinator, groups: Sequence[str]
+_Read = Callable[[Node, Struct], GroupDescription | KafkaError]
+
+
+async def _describe(
+    api: ApiKey, ids: str, read: _Read, coordinator: Coordinator, groups: Sequence[str]
 ) -> dict[str, GroupDescription | KafkaError]:
-    message = {"group_ids": list(groups), "include_authorized_operations": False}
-    response = await coordinator.connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, message)
-    return {group.group_id: _read_consumer(coordinator.node, group) for group in response.groups}
+    message = {ids: list(groups), "include_authorized_operations": False}
+    response = await coordinator.connection.request(api, message)
+    return {group.group_id: read(coordinator.node, group) for group in response.groups}
 
 
 def _read_consumer(node: Node, group: Struct) -> GroupDescription | KafkaError:
@@ -175,14 +181,6 @@ def _read_consumer_member(member: Struct) -> GroupMember:
 def _named_partitions(assignment: Struct) -> tuple[TopicPartition, ...]:
     named = [TopicPartition(one.topic_name, number) for one in assignment.topic_partitions for number in one.partitions]
     return tuple(sorted(named))
-
-
-async def _describe_classic(
-    coordinator: Coordinator, groups: Sequence[str]
-) -> dict[str, GroupDescription | KafkaError]:
-    message = {"groups": list(groups), "include_authorized_operations": False}
-    response = await coordinator.connection.request(ApiKey.DESCRIBE_GROUPS, message)
-    return {group.group_id: _read_classic(coordinator.node, group) for group in response.groups}
 
 
 def _read_classic(node: Node, group: Struct) -> GroupDescription | KafkaError:
