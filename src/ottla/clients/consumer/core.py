@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ottla.clients.blocking import IllegalUse, same_loop
 from ottla.clients.cluster.cluster import Cluster
-from ottla.clients.cluster.leaders import LAST_FETCH_BY_NAME, FoundOffset, with_partition
-from ottla.clients.cluster.metadata import NO_LEADER, Metadata, TopicInfo
+from ottla.clients.cluster.leaders import LAST_FETCH_BY_NAME
+from ottla.clients.cluster.metadata import NO_LEADER
 from ottla.clients.cluster.pool import ConnectionPool
 from ottla.clients.consumer.group import Coordinator, Group, monotonic_ms
-from ottla.clients.consumer.lookup import Lookup, timestamp_of
+from ottla.clients.consumer.lookup import Lookup
+from ottla.clients.consumer.position_requests import PositionRequests
+from ottla.clients.consumer.refreshing import Refresher
 from ottla.config.consumer import CONSUMER, ConsumerConfig
 from ottla.consuming.buffer import Buffer, Completed
 from ottla.consuming.classic import ClassicMember
@@ -31,14 +32,12 @@ from ottla.consuming.commits import AutoCommit
 from ottla.consuming.consumer import ConsumerMember
 from ottla.consuming.errors import GroupRequired
 from ottla.consuming.fetching import Fetch, Fetcher, FetchLimits, Leader
-from ottla.consuming.membership import Member, MemberSettings, Topics, earliest
-from ottla.consuming.positions import Need, Positions
+from ottla.consuming.membership import Member, MemberSettings, earliest
+from ottla.consuming.positions import Positions
 from ottla.consuming.subscription import Mode, Subscription
 from ottla.errors import (
-    InvalidTopicException,
     KafkaError,
     OttlaError,
-    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from ottla.protocol.apis import ApiKey
@@ -47,8 +46,6 @@ from ottla.types import Millis, TopicPartition
 
 log = logging.getLogger("ottla.consumer")
 
-#: How soon the metadata of a missing topic is requested again.
-MISSING_TOPIC_MS: Millis = 2_000
 #: Compressed fetches of at least this size are decompressed on a thread of the loop's executor.
 UNPACK_ASIDE_BYTES = 128 * 1024
 #: The loop ticks in one turn, and sends the fetch in the next.
@@ -83,6 +80,8 @@ class Engine:
         self._fetch_pool = ConnectionPool(shared.settings, shared.reached)
         self._group_pool = ConnectionPool(shared.settings, shared.reached)
         self.group = self._make_group()
+        self.refresher = Refresher(self)
+        self._position_requests = PositionRequests(self, self.lookup)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.attention = True
         """Something happened that poll must handle before it hands out records."""
@@ -102,10 +101,6 @@ class Engine:
         self._timer: asyncio.TimerHandle | None = None
         self._news: asyncio.Future[None] | None = None
         self._adding = asyncio.Lock()
-        self._refreshing = False
-        self._refresh_again = False
-        self._refresh_at: Millis = 0
-        self._missing: set[str] = set()
         self._version = -1
 
     def _make_group(self) -> Group | None:
@@ -161,7 +156,7 @@ class Engine:
             return
         now = monotonic_ms()
         wakes: list[Millis | None] = []
-        self._tell_group()
+        self.tell_group()
         if self.group is not None and self.group.subscribed:
             step = self.group.member.poll(now=now)
             self.group.send(step.requests)
@@ -171,19 +166,19 @@ class Engine:
                 self.notify()
             wakes.append(step.wake_at)
             if step.metadata is not None:
-                self.refresh()
+                self.refresher.refresh()
         self.buffer.settle()
-        self._ask(now)
+        self._position_requests.send(now=now)
         fetches, leaderless, wake = self.fetcher.poll(self._leader, now=now)
         for fetch in fetches:
             self.spawn(self._fetch(fetch))
         wakes.append(wake)
         if leaderless:
-            self.refresh(later=True)
+            self.refresher.refresh(later=True)
         if self.subscription.mode is not Mode.NONE:
-            if now >= self._refresh_at:
-                self.refresh()
-            wakes.append(self._refresh_at)
+            if now >= self.refresher.due_at:
+                self.refresher.refresh()
+            wakes.append(self.refresher.due_at)
         self._wake_at(earliest(*wakes), now)
 
     def _wake_at(self, at: Millis | None, now: Millis) -> None:
@@ -193,21 +188,23 @@ class Engine:
         if at is not None and self.loop is not None:
             self._timer = self.loop.call_later(max(1, at - now) / 1000, self.tick)
 
-    def _tell_group(self) -> None:
+    def tell_group(self) -> None:
         """Pass a new subscription to the member."""
         subscription = self.subscription
         if self.group is None or subscription.version == self._version or not subscription.by_group:
             return
         self._version = subscription.version
         self.group.subscribed = True
-        if subscription.mode is Mode.PATTERN and subscription.pattern is not None and not self._knows_all_topics:
+        if (
+            subscription.mode is Mode.PATTERN
+            and subscription.pattern is not None
+            and not self.refresher.knows_all_topics
+        ):
             self._version = -1  # the topics that match are not known yet
-            self.refresh()
+            self.refresher.refresh()
             return
         self.group.member.subscribe(subscription.topics, subscription.server_pattern)
         self.attention = True
-
-    _knows_all_topics = False
 
     def required_group(self) -> Group:
         if self.group is None:
@@ -222,7 +219,7 @@ class Engine:
     def look_again(self) -> None:
         """The subscription or the assignment changed: fetch metadata and tick."""
         self.attention = True
-        self._refresh_at = 0
+        self.refresher.due_at = 0
         self.tick()
 
     def attend(self) -> None:
@@ -298,7 +295,7 @@ class Engine:
         except KafkaError as error:
             log.debug("a fetch from broker %s failed: %s", fetch.node, error)
             self.fetcher.failed(fetch, now=monotonic_ms())
-            self.refresh(later=True)
+            self.refresher.refresh(later=True)
         except BaseException:
             self.fetcher.failed(fetch, now=monotonic_ms())
             raise
@@ -309,7 +306,7 @@ class Engine:
                 for completed in outcome.completed:
                     await self._add(completed)
             if outcome.stale:
-                self.refresh(later=True)
+                self.refresher.refresh(later=True)
         self.tick()
 
     async def _add(self, completed: Completed) -> None:
@@ -318,161 +315,6 @@ class Engine:
             await asyncio.get_running_loop().run_in_executor(None, completed.unpack)
         self.buffer.add(completed)
         self.notify()
-
-    # ── positions ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _ask(self, now: Millis) -> None:
-        if self.group is not None and (tokens := self.positions.to_ask(Need.COMMITTED, now=now)):
-            self.spawn(self._ask_committed(tokens))
-        if tokens := self.positions.to_ask(Need.RESET, now=now):
-            self.spawn(self._ask_reset(tokens))
-        if tokens := self.positions.to_ask(Need.VALIDATE, now=now):
-            self.spawn(self._ask_epochs(tokens))
-
-    async def _ask_committed(self, tokens: dict[TopicPartition, int]) -> None:
-        assert self.group is not None
-        try:
-            found = await self.group.committed(tokens)
-        except KafkaError as error:
-            self._not_answered(tokens, error)
-            return
-        for key, token in tokens.items():
-            self.positions.committed(key, token, found[key])
-        self.attend()
-
-    async def _ask_reset(self, tokens: dict[TopicPartition, int]) -> None:
-        wall = int(time.time() * 1000)
-        resets = {}
-        for key in tokens:
-            state = self.positions.get(key)
-            if state is not None and state.reset is not None:
-                resets[key] = timestamp_of(state.reset, wall_ms=wall, duration_ms=self.config.reset_duration_ms)
-        try:
-            found = await self.lookup.positions(resets)
-        except KafkaError as error:
-            self._not_answered(tokens, error)
-            return
-        for key, one in found.items():
-            if isinstance(one, FoundOffset):
-                epoch = one.leader_epoch if one.leader_epoch >= 0 else None
-                self.positions.found(key, tokens[key], one.offset, epoch)
-            else:
-                self._not_answered({key: tokens[key]}, with_partition(one, key))
-        self.attend()
-
-    async def _ask_epochs(self, tokens: dict[TopicPartition, int]) -> None:
-        epochs = {}
-        for key, token in tokens.items():
-            state = self.positions.current(key, token)
-            if state is not None and state.epoch is not None:
-                epochs[key] = (state.epoch, state.leader_epoch)
-        try:
-            found = await self.lookup.ends_of_epochs(epochs)
-        except KafkaError as error:
-            self._not_answered(tokens, error)
-            return
-        for key, one in found.items():
-            if isinstance(one, KafkaError):
-                self._not_answered({key: tokens[key]}, with_partition(one, key))
-            elif (cut := self.positions.validated(key, tokens[key], one[1], one[0])) is not None:
-                self.fail(cut)
-        self.attend()
-
-    def _not_answered(self, tokens: dict[TopicPartition, int], error: KafkaError) -> None:
-        self.trouble = error
-        now = monotonic_ms()
-        self.positions.try_again(tokens, now + self.config.retry_backoff_ms)
-        if not error.retriable:
-            self.positions.try_again(tokens, now + self.config.retry_backoff_max_ms)
-            self.fail(error)
-        self.refresh(later=True)
-        if self.loop is not None:
-            self.loop.call_later(self.config.retry_backoff_ms / 1000 + 0.001, self.tick)
-
-    # ── metadata ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _wanted_topics(self) -> frozenset[str] | None:
-        """The topics whose metadata is needed; None for all, since a pattern may match any."""
-        if self.subscription.mode is Mode.PATTERN:
-            return None
-        topics = self.subscription.topics | {key.topic for key in self.positions.assigned}
-        member = self.group.member if self.group is not None and self.group.subscribed else None
-        return topics | member.watched if isinstance(member, ClassicMember) else topics
-
-    def refresh(self, *, later: bool = False) -> None:
-        """Fetch metadata now, or after a back-off; at most one at a time."""
-        if self.closed or self.loop is None:
-            return
-        if later:
-            self._refresh_at = min(self._refresh_at, monotonic_ms() + self.config.retry_backoff_ms)
-            return
-        if self._refreshing:
-            self._refresh_again = True
-            return
-        self._refreshing = True
-        self._refresh_at = monotonic_ms() + self.config.metadata_max_age_ms
-        self.spawn(self._refresh())
-
-    async def _refresh(self) -> None:
-        wanted = self._wanted_topics()
-        try:
-            answer = await self.cluster.refresh(wanted, auto_create=self.config.allow_auto_create_topics)
-        except OttlaError as error:
-            if not self.cluster.metadata.nodes:
-                self.unreachable = error
-            if not (isinstance(error, KafkaError) and error.retriable):
-                self.fail(error)
-            self._refresh_at = monotonic_ms() + self.config.retry_backoff_ms
-        else:
-            self.unreachable = None
-            self._knows_all_topics = wanted is None
-            self._learned(answer, wanted)
-        finally:
-            self._refreshing = False
-        if self._refresh_again:
-            self._refresh_again = False
-            self.refresh()
-        self.attend()
-
-    def _learned(self, answer: Metadata, wanted: frozenset[str] | None) -> None:
-        self._look_for_missing(answer)
-        internal = self.config.exclude_internal_topics
-        there = {name: topic for name, topic in answer.topics.items() if topic.error is None}
-        self.subscription.match(name for name, topic in there.items() if not (internal and topic.internal))
-        self._look_for_made_anew(there)
-        for key in self.positions.assigned:
-            info = answer.partition(key)
-            if info is not None:
-                self.positions.new_leader(key, info.leader_epoch)
-        if self.group is not None:
-            self._tell_group()
-            counts = {name: len(topic.partitions) for name, topic in there.items()}
-            ids = {name: topic.topic_id for name, topic in there.items() if topic.topic_id is not None}
-            self.group.member.learned(Topics(counts, ids, wanted))
-
-    def _look_for_made_anew(self, there: Mapping[str, TopicInfo]) -> None:
-        anew = set()
-        for key in self.positions.assigned:
-            topic = there.get(key.topic)
-            if topic is not None and topic.topic_id is not None and self.positions.topic_is(key, topic.topic_id):
-                anew.add(key.topic)
-        for name in sorted(anew):
-            log.warning("topic %s was deleted and created again: reading it from where auto.offset.reset says", name)
-        self.attention = self.attention or bool(anew)
-
-    def _look_for_missing(self, answer: Metadata) -> None:
-        missing = set()
-        for name, topic in answer.topics.items():
-            if isinstance(topic.error, TopicAuthorizationFailed | InvalidTopicException):
-                self.fail(type(topic.error)(f"topic {name}: {topic.error}"))
-            elif topic.error is not None:
-                missing.add(name)
-        for name in sorted(missing - self._missing):
-            if isinstance(answer.topics[name].error, UnknownTopicOrPartition):
-                log.warning("topic %s does not exist: waiting for it (is the name right? `ottla topics list`)", name)
-        self._missing = missing
-        if missing:
-            self._refresh_at = min(self._refresh_at, monotonic_ms() + MISSING_TOPIC_MS)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
