@@ -156,7 +156,7 @@ class AsyncProducer:
         except TimeoutError:
             raise self._path.memory_ran_out(wait, topic) from None
         except asyncio.CancelledError:
-            self._core.give_up(wait.ticket)
+            self._core.appender.give_up(wait.ticket)
             raise
 
     async def send_and_wait(

@@ -144,7 +144,7 @@ class Producer(FastSend):
             self._thread.check()
             in_time = turn.woken.wait(left)
         except BaseException:
-            self._core.give_up(wait.ticket)
+            self._core.appender.give_up(wait.ticket)
             raise
         if not in_time:
             raise self._path.memory_ran_out(wait, topic)

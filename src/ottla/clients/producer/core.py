@@ -16,7 +16,6 @@ import logging
 import os
 import random
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -25,6 +24,7 @@ from functools import partial
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.retry import JITTER
+from ottla.clients.producer.appending import Appender, now_ms
 from ottla.clients.producer.identity import fetch_producer_id
 from ottla.clients.producer.links import Links, read_results
 from ottla.clients.producer.metrics import Counters
@@ -33,33 +33,20 @@ from ottla.clients.producer.topics import Topics
 from ottla.clients.producer.transaction_requests import LAST_PRODUCE_OF_FIRST, carry_out
 from ottla.config.producer import ProducerConfig
 from ottla.errors import KafkaError, NetworkException, OttlaError
-from ottla.producing.accumulator import Accumulator, Appended
+from ottla.producing.accumulator import Accumulator
 from ottla.producing.batch import Batch
 from ottla.producing.buffer_pool import Ticket
 from ottla.producing.idempotence import Idempotence
-from ottla.producing.partitioning import StickyPartitioner
 from ottla.producing.sender import Finished, Request, Sender
 from ottla.producing.transaction_states import State
 from ottla.producing.transaction_values import Ask
 from ottla.producing.transactions import SECOND, Transactions
-from ottla.producing.values import EncodedBatch
 from ottla.protocol.codec import Struct
 from ottla.records.builder import Lanes
 from ottla.records.compression import Compression, packs_ahead
-from ottla.records.values import Headers
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis
 
 log = logging.getLogger("ottla.producer")
-
-Owner = Callable[[], object]
-"""Wakes the caller that waits for memory."""
-
-
-_SMALL_OVERHEAD = 200
-
-
-def now_ms() -> Millis:
-    return time.monotonic_ns() // 1_000_000
 
 
 class ProducerCore:
@@ -77,7 +64,6 @@ class ProducerCore:
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: Millis = 0
-        self._owners: dict[Ticket, Owner] = {}
         self._identifying: asyncio.Task[None] | None = None
         self._progress: asyncio.Future[None] | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -105,11 +91,7 @@ class ProducerCore:
             max_request_size=config.max_request_size,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
-        self._sticky = StickyPartitioner(
-            config.batch_size,
-            adaptive=config.partitioner_adaptive_partitioning_enable,
-            choose=random.randrange,
-        )
+        self.appender = Appender(self)
         self.cluster = Cluster.of(config)
         self.topics = Topics(config, self.cluster, lanes, self._adopt, self.wake)
         self._links = Links(
@@ -134,13 +116,6 @@ class ProducerCore:
         """IllegalUse if no more records can be sent."""
         if self.closing:
             raise IllegalUse("this producer is closed: create a new one")
-        if self.transactions is not None:
-            self.transactions.check_send()
-
-    def _check_not_ended(self) -> None:
-        """Under the lock: a record that is appended after the end would wait forever, or belong to no transaction."""
-        if self.closed:
-            raise IllegalUse("this producer was closed by another thread")
         if self.transactions is not None:
             self.transactions.check_send()
 
@@ -171,118 +146,7 @@ class ProducerCore:
         wait = min(config.retry_backoff_ms * 2 ** min(attempt - 1, 30), config.retry_backoff_max_ms)
         return int(wait * random.uniform(1 - JITTER, 1 + JITTER))
 
-    # Appending: from any thread.
-
-    def append(
-        self,
-        lanes: Lanes,
-        partition: int | None,
-        timestamp: Millis,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        *,
-        owner: Callable[[], Owner],
-        ticket: Ticket | None = None,
-    ) -> Appended | Ticket:
-        """Append a record to a partition, None being the sticky one. A ticket means that memory is out: the owner is
-        woken once it is granted, and repeats the call with it."""
-        with self.lock:
-            self._check_not_ended()
-            sticks, before = partition is None, lanes.sticky
-            chosen = self._sticky_partition(lanes, key, value) if partition is None else partition
-            moved_on = sticks and chosen != before
-            where = TopicPartition(lanes.topic, chosen)
-            outcome = self.accumulator.append(where, timestamp, key, value, headers, now=now_ms(), ticket=ticket)
-            if isinstance(outcome, Ticket):
-                self._owners[outcome] = owner()
-            elif sticks:
-                lanes.sticky_bytes += len(key or b"") + len(value or b"")
-                outcome.filled |= moved_on
-            granted = self.accumulator.take_granted()
-        self._after_append(outcome, granted)
-        return outcome
-
-    def append_to_next_batch(self, lanes: Lanes, timestamp: Millis, value: bytes) -> tuple[Batch, int] | None:
-        """Append a record without key and headers if the sticky batch is full or missing: the usual slow path.
-
-        None if it needs the full slow path.
-        """
-        if len(value) + _SMALL_OVERHEAD > self.config.batch_size or self.sender.fatal is not None:
-            return None
-        with self.lock:
-            if self.closing or not self._takes_records:
-                return None
-            opened = lanes.opened(lanes.sticky)
-            if opened is not None:
-                index = opened.append(timestamp, None, value)
-                if index >= 0:
-                    return opened, index  # type: ignore[return-value]
-                self.accumulator.full(opened)  # type: ignore[arg-type]
-            partition = self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
-            last = lanes.opened(partition)
-            index = -1 if last is None else last.append(timestamp, None, value)
-            batch = last if index >= 0 else self.accumulator.begin_batch(lanes.topic, partition, now=now_ms())
-            if batch is None:
-                return None
-            index = index if index >= 0 else batch.append(timestamp, None, value)
-            lanes.sticky_bytes += len(value)
-        self.wake()
-        return batch, index  # type: ignore[return-value]
-
-    @property
-    def _takes_records(self) -> bool:
-        return self.transactions is None or self.transactions.state is State.IN_TRANSACTION
-
-    def _sticky_partition(self, lanes: Lanes, key: bytes | None, value: bytes | None) -> int:
-        opened = lanes.opened(lanes.sticky)
-        buffer = opened.buffer if opened is not None else None
-        if opened is not None and (
-            buffer is None or opened.size + self.accumulator.size_for(key, value, ()) > len(buffer)
-        ):
-            self.accumulator.full(opened)  # type: ignore[arg-type]
-        return self._sticky.partition(lanes, lambda: self._queue_lengths(lanes))
-
-    def _queue_lengths(self, lanes: Lanes) -> list[tuple[int, int]]:
-        led = self.topics.view.led.get(lanes.topic, {})
-        if self.config.partitioner_availability_timeout_ms:
-            now = now_ms()
-            led = {partition: leader for partition, leader in led.items() if not self.sender.stuck(leader, now=now)}
-        return self.accumulator.queue_lengths(lanes.topic, led)
-
-    def append_batch(
-        self, encoded: EncodedBatch, *, owner: Callable[[], Owner], ticket: Ticket | None = None
-    ) -> Appended | Ticket:
-        """Append a batch of encoded records: see `Accumulator.append_batch`."""
-        with self.lock:
-            self._check_not_ended()
-            outcome = self.accumulator.append_batch(encoded, now=now_ms(), ticket=ticket)
-            if isinstance(outcome, Ticket):
-                self._owners[outcome] = owner()
-            granted = self.accumulator.take_granted()
-        self._after_append(outcome, granted)
-        return outcome
-
-    def _after_append(self, outcome: Appended | Ticket, granted: Iterable[Ticket]) -> None:
-        self._wake_owners(granted)
-        if isinstance(outcome, Ticket) or outcome.new_batch:
-            self.wake()
-
-    def give_up(self, ticket: Ticket | None) -> None:
-        """Leave the queue for memory, and release what was granted in the meantime."""
-        if ticket is None:
-            return
-        with self.lock:
-            self._owners.pop(ticket, None)
-            self.accumulator.give_up(ticket)
-            granted = self.accumulator.take_granted()
-        self._wake_owners(granted)
-
-    def _wake_owners(self, granted: Iterable[Ticket]) -> None:
-        for ticket in granted:
-            owner = self._owners.pop(ticket, None)
-            if owner is not None:
-                owner()
+    # Sending: on the loop, except `wake`.
 
     def wake(self) -> None:
         """Schedule the pump; from any thread."""
@@ -298,8 +162,6 @@ class ProducerCore:
             # The loop is closed, so the pump will not run.
             self._woken = False
             raise
-
-    # Sending: on the loop.
 
     def _pump(self) -> None:
         self._woken = False
@@ -403,7 +265,7 @@ class ProducerCore:
                 call_safely(watcher, future)
         if told:
             self._made_progress()
-        self._wake_owners(granted)
+        self.appender.wake_owners(granted)
 
     def _made_progress(self) -> None:
         progress, self._progress = self._progress, None
@@ -493,7 +355,7 @@ class ProducerCore:
             self.closed = True
             left = self.sender.abandon(error)
             self.accumulator.take_granted()
-            waiting = [*self._owners]
+            waiting = self.appender.waiting()
         if lost := sum(outcome.batch.count for outcome in left):
             log.warning("the producer was closed before %d record(s) were acknowledged: they may not be written", lost)
         # Callers that wait for memory find the producer closed.

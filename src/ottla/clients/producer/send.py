@@ -16,7 +16,8 @@ from typing import Any
 
 from ottla.clients import serializers
 from ottla.clients.columns import ColumnsFuture, Outgoing, wall_clock
-from ottla.clients.producer.core import Owner, ProducerCore, call_safely
+from ottla.clients.producer.appending import Owner
+from ottla.clients.producer.core import ProducerCore, call_safely
 from ottla.config.producer import ProducerConfig
 from ottla.errors import ConfigError, InvalidPartitions, KafkaError, MessageTooLarge
 from ottla.producing.accumulator import Appended
@@ -108,6 +109,7 @@ class SendPath:
 
     def __init__(self, config: ProducerConfig, core: ProducerCore) -> None:
         self._core = core
+        self._appender = core.appender
         self._config = config
         self._key = serializers.serializer(config.key_serializer, "key.serializer")
         self._value = serializers.serializer(config.value_serializer, "value.serializer")
@@ -145,19 +147,19 @@ class SendPath:
         self._check_size(record, key, value)
         partition = _checked(asked, lanes, "") if asked is not None else self._partition(record, key, value, lanes)
         timestamp = time.time_ns() // 1_000_000 if record.timestamp is None else _timestamp(record.timestamp)
-        append = partial(self._core.append, lanes, partition, timestamp, key, value, record.headers, owner=owner)
+        append = partial(self._appender.append, lanes, partition, timestamp, key, value, record.headers, owner=owner)
         outcome = yield from self._appended(append, deadline)
         return self._future(outcome.batch, outcome.index, timestamp, key, value, callback), outcome.filled
 
     def send_to_next_batch(
         self, topic: str, value: bytes, timestamp: Millis | None, callback: Callback | None
     ) -> RecordFuture | None:
-        """A shortcut for a record of a plain producer, see `ProducerCore.append_to_next_batch`."""
+        """A shortcut for a record of a plain producer, see `Appender.append_to_next_batch`."""
         lanes = self._core.topics.lanes_of(topic)
         if lanes is None:
             return None
         at = time.time_ns() // 1_000_000 if timestamp is None else _timestamp(timestamp)
-        appended = self._core.append_to_next_batch(lanes, at, value)
+        appended = self._appender.append_to_next_batch(lanes, at, value)
         if appended is None:
             return None
         return self._future(*appended, at, None, value, callback)
@@ -167,7 +169,7 @@ class SendPath:
         deadline = self._deadline()
         to = encoded.topic_partition
         encoded = encoded._replace(topic_partition=TopicPartition(to.topic, whole(to.partition, "the partition")))
-        outcome = yield from self._appended(partial(self._core.append_batch, encoded, owner=owner), deadline)
+        outcome = yield from self._appended(partial(self._appender.append_batch, encoded, owner=owner), deadline)
         return RecordFuture(outcome.batch, outcome.index, encoded.base_timestamp, -1, -1), True
 
     def _appended(self, append: Callable[..., Appended | Ticket], deadline: float) -> Appending:
@@ -182,7 +184,7 @@ class SendPath:
                 ticket = outcome
                 yield WaitForMemory(ticket, deadline)
         except Exception:
-            self._core.give_up(ticket)
+            self._appender.give_up(ticket)
             raise
 
     def columns(self, topic: str, data: Any, partitions: int) -> Iterator[EncodedBatch]:
@@ -227,7 +229,7 @@ class SendPath:
 
     def memory_ran_out(self, wait: WaitForMemory, topic: str) -> BufferExhausted:
         """Leave the queue for memory, and return the error."""
-        self._core.give_up(wait.ticket)
+        self._appender.give_up(wait.ticket)
         return BufferExhausted(
             f"no memory for a record of topic {topic} within {self._config.max_block_ms / 1000:g} s (max.block.ms): "
             f"all {self._config.buffer_memory:,} bytes of buffer.memory wait to be sent. Are the brokers running?"
