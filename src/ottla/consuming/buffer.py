@@ -1,7 +1,7 @@
 """The fetched records that were not handed out yet. They are decoded when they are taken.
 
 In the blocking consumer `take` and `take_raw` run on the user's thread, everything else on the event loop. They need no
-locks: they only pop from the queue and write `position`, `epoch` and `begun` of a partition, which nothing else
+locks: they only pop from the queue and write `position`, `epoch` and `started` of a partition, which nothing else
 writes while its token stays the same. `settle` does on the event loop what they must not do.
 """
 
@@ -153,9 +153,9 @@ class Completed:
 class Buffer:
     """Completed fetches in the order of arrival."""
 
-    def __init__(self, positions: Positions, begun: Callable[[], None]) -> None:
+    def __init__(self, positions: Positions, started: Callable[[], None]) -> None:
         self._positions = positions
-        self._begun = begun
+        self._started = started
         """Called when a partition can be fetched again."""
         self._queue: deque[Completed] = deque()
         self._using: Completed | None = None
@@ -257,7 +257,7 @@ class Buffer:
             if self._using is None:
                 self._using = one
             else:
-                state.begun -= 1
+                state.started -= 1
                 aside.append(one)
         self._queue.extendleft(reversed(aside))
 
@@ -293,13 +293,13 @@ class Buffer:
         return self._begin(found)
 
     def _begin(self, one: Completed) -> Completed | None:
-        one.state.begun += one.weight
+        one.state.started += one.weight
         error = one.error
         if one.out_of_range:
             error = self._positions.range_error(one.state.partition, one.position)
             if error is None:
                 self._out_of_range.append(one)
-        self._begun()
+        self._started()
         if error is not None:
             raise error
         if one.out_of_range:

@@ -16,7 +16,7 @@ from enum import Enum
 
 from ottla.assignors import Assignment, Assignor, Subscription
 from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, encode_subscription
-from ottla.consuming.errors import session_timeout_refused
+from ottla.consuming.errors import session_timeout_rejected
 from ottla.consuming.leading import assign, assignor_failed, by_name, is_cooperative, read_members, topics_of
 from ottla.consuming.membership import (
     COORDINATOR_ERRORS,
@@ -28,7 +28,7 @@ from ottla.consuming.membership import (
     Identity,
     MemberSettings,
     PollWatch,
-    Refusals,
+    Rejections,
     Request,
     Step,
     Topics,
@@ -75,7 +75,7 @@ class ClassicMember:
         self._assignors = list(assignors)
         self._cooperative = is_cooperative(assignors)
         self._watch = PollWatch(settings.max_poll_interval_ms)
-        self._refusals = Refusals(settings)
+        self._rejections = Rejections(settings)
         self.state = State.UNJOINED
         self.member_id = NO_MEMBER_ID
         self.generation = NO_GENERATION
@@ -127,7 +127,7 @@ class ClassicMember:
         wanted = frozenset(topics)
         if wanted != self._topics or self.state is State.UNJOINED:
             self._topics = wanted
-            self._refusals.take()
+            self._rejections.take()
             self.rejoin("the subscription changed")
 
     def rejoin(self, reason: str) -> None:
@@ -145,7 +145,7 @@ class ClassicMember:
         elif self._members is not None and self._assigned_for is not None and self._assigned_for != self._snapshot():
             self.rejoin("the partitions of a subscribed topic changed")
 
-    def commit_refused(self, error: KafkaError, who: Identity) -> None:
+    def commit_rejected(self, error: KafkaError, who: Identity) -> None:
         if who != self.identity or not self.can_commit:
             return
         if isinstance(error, RebalanceInProgress):
@@ -158,8 +158,8 @@ class ClassicMember:
     # ── in the background ─────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, *, now: Millis) -> Step:
-        if self._refusals.error is not None:
-            return Step(refused=True)
+        if self._rejections.error is not None:
+            return Step(rejected=True)
         requests: list[Request] = []
         if self.is_member and self._watch.is_stuck(now=now):
             requests += self._leave_since_stuck()
@@ -170,7 +170,7 @@ class ClassicMember:
         if self._beats and ApiKey.HEARTBEAT not in self._in_flight and now >= self._heartbeat_at:
             requests.append(self._heartbeat())
         metadata = self.watched if self.state is State.LEADING else None
-        return Step(tuple(requests), self._wake_at(), metadata, self._refusals.error is not None)
+        return Step(tuple(requests), self._wake_at(), metadata, self._rejections.error is not None)
 
     @property
     def _beats(self) -> bool:
@@ -247,7 +247,7 @@ class ClassicMember:
     def due(self) -> Duty | None:
         if self._lost and self.owned:
             return Duty(DutyKind.LOSE, in_order(self.owned))
-        if self._refusals.error is not None:
+        if self._rejections.error is not None:
             return None
         if self.state is State.COMPLETING:
             return self._completing()
@@ -286,9 +286,9 @@ class ClassicMember:
                 self._revoked_after_sync = False
                 self.rejoin("partitions were revoked that go to other members")
 
-    def refusal(self, *, now: Millis) -> KafkaError | None:
-        if (error := self._refusals.take()) is not None:
-            self._retry_at = self._refusals.next_try(now=now)
+    def rejection(self, *, now: Millis) -> KafkaError | None:
+        if (error := self._rejections.take()) is not None:
+            self._retry_at = self._rejections.next_try(now=now)
         return error
 
     def _begin_join(self) -> None:
@@ -350,7 +350,7 @@ class ClassicMember:
         elif isinstance(error, RebalanceInProgress):
             self._retry_at = now + self._settings.retry_backoff_ms
         elif isinstance(error, InvalidSessionTimeout):
-            self._fail(session_timeout_refused(self._settings.session_timeout_ms))
+            self._fail(session_timeout_rejected(self._settings.session_timeout_ms))
         elif error is not None:
             self._fail(error)
         else:
@@ -426,7 +426,7 @@ class ClassicMember:
         )
         self._revoked_after_sync = False
         self.state = State.COMPLETING
-        self._refusals.over()
+        self._rejections.over()
         if self._assigned_for is not None and self._assigned_for != self._snapshot():
             self.rejoin("the partitions of a subscribed topic changed during the assignment")
 
@@ -459,7 +459,7 @@ class ClassicMember:
     def _fail(self, error: KafkaError) -> None:
         """Report an error to the user. The id is kept, so that the member can leave or rejoin without a second one."""
         self._start_over(str(error), keep_id=True)
-        self._refusals.error = error
+        self._rejections.error = error
 
     def _leave_since_stuck(self) -> list[Request]:
         interval = self._settings.max_poll_interval_ms
@@ -474,7 +474,7 @@ class ClassicMember:
         """Leave at once; None if there is nothing to leave. The caller revokes what was owned before."""
         member_id = self.member_id
         self._start_over(reason, keep_id=False)
-        self._refusals.take()
+        self._rejections.take()
         self.reason = None
         self.owned = frozenset()
         self._lost = False

@@ -24,7 +24,7 @@ from ottla.consuming.membership import (
     Identity,
     MemberSettings,
     PollWatch,
-    Refusals,
+    Rejections,
     Request,
     Step,
     Topics,
@@ -69,7 +69,7 @@ class ConsumerMember:
     def __init__(self, settings: MemberSettings, member_id: str) -> None:
         self._settings = settings
         self._watch = PollWatch(settings.max_poll_interval_ms)
-        self._refusals = Refusals(settings)
+        self._rejections = Rejections(settings)
         self.member_id = member_id
         self.epoch = JOIN_EPOCH
         self.state = State.UNSUBSCRIBED
@@ -113,7 +113,7 @@ class ConsumerMember:
     def subscribe(self, topics: Iterable[str], pattern: str | None = None) -> None:
         self._topics, self._pattern = frozenset(topics), pattern
         self._subscribed = True
-        self._refusals.take()
+        self._rejections.take()
         self._next_at = 0
 
     def rejoin(self, reason: str) -> None:
@@ -130,7 +130,7 @@ class ConsumerMember:
     def learned(self, topics: Topics) -> None:
         self._names.update({topic_id: name for name, topic_id in topics.ids.items()})
 
-    def commit_refused(self, error: KafkaError, who: Identity) -> None:
+    def commit_rejected(self, error: KafkaError, who: Identity) -> None:
         if isinstance(error, _FENCED):
             if who == self.identity:
                 self._fence()
@@ -140,8 +140,8 @@ class ConsumerMember:
     # ── in the background ─────────────────────────────────────────────────────────────────────────────────────────
 
     def poll(self, *, now: Millis) -> Step:
-        if self._refusals.error is not None or self.state in (State.UNSUBSCRIBED, State.FENCED, State.STUCK):
-            return Step(refused=self._refusals.error is not None)
+        if self._rejections.error is not None or self.state in (State.UNSUBSCRIBED, State.FENCED, State.STUCK):
+            return Step(rejected=self._rejections.error is not None)
         if self.is_member and self._watch.is_stuck(now=now):
             return Step((self._leave_since_stuck(),))
         metadata = frozenset[str]() if self._unnamed else None
@@ -227,9 +227,9 @@ class ConsumerMember:
             self.owned = frozenset()
             self._join_again()
 
-    def refusal(self, *, now: Millis) -> KafkaError | None:
-        if (error := self._refusals.take()) is not None:
-            self._next_at = self._refusals.next_try(now=now)
+    def rejection(self, *, now: Millis) -> KafkaError | None:
+        if (error := self._rejections.take()) is not None:
+            self._next_at = self._rejections.next_try(now=now)
         return error
 
     def _join_again(self) -> None:
@@ -255,7 +255,7 @@ class ConsumerMember:
         if isinstance(error, _FENCED):
             self._fence()
         else:
-            self._refusals.error = _explained(error, self._settings)
+            self._rejections.error = _explained(error, self._settings)
         return None
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None:
@@ -266,12 +266,12 @@ class ConsumerMember:
         self._told = {}
         self._next_at = now + self._settings.retry_backoff_ms
         if not error.retriable:
-            self._refusals.error = _explained(error, self._settings)
+            self._rejections.error = _explained(error, self._settings)
 
     def _taken(self, response: Struct, *, now: Millis) -> None:
         self.epoch = response.member_epoch
         self.state = State.STABLE
-        self._refusals.over()
+        self._rejections.over()
         self._interval = response.heartbeat_interval
         self._told = self._telling
         # A subscription or an acknowledgement that came in the meantime is sent at once.
@@ -305,7 +305,7 @@ class ConsumerMember:
         """Leave at once; None if there is nothing to leave. The caller revokes what was owned before."""
         joined = self.state in (State.STABLE, State.JOINING) and (self.epoch > JOIN_EPOCH or self._asking)
         self._forget()
-        self._refusals.take()
+        self._rejections.take()
         self.state = State.UNSUBSCRIBED
         self.owned = frozenset()
         self._subscribed = False

@@ -61,7 +61,7 @@ def truncated(partition: TopicPartition, offset: int, end: int) -> LogTruncation
     )
 
 
-def session_timeout_refused(session_timeout_ms: Millis) -> InvalidSessionTimeout:
+def session_timeout_rejected(session_timeout_ms: Millis) -> InvalidSessionTimeout:
     return InvalidSessionTimeout(
         f"the broker does not allow session.timeout.ms={session_timeout_ms}: choose one between its "
         "group.min.session.timeout.ms and group.max.session.timeout.ms (6000 and 1800000 unless they were changed)"

@@ -117,7 +117,7 @@ class Fetcher:
                 continue
             if state.until is not None and state.fetch_offset >= state.until:
                 continue
-            if state.received - state.begun >= AHEAD:
+            if state.received - state.started >= AHEAD:
                 if (leader := leader_of(state.partition)) is not None:
                     busy.add(leader.node)
                 continue

@@ -71,7 +71,7 @@ class Step(NamedTuple):
     wake_at: Millis | None = None
     metadata: frozenset[str] | None = None
     """Topics whose metadata the member needs; empty means all subscribed topics."""
-    refused: bool = False
+    rejected: bool = False
     """The user's poll has something to raise."""
 
 
@@ -142,14 +142,14 @@ class Member(Protocol):
 
     def done(self, duty: Duty) -> None: ...
 
-    def refusal(self, *, now: Millis) -> KafkaError | None:
-        """The error for the user's poll to raise when there is no duty. See `Refusals`."""
+    def rejection(self, *, now: Millis) -> KafkaError | None:
+        """The error for the user's poll to raise when there is no duty. See `Rejections`."""
 
     def answered(self, request: Request, response: Struct, *, now: Millis) -> KafkaError | None: ...
 
     def failed(self, request: Request, error: KafkaError, *, now: Millis) -> None: ...
 
-    def commit_refused(self, error: KafkaError, who: Identity) -> None:
+    def commit_rejected(self, error: KafkaError, who: Identity) -> None:
         """A commit may be the first to learn that the generation is over; an error of an earlier one proves nothing."""
 
     def leave(self, reason: str) -> Request | None: ...
@@ -171,7 +171,7 @@ def earliest(*times: Millis | None) -> Millis | None:
     return min((time for time in times if time is not None), default=None)
 
 
-class Refusals:
+class Rejections:
     """Errors of the coordinator for the user's poll to raise: nothing is sent until it has.
 
     Each is raised once, and then the member tries again: the cause may be gone, or the user may have fixed it. The

@@ -41,7 +41,6 @@ class PartitionState:
 
     __slots__ = (
         "asking",
-        "begun",
         "epoch",
         "fetch_offset",
         "fetching",
@@ -58,6 +57,7 @@ class PartitionState:
         "received",
         "reset",
         "retry_at",
+        "started",
         "token",
         "topic_ids",
         "until",
@@ -79,7 +79,7 @@ class PartitionState:
         self.until: int | None = None
         """Nothing is fetched from this offset on."""
         self.fetching = False
-        self.received = self.begun = 0
+        self.received = self.started = 0
         """Fetches that arrived, and those that `take` has started: the difference waits in the buffer.
         Two numbers, since one is written by the event loop and the other by the user's thread."""
         self.asking = False
@@ -96,7 +96,7 @@ class PartitionState:
         self.token += 1
         self.need = need
         self.asking = self.fetching = False
-        self.received = self.begun = 0
+        self.received = self.started = 0
         self.retry_at = 0
 
     def move(self, offset: int, epoch: int | None, need: Need = Need.NOTHING) -> None:
@@ -119,7 +119,7 @@ class Positions:
         self._reset = reset
         self._in_group = in_group
         self._states: dict[TopicPartition, PartitionState] = {}
-        self._made_anew: set[TopicPartition] = set()
+        self._recreated: set[TopicPartition] = set()
         self._settled = False
         """Nothing has to be requested: avoids a scan over thousands of partitions in a steady state."""
 
@@ -242,20 +242,20 @@ class Positions:
 
     def topic_is(self, partition: TopicPartition, topic_id: UUID) -> bool:
         """Check the topic's id in the metadata. True if the topic was deleted and created again since the position was
-        set: then `start_anew` must follow. A broker that is behind may send an earlier id."""
+        set: then `restart_recreated` must follow. A broker that is behind may send an earlier id."""
         state = self._states.get(partition)
         if state is None or topic_id in state.topic_ids:
             return False
         state.topic_ids += (topic_id,)
         if len(state.topic_ids) == 1:
             return False
-        self._made_anew.add(partition)
+        self._recreated.add(partition)
         return True
 
-    def start_anew(self) -> None:
+    def restart_recreated(self) -> None:
         """Apply the reset policy to topics that were created again. Only while no records are being taken."""
-        while self._made_anew:
-            state = self._states.get(self._made_anew.pop())
+        while self._recreated:
+            state = self._states.get(self._recreated.pop())
             if state is not None and len(state.topic_ids) > 1:
                 self._settled = False
                 state.leader_epoch = -1

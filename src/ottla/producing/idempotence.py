@@ -112,13 +112,13 @@ class Idempotence:
             entry.last_acked_sequence = batch.last_sequence
         entry.last_acked_offset = max(entry.last_acked_offset, last_offset)
 
-    def failed(self, batch: Batch, *, fate_known: bool) -> None:
+    def failed(self, batch: Batch, *, outcome_known: bool) -> None:
         """A batch was given up. If it was surely not written, its numbers leave a gap: start over with a new epoch."""
         entry = batch.numbers
         self._forget(batch)
         if entry is None or not batch.has_sequence or not self._is_of(batch, entry):
             return
-        if not fate_known:
+        if not outcome_known:
             entry.unresolved = True
             self._unresolved.add(batch.topic_partition)
             entry.first_unresolved = (batch.last_sequence + 1) & MAX_SEQUENCE

@@ -100,7 +100,7 @@ class Sender:
         return sum(map(len, self._in_flight.values()))
 
     @property
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether `poll` has nothing to do before a record is appended or one of its timers is due."""
         return self.transactions is None and self.fatal is None and not self._stale and not self.accumulator.has_waiting
 
@@ -109,7 +109,7 @@ class Sender:
         plan = Plan()
         self._expire(plan, view, now=now)
         if self.transactions is not None:
-            self._heed(self.transactions, plan)
+            self._drop_unsent(self.transactions, plan)
         if self.fatal is not None:
             self._give_up(plan, self.fatal)
         if self.idempotence is not None:
@@ -128,7 +128,7 @@ class Sender:
             self._ask(self.transactions, plan, now=now)
         return plan
 
-    def _heed(self, transactions: Transactions, plan: Plan) -> None:
+    def _drop_unsent(self, transactions: Transactions, plan: Plan) -> None:
         """Fail the records that were never sent with their transaction; sent ones have to get their outcome first."""
         self.fatal = transactions.fatal or self.fatal
         if transactions.drops_unsent:
@@ -233,7 +233,7 @@ class Sender:
             self.retried += batch.count
             self.accumulator.again(batch, now=now)
             return None
-        return self._failed(batch, _told(error, batch), fate_known=not isinstance(error, NetworkException))
+        return self._failed(batch, _with_advice(error, batch), outcome_known=not isinstance(error, NetworkException))
 
     def _is_duplicate(self, batch: Batch, error: KafkaError) -> bool:
         if isinstance(error, OutOfOrderSequenceNumber) and self.idempotence is not None:
@@ -247,9 +247,9 @@ class Sender:
             return error.retriable
         return self.idempotence.can_retry(batch, error, log_start_offset)
 
-    def _failed(self, batch: Batch, error: Exception, *, fate_known: bool) -> Finished:
+    def _failed(self, batch: Batch, error: Exception, *, outcome_known: bool) -> Finished:
         if self.idempotence is not None:
-            self.idempotence.failed(batch, fate_known=fate_known)
+            self.idempotence.failed(batch, outcome_known=outcome_known)
         if self.transactions is not None:
             self.transactions.batch_failed(error)
         return Finished(batch, error)
@@ -279,7 +279,7 @@ class Sender:
                 f"{'is its broker running?' if known else 'no broker knows the topic now, was it deleted?'} "
                 "delivery.timeout.ms sets this time"
             )
-            plan.finished.append(self._finish(self._failed(batch, error, fate_known=not batch.was_sent)))
+            plan.finished.append(self._finish(self._failed(batch, error, outcome_known=not batch.was_sent)))
 
     def _give_up(self, plan: Plan, error: KafkaError) -> None:
         for batch in self.accumulator.drop_all():
@@ -300,7 +300,7 @@ def _how_far(batch: Batch) -> str:
     return f"sent {batch.attempts + 1} time(s)"
 
 
-def _told(error: KafkaError, batch: Batch) -> KafkaError:
+def _with_advice(error: KafkaError, batch: Batch) -> KafkaError:
     """The error with the partition and what to change in its message."""
     if isinstance(error, MessageTooLarge | RecordListTooLarge):
         return type(error)(

@@ -92,7 +92,7 @@ class Ask:
     """One request: what, to which broker (None is any), with which identity and protocol version."""
 
     what: What
-    whom: Any
+    broker: Any
     producer_id: int
     producer_epoch: int
     version: int
@@ -168,7 +168,7 @@ def remedy_of_batch(error: Exception) -> Remedy:
     return Remedy.STOP if isinstance(error, stops) else Remedy.ABORT
 
 
-def told(error: Exception, remedy: Remedy) -> KafkaError:
+def with_advice(error: Exception, remedy: Remedy) -> KafkaError:
     """The error with its kind, and with advice in its message."""
     if isinstance(error, KafkaError) and error.remedy is not None:
         return error

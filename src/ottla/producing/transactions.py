@@ -39,7 +39,7 @@ from ottla.producing.transaction_values import (
     What,
     remedy_of_answer,
     remedy_of_batch,
-    told,
+    with_advice,
 )
 from ottla.types import Millis, TopicPartition
 
@@ -222,7 +222,9 @@ class Transactions:
             return None
         if now < self._retry_at:
             return self._retry_at - now
-        self._asked = Ask(what, self._whom(what), self.numbers.producer_id, self.numbers.producer_epoch, self.version)
+        self._asked = Ask(
+            what, self._broker_for(what), self.numbers.producer_id, self.numbers.producer_epoch, self.version
+        )
         if isinstance(what, CommitOffsets):
             self._started = True
         return self._asked
@@ -257,7 +259,7 @@ class Transactions:
     def _at_coordinator(self, what: What) -> What:
         return what if self._coordinator is not None else FindCoordinator(None)
 
-    def _whom(self, what: What) -> object:
+    def _broker_for(self, what: What) -> object:
         if isinstance(what, FindCoordinator):
             return None
         return self._group_coordinators[what.member.group_id] if isinstance(what, CommitOffsets) else self._coordinator
@@ -373,7 +375,7 @@ class Transactions:
         if remedy is Remedy.STOP:
             self._stop(error)
         elif self.state in (S.IN_TRANSACTION, S.COMMITTING):
-            self.error = told(error, remedy)
+            self.error = with_advice(error, remedy)
             self._enter(S.ABORTABLE_ERROR)
             self._new_partitions.clear()
             self._drop_offsets(self.error)
@@ -382,7 +384,7 @@ class Transactions:
     def _stop(self, error: Exception) -> None:
         if self.state is S.FATAL_ERROR:
             return
-        self.error = told(error, Remedy.STOP)
+        self.error = with_advice(error, Remedy.STOP)
         self._enter(S.FATAL_ERROR)
         self._new_partitions.clear()
         self._drop_offsets(self.error)

@@ -80,7 +80,7 @@ class Simulated(Member):
                 self._commit()
             self.machine.done(duty)
             self._note()
-        if (error := self.machine.refusal(now=self.world.now)) is not None:
+        if (error := self.machine.rejection(now=self.world.now)) is not None:
             self._die(error)
             return
         self._tick()

@@ -41,7 +41,7 @@ class Scene:
     def answer(self, request: Request, **fields: Any) -> Any:
         return self.member.answered(request, answer(**fields), now=self.now)
 
-    def refuse(self, request: Request, error: type[errors.KafkaError]) -> Any:
+    def reject(self, request: Request, error: type[errors.KafkaError]) -> Any:
         return self.answer(request, error_code=error.code, member_id="given")
 
     def joined(self, generation: int = 1, leader: str = "other", **fields: Any) -> dict[str, Any]:
@@ -66,9 +66,9 @@ class Scene:
             self.member.done(duty)
         return duty
 
-    def refusal(self) -> errors.KafkaError | None:
+    def rejection(self) -> errors.KafkaError | None:
         """What the user's poll raises now."""
-        return self.member.refusal(now=self.now)
+        return self.member.rejection(now=self.now)
 
     def wait(self, ms: int) -> None:
         self.now += ms
@@ -76,7 +76,7 @@ class Scene:
     def beat(self, error: type[errors.KafkaError] | None = None) -> None:
         self.wait(SETTINGS.heartbeat_interval_ms)
         request = self.one(ApiKey.HEARTBEAT)
-        self.answer(request) if error is None else self.refuse(request, error)
+        self.answer(request) if error is None else self.reject(request, error)
 
 
 def test_it_joins_with_its_id_syncs_and_beats() -> None:
@@ -89,7 +89,7 @@ def test_it_joins_with_its_id_syncs_and_beats() -> None:
     assert join.timeout_ms == 305_000
     assert decode_subscription(join.message["protocols"][0]["metadata"]).topics == ("t",)
     assert scene.send() == (), "one at a time"
-    scene.refuse(join, errors.MemberIdRequired)
+    scene.reject(join, errors.MemberIdRequired)
     join = scene.one(ApiKey.JOIN_GROUP)
     assert join.message["member_id"] == "given"
     scene.answer(join, **scene.joined())
@@ -202,15 +202,15 @@ def test_a_member_that_is_gone_loses_what_it_had_and_joins_again(error: type[err
 def test_a_commit_may_be_the_first_to_hear_of_it() -> None:
     scene = Scene()
     scene.stable()
-    scene.member.commit_refused(errors.IllegalGeneration(), Identity(0, "me", None))
+    scene.member.commit_rejected(errors.IllegalGeneration(), Identity(0, "me", None))
     assert scene.member.due() is None, "of an earlier generation"
-    scene.member.commit_refused(errors.IllegalGeneration(), scene.member.identity)
+    scene.member.commit_rejected(errors.IllegalGeneration(), scene.member.identity)
     duty = scene.member.due()
     assert duty is not None
     assert duty.kind is DutyKind.LOSE
     other = Scene()
     other.stable()
-    other.member.commit_refused(errors.RebalanceInProgress(), other.member.identity)
+    other.member.commit_rejected(errors.RebalanceInProgress(), other.member.identity)
     duty = other.member.due()
     assert duty is not None
     assert duty.kind is DutyKind.REVOKE
@@ -253,7 +253,7 @@ def test_a_moved_coordinator_is_told_to_the_shell_and_the_request_is_sent_again(
     scene.stable()
     scene.wait(3_000)
     heartbeat = scene.one(ApiKey.HEARTBEAT)
-    assert isinstance(scene.refuse(heartbeat, errors.NotCoordinator), errors.NotCoordinator)
+    assert isinstance(scene.reject(heartbeat, errors.NotCoordinator), errors.NotCoordinator)
     assert scene.send() == ()
     scene.wait(100)
     scene.member.failed(scene.one(ApiKey.HEARTBEAT), errors.NetworkException(), now=scene.now)
@@ -274,13 +274,13 @@ def test_a_rebalance_during_the_sync_joins_again() -> None:
     scene = Scene()
     scene.member.due()
     scene.answer(scene.one(ApiKey.JOIN_GROUP), **scene.joined())
-    scene.refuse(scene.one(ApiKey.SYNC_GROUP), errors.RebalanceInProgress)
+    scene.reject(scene.one(ApiKey.SYNC_GROUP), errors.RebalanceInProgress)
     scene.answer(scene.one(ApiKey.JOIN_GROUP), **scene.joined(2))
     scene.sync(TWO)
     assert scene.member.generation == 2
 
 
-REFUSALS = [
+REJECTIONS = [
     errors.InconsistentGroupProtocol,
     errors.InvalidSessionTimeout,
     errors.GroupAuthorizationFailed,
@@ -288,35 +288,35 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize("error", [errors.FencedInstanceId, *REFUSALS])
+@pytest.mark.parametrize("error", [errors.FencedInstanceId, *REJECTIONS])
 def test_nothing_is_sent_until_the_user_has_heard_what_was_refused(error: type[errors.KafkaError]) -> None:
     scene = Scene()
     scene.member.due()
-    scene.refuse(scene.one(ApiKey.JOIN_GROUP), error)
+    scene.reject(scene.one(ApiKey.JOIN_GROUP), error)
     scene.wait(100_000)
-    assert scene.member.poll(now=scene.now) == Step(refused=True)
+    assert scene.member.poll(now=scene.now) == Step(rejected=True)
     assert scene.member.due() is None
-    assert type(scene.refusal()) is error
+    assert type(scene.rejection()) is error
 
 
-@pytest.mark.parametrize("error", REFUSALS)
+@pytest.mark.parametrize("error", REJECTIONS)
 def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.KafkaError]) -> None:
     scene = Scene()
     assert scene.member.due() is None
-    scene.refuse(scene.one(ApiKey.JOIN_GROUP), errors.MemberIdRequired)
+    scene.reject(scene.one(ApiKey.JOIN_GROUP), errors.MemberIdRequired)
     for pause in (100, 200, 400, 800, 1_000, 1_000):
         join = scene.one(ApiKey.JOIN_GROUP)
         assert join.message["member_id"] == "given", "no second member beside the first"
-        scene.refuse(join, error)
-        assert type(scene.refusal()) is error
-        assert scene.refusal() is None
+        scene.reject(join, error)
+        assert type(scene.rejection()) is error
+        assert scene.rejection() is None
         assert scene.member.due() is None
         assert scene.member.poll(now=scene.now) == Step(wake_at=scene.now + pause), "a loop of polls does no harm"
         scene.wait(pause)
     scene.stable()
     scene.beat(error)
     assert scene.lose() == Duty(DutyKind.LOSE, (T0, T1))
-    scene.refusal()
+    scene.rejection()
     scene.member.due()
     assert scene.member.poll(now=scene.now).wake_at == scene.now + 100, "it worked meanwhile"
 
@@ -325,11 +325,11 @@ def test_leaving_or_another_subscription_drops_what_was_refused() -> None:
     for leaves in (True, False):
         scene = Scene()
         scene.member.due()
-        scene.refuse(scene.one(ApiKey.JOIN_GROUP), errors.GroupMaxSizeReached)
+        scene.reject(scene.one(ApiKey.JOIN_GROUP), errors.GroupMaxSizeReached)
         if leaves:
             scene.member.leave("unsubscribed")
         scene.member.subscribe(["u"])
-        assert scene.refusal() is None
+        assert scene.rejection() is None
         scene.stable()
 
 
@@ -339,12 +339,12 @@ def test_a_fenced_instance_stays_fenced() -> None:
     scene.beat(errors.FencedInstanceId)
     assert scene.lose() == Duty(DutyKind.LOSE, (T0, T1))
     for _ in range(3):
-        assert isinstance(scene.refusal(), errors.FencedInstanceId)
+        assert isinstance(scene.rejection(), errors.FencedInstanceId)
         scene.wait(100_000)
         assert scene.send() == ()
     scene.member.leave("unsubscribed")
     scene.member.subscribe(["t"])
-    assert isinstance(scene.refusal(), errors.FencedInstanceId), "else the two would throw each other out for ever"
+    assert isinstance(scene.rejection(), errors.FencedInstanceId), "else the two would throw each other out for ever"
 
 
 def test_answers_of_an_earlier_life_mean_nothing() -> None:
@@ -354,9 +354,9 @@ def test_answers_of_an_earlier_life_mean_nothing() -> None:
     heartbeat = scene.one(ApiKey.HEARTBEAT)
     scene.member.leave("unsubscribed")
     scene.member.subscribe(["t"])
-    scene.refuse(heartbeat, errors.UnknownMemberId)
+    scene.reject(heartbeat, errors.UnknownMemberId)
     scene.member.failed(heartbeat, errors.FencedInstanceId(), now=scene.now)
-    assert scene.refusal() is None
+    assert scene.rejection() is None
     scene.stable(generation=9)
     assert scene.member.generation == 9
 
@@ -419,8 +419,8 @@ def test_an_assignor_that_raises_is_told_to_the_user_with_its_traceback(method: 
         lead(scene)
         if method == "on_assignment":
             scene.answer(scene.one(ApiKey.SYNC_GROUP), assignment=encode_assignment(Assignment(TWO)))
-    assert scene.member.poll(now=scene.now) == Step(refused=True)
-    told = scene.refusal()
+    assert scene.member.poll(now=scene.now) == Step(rejected=True)
+    told = scene.rejection()
     assert isinstance(told, errors.InconsistentGroupProtocol)
     assert "the assignor range failed: ZeroDivisionError('mine')" in str(told)
     assert isinstance(told.__cause__, ZeroDivisionError)

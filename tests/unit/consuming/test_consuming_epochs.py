@@ -39,12 +39,12 @@ class Scene:
         fields = {"member_id": "me", "member_epoch": epoch, "heartbeat_interval": 5_000, "assignment": parts}
         assert self.member.answered(request, answer(**fields, error_message=None), now=self.now) is None
 
-    def refuse(self, request: Request, error: type[errors.KafkaError]) -> Any:
+    def reject(self, request: Request, error: type[errors.KafkaError]) -> Any:
         return self.member.answered(request, answer(error_code=error.code, error_message="why"), now=self.now)
 
-    def refusal(self) -> errors.KafkaError | None:
+    def rejection(self) -> errors.KafkaError | None:
         """What the user's poll raises now."""
-        return self.member.refusal(now=self.now)
+        return self.member.rejection(now=self.now)
 
     def do(self) -> Duty:
         duty = self.member.due()
@@ -129,7 +129,7 @@ def test_a_fenced_member_loses_what_it_had_and_joins_again(error: type[errors.Ka
     scene = Scene()
     scene.stable()
     scene.now = 5_000
-    scene.refuse(scene.one(), error)
+    scene.reject(scene.one(), error)
     assert not scene.member.is_member
     scene.silent()
     assert scene.do() == Duty(DutyKind.LOSE, (T0, T1))
@@ -140,12 +140,12 @@ def test_a_fenced_member_loses_what_it_had_and_joins_again(error: type[errors.Ka
 def test_a_commit_may_be_the_first_to_hear_of_it() -> None:
     scene = Scene()
     scene.stable()
-    scene.member.commit_refused(errors.StaleMemberEpoch(), scene.member.identity)
+    scene.member.commit_rejected(errors.StaleMemberEpoch(), scene.member.identity)
     scene.answer(scene.one(), 7)
     assert scene.member.identity.generation == 7
-    scene.member.commit_refused(errors.FencedMemberEpoch(), Identity(1, "me", None))
+    scene.member.commit_rejected(errors.FencedMemberEpoch(), Identity(1, "me", None))
     assert scene.member.is_member, "an earlier epoch"
-    scene.member.commit_refused(errors.FencedMemberEpoch(), scene.member.identity)
+    scene.member.commit_rejected(errors.FencedMemberEpoch(), scene.member.identity)
     assert scene.do().kind is DutyKind.LOSE
 
 
@@ -164,7 +164,7 @@ def test_after_a_lost_heartbeat_everything_is_told_again() -> None:
 
 def test_a_moved_coordinator_is_told_to_the_shell() -> None:
     scene = Scene()
-    assert isinstance(scene.refuse(scene.one(), errors.NotCoordinator), errors.NotCoordinator)
+    assert isinstance(scene.reject(scene.one(), errors.NotCoordinator), errors.NotCoordinator)
     scene.now = 100
     scene.one()
 
@@ -235,13 +235,13 @@ def test_a_subscription_that_changes_during_a_heartbeat_is_told_with_the_next() 
 def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.KafkaError], words: str) -> None:
     scene = Scene()
     for pause in (100, 200, 400, 800, 1_000, 1_000):
-        scene.refuse(scene.one(), error)
+        scene.reject(scene.one(), error)
         scene.now += 60_000
-        assert scene.member.poll(now=scene.now) == Step(refused=True), "nothing is sent until the user has heard of it"
-        told = scene.refusal()
+        assert scene.member.poll(now=scene.now) == Step(rejected=True), "nothing is sent until the user has heard of it"
+        told = scene.rejection()
         assert isinstance(told, error)
         assert words in str(told)
-        assert scene.refusal() is None
+        assert scene.rejection() is None
         assert scene.member.poll(now=scene.now) == Step(wake_at=scene.now + pause), "a loop of polls does no harm"
         scene.now += pause
     scene.stable()
@@ -250,20 +250,20 @@ def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.K
 def test_leaving_or_another_subscription_drops_what_was_refused() -> None:
     for leaves in (True, False):
         scene = Scene(pattern="((")
-        scene.refuse(scene.one(), errors.InvalidRegularExpression)
+        scene.reject(scene.one(), errors.InvalidRegularExpression)
         if leaves:
             scene.member.leave("unsubscribed")
         scene.member.subscribe(["t"])
         scene.member.polled(now=0)
-        assert scene.refusal() is None
+        assert scene.rejection() is None
         scene.stable()
 
 
 def test_a_fenced_instance_stays_fenced() -> None:
     scene = Scene(MemberSettings("g", group_instance_id="one"))
-    scene.refuse(scene.one(), errors.FencedInstanceId)
+    scene.reject(scene.one(), errors.FencedInstanceId)
     for _ in range(3):
-        assert isinstance(scene.refusal(), errors.FencedInstanceId)
+        assert isinstance(scene.rejection(), errors.FencedInstanceId)
         scene.now += 100_000
         scene.silent()
 

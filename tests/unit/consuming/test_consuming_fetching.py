@@ -25,7 +25,7 @@ class Scene:
 
     def __init__(self, reset: str = "earliest", **limits: Any) -> None:
         self.positions = Positions(reset, in_group=False)
-        self.begun = 0
+        self.started = 0
         self.buffer = Buffer(self.positions, self._begin)
         self.fetcher = Fetcher(self.positions, self.buffer, FetchLimits(**limits))
         self.leaders: dict[TopicPartition, Leader | None] = {T0: Leader(1, 3, T_ID), T1: Leader(1, 3, T_ID)}
@@ -35,7 +35,7 @@ class Scene:
             self.positions.seek(key, 0)
 
     def _begin(self) -> None:
-        self.begun += 1
+        self.started += 1
 
     def plan(self) -> list[Fetch]:
         return self.fetcher.poll(lambda key: self.leaders[key], now=self.now)[0]
@@ -68,7 +68,7 @@ def test_one_fetch_a_broker_is_under_way() -> None:
     assert [fetch.node for fetch in scene.plan()] == [1]
 
 
-def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_begun() -> None:
+def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_started() -> None:
     scene = Scene()
     scene.positions.remove([T1])
     scene.answer(scene.one(), fetched(batch(0, b"a", b"b")))
@@ -77,7 +77,7 @@ def test_two_fetches_of_a_partition_wait_and_the_next_is_sent_when_one_is_begun(
     scene.answer(fetch, fetched(batch(2, b"c")))
     assert scene.plan() == [], "two are enough"
     assert scene.values(1) == [b"a"]
-    assert scene.begun == 1
+    assert scene.started == 1
     fetch = scene.one()
     assert asked(fetch) == {0: 3}
     scene.answer(fetch, fetched(batch(3, b"d")))

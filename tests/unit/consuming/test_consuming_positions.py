@@ -148,12 +148,12 @@ def test_a_topic_that_was_made_anew_is_read_by_the_policy() -> None:
     positions.new_leader(T0, 4)
     assert positions.topic_is(T0, second)
     assert positions.consumed()[T0].offset == 50, "nothing changes while records may be taken"
-    positions.start_anew()
+    positions.restart_recreated()
     assert T0 not in positions.consumed()
     positions.found(T0, positions.to_ask(Need.RESET, now=0)[T0], 0, 0)
     assert not positions.topic_is(T0, first), "of a broker that is behind"
     assert not positions.topic_is(T0, second)
-    positions.start_anew()
+    positions.restart_recreated()
     assert positions.consumed()[T0].offset == 0
 
 
@@ -162,7 +162,7 @@ def test_a_seek_is_meant_for_the_topic_as_it_is() -> None:
     positions.topic_is(T0, UUID(int=1))
     assert positions.topic_is(T0, UUID(int=2))
     positions.seek(T0, 7)
-    positions.start_anew()
+    positions.restart_recreated()
     assert positions.consumed()[T0].offset == 7
     assert not positions.topic_is(T0, UUID(int=2))
 

@@ -79,7 +79,7 @@ class Context:
         results = {batch.topic_partition: PartitionResult(None, base_offset) for batch in request.batches}
         return self.sender.answered(request, results, now=self.now)
 
-    def refuse(self, request: Request, error: KafkaError, log_start_offset: int = -1) -> list[Finished]:
+    def reject(self, request: Request, error: KafkaError, log_start_offset: int = -1) -> list[Finished]:
         result = PartitionResult(error, log_start_offset=log_start_offset)
         return self.sender.answered(request, {each.topic_partition: result for each in request.batches}, now=self.now)
 

@@ -98,7 +98,7 @@ def test_out_of_order_of_a_batch_that_is_not_the_next_is_only_early() -> None:
     first, second = context.batches(2)
     one, two = context.poll().requests
     context.lose(one, NetworkException())
-    assert context.refuse(two, OutOfOrderSequenceNumber()) == []
+    assert context.reject(two, OutOfOrderSequenceNumber()) == []
     context.sleep(BACKOFF)
     assert context.request().batches == [first]
     assert numbers(second) == (9, 0, 2)
@@ -109,8 +109,8 @@ def test_out_of_order_of_the_next_batch_raises_the_epoch() -> None:
     context.first_acknowledged()
     first, second = context.batches(2)
     one, two = context.poll().requests
-    assert context.refuse(one, OutOfOrderSequenceNumber()) == []
-    assert context.refuse(two, OutOfOrderSequenceNumber()) == []
+    assert context.reject(one, OutOfOrderSequenceNumber()) == []
+    assert context.reject(two, OutOfOrderSequenceNumber()) == []
     context.sleep(BACKOFF)
     again = context.request()
     assert again.batches == [first]
@@ -126,7 +126,7 @@ def test_a_batch_before_an_acknowledged_one_was_written() -> None:
     context.lose(one, NetworkException())
     context.acknowledge(two, 2)
     context.sleep(BACKOFF)
-    (finished,) = context.refuse(context.request(), OutOfOrderSequenceNumber())
+    (finished,) = context.reject(context.request(), OutOfOrderSequenceNumber())
     assert (finished.error, finished.base_offset) == (None, -1)
 
 
@@ -134,7 +134,7 @@ def test_a_duplicate_counts_as_written_at_an_unknown_offset() -> None:
     context = Context()
     context.first_acknowledged()
     context.batch()
-    (finished,) = context.refuse(context.request(), DuplicateSequenceNumber())
+    (finished,) = context.reject(context.request(), DuplicateSequenceNumber())
     assert (finished.error, finished.base_offset) == (None, -1)
 
 
@@ -144,7 +144,7 @@ def test_a_forgotten_producer_begins_again(log_start: int, epoch: int) -> None:
     context = Context()
     context.first_acknowledged()
     batch = context.batch()
-    assert context.refuse(context.request(), UnknownProducerId(), log_start) == []
+    assert context.reject(context.request(), UnknownProducerId(), log_start) == []
     context.sleep(BACKOFF)
     assert context.request().batches == [batch]
     assert numbers(batch) == (9, epoch, 1 - epoch)
@@ -157,7 +157,7 @@ def test_other_partitions_take_the_new_epoch_once_nothing_of_theirs_is_in_flight
     in_flight = context.batch(P1)
     other = context.request()
     context.batch(P0)
-    context.refuse(context.request(), OutOfOrderSequenceNumber())
+    context.reject(context.request(), OutOfOrderSequenceNumber())
     waiting = context.batch(P1)
     assert context.poll().requests == []
     assert context.idempotence is not None
@@ -173,11 +173,11 @@ def test_a_refused_batch_leaves_a_gap_that_another_epoch_closes() -> None:
     context.first_acknowledged()
     bad, good = context.batches(2)
     one, two = context.poll().requests
-    (finished,) = context.refuse(one, InvalidRecord("no"))
+    (finished,) = context.reject(one, InvalidRecord("no"))
     assert finished.batch is bad
     assert isinstance(finished.error, InvalidRecord)
     assert str(finished.error) == "partition t-0: no"
-    context.refuse(two, OutOfOrderSequenceNumber())
+    context.reject(two, OutOfOrderSequenceNumber())
     context.sleep(BACKOFF)
     assert context.request().batches == [good]
     assert numbers(good) == (9, 1, 0)
@@ -190,7 +190,7 @@ def test_what_lies_before_the_gap_goes_again_as_it_was() -> None:
     lost, bad = context.batches(2)
     one, two = context.poll().requests
     context.lose(one, NetworkException())
-    context.refuse(two, InvalidRecord())
+    context.reject(two, InvalidRecord())
     after = context.batch()
     context.sleep(BACKOFF)
     again = context.request()
@@ -240,7 +240,7 @@ def test_after_the_last_epoch_comes_a_new_producer_id() -> None:
     context.idempotence.identify(9, MAX_EPOCH)
     context.first_acknowledged()
     batch = context.batch()
-    context.refuse(context.request(), OutOfOrderSequenceNumber())
+    context.reject(context.request(), OutOfOrderSequenceNumber())
     context.sleep(BACKOFF)
     plan = context.poll()
     assert (plan.identify, plan.requests) == (True, [])
@@ -274,7 +274,7 @@ def test_halves_keep_the_numbers_of_the_whole() -> None:
         context.append()
     context.sleep(10)
     request = context.request()
-    assert context.refuse(request, MessageTooLarge()) == []
+    assert context.reject(request, MessageTooLarge()) == []
     first = context.request()
     assert [numbers(batch) for batch in first.batches] == [(9, 0, 1)]
     assert first.batches[0].count == 1
@@ -289,7 +289,7 @@ def test_passing_errors_change_no_numbers(error: NotLeaderOrFollower) -> None:
     context = Context()
     context.first_acknowledged()
     batch = context.batch()
-    assert context.refuse(context.request(), error) == []
+    assert context.reject(context.request(), error) == []
     context.sleep(BACKOFF)
     context.request()
     assert numbers(batch) == (9, 0, 1)

@@ -137,7 +137,7 @@ def test_a_batch_that_is_too_large_is_split_though_it_was_packed(packer: Packer)
     request = context.request()
     (batch,) = request.batches
     batch.sealed(LZ4, None)
-    assert context.refuse(request, RecordListTooLarge()) == []
+    assert context.reject(request, RecordListTooLarge()) == []
     halves: list[Any] = [part for _, part in batch.parts or ()]
     assert [each.count for each in halves] == [batch.count // 2, batch.count - batch.count // 2]
     assert [record.value for half in halves for record in decode_batch(half.sealed(LZ4, None))] == values[: batch.count]

@@ -204,10 +204,10 @@ def test_offsets_go_to_the_coordinator_of_the_group(version: int) -> None:
         assert scene.goes() == AddOffsets("g")
     assert scene.goes(node="group") == FindCoordinator("g")
     ask = scene.answer(scene.ask())
-    assert (ask.what, ask.whom) == (CommitOffsets(OFFSETS, MEMBER), "group")
+    assert (ask.what, ask.broker) == (CommitOffsets(OFFSETS, MEMBER), "group")
     assert operation.done
     scene.machine.commit()
-    assert scene.ask().whom == "txn"
+    assert scene.ask().broker == "txn"
 
 
 def test_offsets_that_must_wait_go_again_alone() -> None:
@@ -322,7 +322,7 @@ def test_coordinators_that_moved_are_looked_for(error: KafkaError) -> None:
     scene.sleep(BACKOFF)
     assert scene.goes(node="another group") == FindCoordinator("g")
     ask = scene.answer(scene.ask())
-    assert ask.whom == "another group"
+    assert ask.broker == "another group"
     scene.machine.commit()
     scene.goes(error)
     scene.sleep(BACKOFF)
@@ -330,7 +330,7 @@ def test_coordinators_that_moved_are_looked_for(error: KafkaError) -> None:
     scene.sleep(2 * BACKOFF)
     assert scene.goes(node="another") == FindCoordinator(None)
     ask = scene.ask()
-    assert (ask.what, ask.whom, ask.producer_epoch) == (EndTransaction(True), "another", 0)
+    assert (ask.what, ask.broker, ask.producer_epoch) == (EndTransaction(True), "another", 0)
 
 
 def test_a_partition_that_is_not_known_yet_is_added_again() -> None:
@@ -347,7 +347,7 @@ def test_a_partition_that_is_not_known_yet_is_added_again() -> None:
 def test_a_batch_that_fails_makes_the_transaction_abortable() -> None:
     scene = begun()
     request, unsent = scene.sent(), scene.batch()
-    (finished,) = scene.refuse(request, errors.InvalidRecord())
+    (finished,) = scene.reject(request, errors.InvalidRecord())
     assert isinstance(finished.error, errors.InvalidRecord)
     assert scene.state is State.ABORTABLE_ERROR
     assert [each.batch for each in scene.poll().finished] == [unsent]
@@ -377,7 +377,7 @@ def test_a_commit_whose_batch_fails_says_so_and_can_be_aborted() -> None:
 def test_the_first_version_gets_another_epoch_after_a_failed_batch() -> None:
     """Otherwise a late request could end up in the next transaction."""
     scene = begun(version=1)
-    scene.refuse(scene.sent(), errors.InvalidRecord())
+    scene.reject(scene.sent(), errors.InvalidRecord())
     operation = scene.machine.abort()
     assert scene.ended() == EndTransaction(False)
     assert not operation.done
@@ -391,7 +391,7 @@ def test_the_first_version_gets_another_epoch_after_a_failed_batch() -> None:
 def test_lost_numbers_abort_instead_of_raising_the_epoch() -> None:
     scene = begun()
     scene.acknowledge(scene.sent())
-    scene.refuse(scene.sent(), errors.OutOfOrderSequenceNumber())
+    scene.reject(scene.sent(), errors.OutOfOrderSequenceNumber())
     assert scene.state is State.ABORTABLE_ERROR
     assert scene.machine.numbers.producer_epoch == 0
 
@@ -401,13 +401,13 @@ def test_a_forgotten_producer_begins_with_0_only_if_its_records_were_deleted() -
     scene.acknowledge(scene.sent(), base_offset=5)
     scene.batch()
     request = scene.request()
-    assert scene.refuse(request, errors.UnknownProducerId(), log_start_offset=8) == []
+    assert scene.reject(request, errors.UnknownProducerId(), log_start_offset=8) == []
     scene.sleep(BACKOFF)
     request = scene.request()
     assert numbers(request.batches[0]) == (9, 0, 0)
     scene.acknowledge(request, base_offset=9)
     scene.batch()
-    scene.refuse(scene.request(), errors.UnknownProducerId(), log_start_offset=8)
+    scene.reject(scene.request(), errors.UnknownProducerId(), log_start_offset=8)
     assert scene.state is State.ABORTABLE_ERROR
 
 
@@ -536,7 +536,7 @@ def test_init_that_is_refused_is_the_end(error: KafkaError) -> None:
 
 def test_a_fenced_epoch_at_a_partition_is_decided_by_the_coordinator() -> None:
     scene = begun()
-    scene.refuse(scene.sent(), errors.InvalidProducerEpoch())
+    scene.reject(scene.sent(), errors.InvalidProducerEpoch())
     assert scene.state is State.ABORTABLE_ERROR
     scene.machine.abort()
     scene.goes(errors.ProducerFenced())
@@ -548,7 +548,7 @@ def test_after_the_end_every_record_fails_and_answers_change_nothing() -> None:
     request, queued = scene.sent(), scene.batch()
     scene.machine.send_offsets(OFFSETS, MEMBER)
     ask = scene.ask()
-    scene.refuse(request, errors.ProducerFenced())
+    scene.reject(request, errors.ProducerFenced())
     assert scene.state is State.FATAL_ERROR
     plan: Plan = scene.poll()
     assert [each.batch for each in plan.finished] == [queued]

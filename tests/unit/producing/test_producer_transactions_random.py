@@ -100,7 +100,7 @@ class World(Context):
 
     def answer_batch(self, request: Request) -> None:
         if self.chance.random() < self.trouble:
-            self.refuse(request, self.chance.choice(OF_BATCHES)(), self.chance.choice((-1, 0, 5)))
+            self.reject(request, self.chance.choice(OF_BATCHES)(), self.chance.choice((-1, 0, 5)))
         else:
             self.acknowledge(request, self.now)
 
@@ -112,7 +112,7 @@ class World(Context):
         if kind < self.trouble * 1.2 and not initializing:
             return Answer(self.chance.choice(ABORTING)())
         fresh = initializing or (self.version == 2 and isinstance(ask.what, EndTransaction))
-        self.epoch += fresh and ask.whom is not None
+        self.epoch += fresh and ask.broker is not None
         return Answer(node="n", producer_id=9 if fresh else -1, producer_epoch=self.epoch, version=self.version)
 
     def calm_down(self) -> None:

@@ -80,7 +80,7 @@ def test_metadata_is_asked_for_when_leaders_are_unknown_or_wrong() -> None:
     context.view = View({})
     assert context.poll().refresh == {"t"}
     context.view = View({P0: 0})
-    context.refuse(context.request(), NotLeaderOrFollower())
+    context.reject(context.request(), NotLeaderOrFollower())
     assert context.poll().refresh == {"t"}
     assert context.poll().refresh == set()
 
@@ -89,7 +89,7 @@ def test_passing_errors_are_tried_again_with_longer_and_longer_waits() -> None:
     context = Context()
     batch = context.batch()
     for attempt in range(3):
-        assert context.refuse(context.request(), RequestTimedOut()) == []
+        assert context.reject(context.request(), RequestTimedOut()) == []
         wait = BACKOFF * 2**attempt
         assert context.poll().wait == min(wait, DELIVERY_TIMEOUT - context.now)
         context.sleep(wait - 1)
@@ -102,9 +102,9 @@ def test_passing_errors_are_tried_again_with_longer_and_longer_waits() -> None:
 def test_retries_run_out() -> None:
     context = Context(idempotent=False, retries=1)
     context.batch()
-    assert context.refuse(context.request(), RequestTimedOut()) == []
+    assert context.reject(context.request(), RequestTimedOut()) == []
     context.sleep(BACKOFF)
-    (finished,) = context.refuse(context.request(), RequestTimedOut("slow"))
+    (finished,) = context.reject(context.request(), RequestTimedOut("slow"))
     assert isinstance(finished.error, RequestTimedOut)
     assert "t-0" in str(finished.error)
 
@@ -113,7 +113,7 @@ def test_retries_run_out() -> None:
 def test_lasting_errors_fail_at_once(error: InvalidTopicException) -> None:
     context = Context()
     batch = context.batch()
-    (finished,) = context.refuse(context.request(), error)
+    (finished,) = context.reject(context.request(), error)
     assert finished.batch is batch
     assert type(finished.error) is type(error)
     assert context.accumulator.pool.available == context.accumulator.pool.total
@@ -171,12 +171,12 @@ def test_a_batch_that_is_too_large_goes_in_halves_down_to_the_record_that_is() -
     whole = next(iter(context.accumulator.incomplete))
     futures = [RecordFuture(whole, index, 0, -1, 10) for index in range(3)]
     context.sleep(LINGER)
-    assert context.refuse(context.request(), MessageTooLarge()) == []
+    assert context.reject(context.request(), MessageTooLarge()) == []
     half, rest = (request.batches[0] for request in context.poll().requests)
     assert (half.count, rest.count) == (1, 2)
     assert (half.created, rest.created) == (0, 0)
     assert [future.batch.locate(future.index) for future in futures] == [(half, 0), (rest, 0), (rest, 1)]
-    (finished,) = context.refuse(context.sender._in_flight[0][0], MessageTooLarge())
+    (finished,) = context.reject(context.sender._in_flight[0][0], MessageTooLarge())
     assert isinstance(finished.error, MessageTooLarge)
     assert "max.message.bytes" in str(finished.error)
     assert [batch.count for batch in context.accumulator.incomplete] == [2]
@@ -217,15 +217,15 @@ def test_a_broker_that_takes_nothing_is_stuck_after_a_while() -> None:
 
 def test_it_rests_when_nothing_waits_and_nothing_has_to_be_asked() -> None:
     context = Context()
-    assert context.sender.rests
+    assert context.sender.is_idle
     context.append(P0)
-    assert not context.sender.rests
+    assert not context.sender.is_idle
     context.sleep(LINGER)
     request = context.poll().requests[0]
-    assert context.sender.rests  # a response will come
-    context.refuse(request, NotLeaderOrFollower())
-    assert not context.sender.rests
+    assert context.sender.is_idle  # a response will come
+    context.reject(request, NotLeaderOrFollower())
+    assert not context.sender.is_idle
     assert context.poll().refresh
     context.sleep(BACKOFF)
     context.acknowledge(context.poll().requests[0])
-    assert context.sender.rests
+    assert context.sender.is_idle

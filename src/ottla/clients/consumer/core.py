@@ -73,7 +73,7 @@ class Engine:
         self.lookup = Lookup(self.cluster, read_committed=config.read_committed)
         self.subscription = Subscription()
         self.positions = Positions(_policy(config), in_group=config.group_id is not None)
-        self.buffer = Buffer(self.positions, self._begun)
+        self.buffer = Buffer(self.positions, self._fetch_started)
         self.fetcher = Fetcher(self.positions, self.buffer, _limits(config))
         self.auto_commit = AutoCommit(config.auto_commit_interval_ms) if config.auto_commits else None
         shared = self.cluster.pool
@@ -161,8 +161,8 @@ class Engine:
             step = self.group.member.poll(now=now)
             self.group.send(step.requests)
             # A member that has just left because the user was stuck must lose its partitions before it hands out more.
-            self.attention = self.attention or bool(step.requests) or step.refused
-            if step.refused:
+            self.attention = self.attention or bool(step.requests) or step.rejected
+            if step.rejected:
                 self.notify()
             wakes.append(step.wake_at)
             if step.metadata is not None:
@@ -265,7 +265,7 @@ class Engine:
             timer.cancel()
             self._news = None
 
-    def _begun(self) -> None:
+    def _fetch_started(self) -> None:
         """A partition can be fetched again; called on the user's thread in the blocking consumer."""
         self.turns_owed = TURNS_TO_FETCH
         if self.loop is not None:

@@ -204,7 +204,7 @@ class Group:
             )
         if kind is Verdict.TOO_LATE and who != self._who and self.member.is_member:
             return RebalanceUnderWay(f"{RebalanceUnderWay.__doc__} ({error.name})")
-        self.member.commit_refused(error, who)
+        self.member.commit_rejected(error, who)
         self._changed()
         return self._too_late(error.name) if kind is Verdict.TOO_LATE else error
 
@@ -257,7 +257,7 @@ class Group:
         """The error to raise; an old epoch is renewed by a heartbeat, and the request is repeated."""
         self.coordinator.heard(error)
         if isinstance(error, StaleMemberEpoch | FencedMemberEpoch | UnknownMemberId):
-            self.member.commit_refused(error, who)
+            self.member.commit_rejected(error, who)
             self._changed()
             return CoordinatorLoadInProgress(f"the member's epoch is not up to date: {error}")
         return error

@@ -26,9 +26,9 @@ class HandOut:
         self._buffer = engine.buffer
         self.finisher = Finisher(engine.config)
         self.iterator: Any = iter(())
-        """Hands out `_ahead` and knows how many of them are left."""
-        self._ahead: list[ConsumerRecord] = []
-        self._leftover: list[ConsumerRecord] = []
+        """Hands out `ahead` and knows how many of them are left."""
+        self.ahead: list[ConsumerRecord] = []
+        self.leftover: list[ConsumerRecord] = []
         """Records that were taken but could not be deserialized yet."""
         self.total = 0
         self._finished_already = False
@@ -47,18 +47,13 @@ class HandOut:
         """Like `take`, but undecoded; a limit of 0 means no limit."""
         return self._buffer.take_raw(limit or None)
 
-    @property
-    def has_rest(self) -> bool:
-        """Whether some records were taken from the buffer and not handed out."""
-        return bool(self._leftover or (self._ahead and length_hint(self.iterator)))
-
     def take_rest(self, limit: int) -> list[ConsumerRecord]:
         """Return what an iteration left, else what could not be deserialized before."""
         if waiting := self.not_iterated():
             self.iterate(waiting[limit:])
             self._finished_already = True
             return waiting[:limit]
-        records, self._leftover = self._leftover[:limit], self._leftover[limit:]
+        records, self.leftover = self.leftover[:limit], self.leftover[limit:]
         return records
 
     def finished(self, records: list[ConsumerRecord]) -> ConsumerRecords:
@@ -66,31 +61,31 @@ class HandOut:
         if self._finished_already:
             self._finished_already = False
             return ConsumerRecords(records)
-        before = self._leftover
+        before = self.leftover
         try:
             finished, leftover = self.finisher.finish(records)
         except Exception:
-            self._leftover = [*records, *before]
+            self.leftover = [*records, *before]
             raise
         if leftover or before:
-            self._leftover = [*leftover, *before]
+            self.leftover = [*leftover, *before]
         self.total += len(finished)
         return finished
 
     def not_iterated(self) -> list[ConsumerRecord]:
-        return self._ahead[len(self._ahead) - length_hint(self.iterator) :]
+        return self.ahead[len(self.ahead) - length_hint(self.iterator) :]
 
     def iterate(self, records: list[ConsumerRecord]) -> Any:
         """Return an iterator over these records; the previous iterator ends."""
         deque(self.iterator, maxlen=0)
-        self._ahead = records
+        self.ahead = records
         self.iterator = iter(records)
         return self.iterator
 
     def held_back(self) -> dict[TopicPartition, int]:
         """Return the first offset of each partition that was taken but not handed out."""
         first: dict[TopicPartition, int] = {}
-        for record in (*self.not_iterated(), *self._leftover):
+        for record in (*self.not_iterated(), *self.leftover):
             first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
         return first
 
@@ -102,7 +97,7 @@ class HandOut:
                 positions.seek(key, offset)
         self.total -= len(self.not_iterated())
         self.iterate([])
-        self._leftover = []
+        self.leftover = []
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets after everything that was handed out."""

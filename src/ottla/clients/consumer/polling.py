@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
+from operator import length_hint
 from typing import Any
 
 from ottla.clients.blocking import IllegalUse
@@ -46,15 +47,17 @@ class Poller:
 
         It, `take_raw_now` and the `take` methods and `finished` of `HandOut` may run on the user's thread.
         """
-        if self._handout.has_rest:
-            return self._handout.take_rest(limit)
+        handout = self._handout
+        if handout.leftover or (handout.ahead and length_hint(handout.iterator)):
+            return handout.take_rest(limit)
         return (self._engine.buffer.take(limit) or None) if self._is_ready() else None
 
     def take_raw_now(self, limit: int) -> list[RawFetch] | None:
         """Like `take_now`, but undecoded; None also while there are records to put back."""
-        if self._handout.has_rest:
+        handout = self._handout
+        if handout.leftover or (handout.ahead and length_hint(handout.iterator)):
             return None
-        return (self._handout.take_raw(limit) or None) if self._is_ready() else None
+        return (handout.take_raw(limit) or None) if self._is_ready() else None
 
     def _is_ready(self) -> bool:
         """Whether the buffer has something and no other work comes first."""
@@ -101,7 +104,7 @@ class Poller:
         engine = self._engine
         while engine.attention:
             engine.attention = False
-            engine.positions.start_anew()
+            engine.positions.restart_recreated()
             if engine.errors:
                 engine.attention = True
                 raise engine.errors.popleft()
@@ -122,7 +125,7 @@ class Poller:
             return None
         duty = group.member.due()
         if duty is None:
-            if (error := group.member.refusal(now=monotonic_ms())) is not None:
+            if (error := group.member.rejection(now=monotonic_ms())) is not None:
                 self._engine.attention = True
                 raise error
             self._engine.tick()

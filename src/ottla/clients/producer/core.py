@@ -243,9 +243,9 @@ class ProducerCore:
         with self.lock:
             finished = take(now=now_ms())
             granted = self.accumulator.take_granted()
-            rests = self.sender.rests
+            idle = self.sender.is_idle
         self._tell(finished, granted)
-        if not rests:
+        if not idle:
             self.wake()
 
     def _tell(self, finished: Iterable[Finished], granted: Iterable[Ticket]) -> None:

@@ -43,7 +43,7 @@ async def carry_out(cluster: Cluster, config: ProducerConfig, ask: Ask) -> Answe
     try:
         if isinstance(ask.what, FindCoordinator):
             return await _find(cluster, config, ask.what)
-        connection = await cluster.connection(ask.whom)
+        connection = await cluster.connection(ask.broker)
         return await _at(connection, config, ask)
     except KafkaError as error:
         return Answer(error)
