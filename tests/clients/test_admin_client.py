@@ -145,7 +145,7 @@ def test_offsets_and_deleted_records(admin: Admin, bootstrap_servers: str, make_
         admin.list_offsets({TopicPartition(topic, 7): "latest"})
 
 
-def test_the_producers_of_a_partition_are_told(admin: Admin, bootstrap_servers: str, make_topic: MakeTopic) -> None:
+def test_describe_producers(admin: Admin, bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
     producer.produce(topic, b"x")
@@ -314,7 +314,7 @@ def test_it_works_from_asyncio(bootstrap_servers: str) -> None:
     asyncio.run(main())
 
 
-def test_mistakes_of_the_configuration_are_told_at_once() -> None:
+def test_mistakes_of_the_configuration_are_reported_at_once() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing"):
         Admin()
     with pytest.raises(ConfigError, match=r"Unknown admin configuration name: bootstrap_server\. Did you mean boots"):
@@ -328,7 +328,7 @@ def test_mistakes_of_the_configuration_are_told_at_once() -> None:
         ("no.such.host.invalid:9092", r"host name 'no\.such\.host\.invalid' cannot be resolved"),
     ],
 )
-def test_a_wrong_address_is_told_at_the_first_call(address: str, message: str) -> None:
+def test_a_wrong_address_is_reported_at_the_first_call(address: str, message: str) -> None:
     with Admin(bootstrap_servers=address) as admin, pytest.raises(CannotConnect, match=message):
         admin.list_topics()
 

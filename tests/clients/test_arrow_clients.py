@@ -289,7 +289,7 @@ def test_a_reader_that_fails_leaves_the_future_of_what_was_queued_before(
     assert asyncio.run(run()).partitions == {0: SentPartition(2, 2, 3)}
 
 
-def test_mistakes_are_told(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
+def test_mistakes_are_reported(bootstrap_servers: str, producer: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     with pytest.raises(UnusableColumns, match=f"to partitions of topic {topic}: record 1: there is no partition 2"):
         producer.send_arrow(topic, {"value": [b"", b""], "partition": pa.array([0, 2], pa.int32())})

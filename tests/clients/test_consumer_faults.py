@@ -185,7 +185,7 @@ def test_calls_end_in_time_when_the_broker_falls_silent(through_proxy: tuple[Pro
         assert time.monotonic() - start < 2.5
 
 
-def test_a_broker_that_stays_away_is_told_once_each_time(own_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_stays_away_is_logged_once_each_time(own_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
     broker = own_broker()
     servers = broker.bootstrap_servers
     topic = create(servers, 1)

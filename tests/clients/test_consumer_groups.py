@@ -315,7 +315,7 @@ def test_a_member_that_does_not_poll_leaves_and_hears_why(servers: str, topic: s
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_topic_that_is_deleted_and_made_anew_is_read_from_its_beginning(
+def test_a_recreated_topic_is_read_from_its_beginning(
     servers: str, topic: str, make: Make, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     group = new_group()
@@ -336,7 +336,7 @@ def test_a_topic_that_is_deleted_and_made_anew_is_read_from_its_beginning(
         assert f"topic {topic} was deleted and created again" in caplog.text
 
 
-def test_who_waits_in_a_long_poll_is_not_stuck(topic: str, make: Make) -> None:
+def test_a_long_poll_is_not_stuck(topic: str, make: Make) -> None:
     log = Log()
     # Other events wake a poll less often than this.
     rare = {"heartbeat_interval_ms": 2000, "session_timeout_ms": 6000, "metadata_max_age_ms": 60_000}
@@ -413,7 +413,7 @@ def test_a_listener_may_use_the_consumer(servers: str, topic: str, make: Make) -
     assert again.position(TopicPartition(topic, 0)) == 20
 
 
-def test_what_the_coordinator_refuses_reaches_the_user(topic: str, make: Make) -> None:
+def test_what_the_coordinator_rejects_reaches_the_user(topic: str, make: Make) -> None:
     consumer = make(new_group(), session_timeout_ms=400)
     consumer.subscribe([topic])
     told = r"session\.timeout\.ms=400: .*group\.min\.session\.timeout\.ms and group\.max\.session\.timeout\.ms"

@@ -94,7 +94,7 @@ class Moody(Assignor):
         }
 
 
-def test_an_assignor_that_raises_is_told_with_its_cause_and_asked_again(make_topic: Any, make: Make) -> None:
+def test_an_assignor_that_raises_is_reported_with_its_cause_and_called_again(make_topic: Any, make: Make) -> None:
     Moody.fails = True
     consumer = make(group_id=new_group(), partition_assignment_strategy=[Moody])
     consumer.subscribe([make_topic()])
@@ -208,7 +208,7 @@ def test_the_end_of_an_asyncio_consumer_is_the_same(bootstrap_servers: str, make
     until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 
 
-def test_a_listener_that_does_not_end_keeps_nobody_from_leaving(bootstrap_servers: str, make_topic: Any) -> None:
+def test_a_listener_that_hangs_does_not_keep_the_consumer_from_leaving(bootstrap_servers: str, make_topic: Any) -> None:
     topic, group = make_topic(), new_group()
 
     class Hangs(RebalanceListener):
@@ -263,7 +263,7 @@ def test_to_read_nothing_in_asyncio_too(bootstrap_servers: str, make_topic: Any)
     asyncio.run(scene())
 
 
-def test_a_name_that_no_broker_allows_is_refused_at_once(make: Make) -> None:
+def test_a_name_that_no_broker_allows_is_rejected_at_once(make: Make) -> None:
     consumer = make(group_id=new_group())
     with pytest.raises(errors.InvalidTopicException, match="'bad topic!' may only have ASCII letters and digits"):
         consumer.subscribe(["bad topic!"])
@@ -278,7 +278,7 @@ def test_a_name_that_no_broker_allows_is_refused_at_once(make: Make) -> None:
 # ── numbers and lists ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_float_is_refused_where_it_is_given_and_harms_nothing(
+def test_a_float_is_rejected_where_it_is_given_and_harms_nothing(
     bootstrap_servers: str, make_topic: Any, make: Make
 ) -> None:
     topic = make_topic()
@@ -307,7 +307,7 @@ def test_a_float_is_refused_where_it_is_given_and_harms_nothing(
 
 
 @pytest.mark.parametrize("timeout", [None, "1", float("nan")])
-def test_a_timeout_that_is_no_number_is_told(make_topic: Any, make: Make, timeout: Any) -> None:
+def test_a_timeout_that_is_not_a_number_is_an_error(make_topic: Any, make: Make, timeout: Any) -> None:
     consumer = make()
     consumer.assign([TopicPartition(make_topic(1), 0)])
     for poll in (consumer.poll, consumer.poll_arrow):
@@ -336,7 +336,7 @@ def test_partitions_are_given_one_by_one_or_as_a_list(bootstrap_servers: str, ma
 # ── what takes too long ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_position_that_cannot_be_had_says_why(make_topic: Any, make: Make) -> None:
+def test_an_unavailable_position_says_why(make_topic: Any, make: Make) -> None:
     topic = make_topic(2)
     consumer = make(allow_auto_create_topics=False)
     far, nowhere = TopicPartition(topic, 9), TopicPartition(f"no-{topic}", 0)

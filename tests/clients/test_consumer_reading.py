@@ -313,7 +313,7 @@ def test_modes_exclude_each_other(make_topic: Any, make: Make) -> None:
         alone.commit()
 
 
-def test_two_threads_are_refused(make_topic: Any, make: Make) -> None:
+def test_two_threads_are_rejected(make_topic: Any, make: Make) -> None:
     consumer = make()
     consumer.assign(partitions(make_topic(), 1))
     inside = threading.Event()
@@ -346,7 +346,7 @@ def test_wakeup_ends_the_next_call(make_topic: Any, make: Make) -> None:
     assert consumer.poll(0.01) == []
 
 
-def test_two_tasks_are_refused(bootstrap_servers: str, make_topic: Any) -> None:
+def test_two_tasks_are_rejected(bootstrap_servers: str, make_topic: Any) -> None:
     topic = make_topic()
 
     async def scene() -> None:
@@ -366,7 +366,7 @@ def test_two_tasks_are_refused(bootstrap_servers: str, make_topic: Any) -> None:
     asyncio.run(scene())
 
 
-def test_use_after_fork_and_after_close_is_refused(make_topic: Any, make: Make) -> None:
+def test_use_after_fork_and_after_close_is_rejected(make_topic: Any, make: Make) -> None:
     consumer = make()
     consumer.assign(partitions(make_topic(), 1))
     consumer.poll(0.01)

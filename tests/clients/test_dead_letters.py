@@ -145,7 +145,7 @@ def test_a_long_wait_does_not_lose_the_membership(bootstrap_servers: str, make_t
         assert consumer.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].offset == 2
 
 
-def test_clients_that_do_not_fit_are_refused(bootstrap_servers: str) -> None:
+def test_clients_that_do_not_fit_are_rejected(bootstrap_servers: str) -> None:
     with (
         Consumer(bootstrap_servers=bootstrap_servers, group_id="g") as consumer,
         Producer(bootstrap_servers=bootstrap_servers) as producer,
@@ -183,7 +183,7 @@ def test_a_record_near_the_limit_of_its_size_leaves_out_what_does_not_fit(
     assert (letter.topic, letter.partition, letter.offset, letter.traceback) == (topic, 0, 0, "")
 
 
-def test_a_record_that_no_letter_can_hold_is_told_of_and_never_replayed(
+def test_a_record_that_no_letter_can_hold_is_logged_and_never_replayed(
     bootstrap_servers: str, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, group = make_topic(), f"g-{uuid4().hex}"
@@ -211,7 +211,7 @@ def test_a_record_that_compresses_well_needs_a_producer_that_takes_its_size(
     assert set_aside(bootstrap_servers, topic, other, compression_type="zstd").size == 4_000_000
 
 
-def test_a_coroutine_is_refused_by_the_blocking_helper(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+def test_a_coroutine_is_rejected_by_the_blocking_helper(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic, group = make_topic(), f"g-{uuid4().hex}"
     fill(bootstrap_servers, topic, [b"1"])
 

@@ -75,7 +75,7 @@ def test_another_producer_commits_what_one_has_prepared(
     assert second.open_transactions("job") == []
 
 
-def test_whoever_takes_an_id_over_aborts_and_fences(
+def test_taking_over_an_id_aborts_and_fences(
     servers: str, producers: tuple[PreparingProducer, PreparingProducer]
 ) -> None:
     first, second = producers

@@ -199,7 +199,7 @@ def test_a_wait_for_futures_ends_with_the_first_or_the_first_error_or_in_time(
     assert waiting.result(0).offset == 1
 
 
-def test_a_callback_that_would_wait_for_many_is_refused(shared: Producer, make_topic: MakeTopic) -> None:
+def test_a_callback_that_would_wait_for_many_is_rejected(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
     told: list[str] = []
 
@@ -233,7 +233,7 @@ def test_asyncio_waits_for_many(bootstrap_servers: str, make_topic: MakeTopic) -
 # Callbacks and interceptors.
 
 
-def test_callbacks_come_in_order_before_those_who_wait(shared: Producer, make_topic: MakeTopic) -> None:
+def test_callbacks_come_in_order_before_waiting_callers(shared: Producer, make_topic: MakeTopic) -> None:
     topic = make_topic()
     seen: list[Any] = []
     futures = [
@@ -582,7 +582,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("face", FORGOTTEN)
-def test_a_program_that_ends_without_close_is_told_what_it_lost(
+def test_a_program_that_ends_without_close_logs_what_it_lost(
     bootstrap_servers: str, make_topic: MakeTopic, face: str
 ) -> None:
     command = [sys.executable, "-c", FORGOTTEN[face], bootstrap_servers, make_topic()]
@@ -636,7 +636,7 @@ def test_a_wrong_address_is_named() -> None:
         producer.send("orders", b"v")
 
 
-def test_a_silent_broker_holds_nobody_for_longer_than_max_block_ms(nobody: str) -> None:
+def test_a_silent_broker_blocks_no_call_for_longer_than_max_block_ms(nobody: str) -> None:
     with Producer(bootstrap_servers=nobody, max_block_ms=200) as producer:
         began = time.monotonic()
         with pytest.raises(MetadataTimeout, match=r"'orders' within 0\.2 s"):
@@ -690,7 +690,7 @@ def test_members_of_enums_are_names(bootstrap_servers: str, make_topic: MakeTopi
 
 
 @pytest.mark.parametrize("partition", [1.0, 0.5, numpy.float64(1), True, numpy.bool_(True), "1"])
-def test_what_only_looks_like_a_partition_is_refused_and_harms_nobody(
+def test_what_only_looks_like_a_partition_is_rejected_and_harms_nothing(
     bootstrap_servers: str, make_topic: MakeTopic, partition: Any
 ) -> None:
     topic = make_topic(2)
@@ -726,7 +726,7 @@ def test_integers_of_numpy_are_partitions_and_timestamps(shared: Producer, make_
 @pytest.mark.parametrize(
     "bad", [{"timestamp": 1.5}, {"timestamp": 2**70}, {"headers": [("\ud800", b"")]}, {"headers": {"\ud800": b""}}]
 )
-def test_records_that_are_refused_hold_no_memory(shared: Producer, make_topic: MakeTopic, bad: dict[str, Any]) -> None:
+def test_records_that_are_rejected_hold_no_memory(shared: Producer, make_topic: MakeTopic, bad: dict[str, Any]) -> None:
     topic = make_topic()
     for _ in range(3):
         with pytest.raises((TypeError, ValueError)):
@@ -809,7 +809,7 @@ def test_new_partitions_are_noticed(bootstrap_servers: str, make_topic: MakeTopi
         assert producer.partitions_for(topic) == {0, 1, 2}
 
 
-def test_a_topic_that_was_deleted_is_made_again_for_who_writes_to_it(own_broker: Any) -> None:
+def test_a_deleted_topic_is_created_again_by_a_producer(own_broker: Any) -> None:
     servers = own_broker(**{"num.partitions": "1"}).bootstrap_servers
     with Producer(bootstrap_servers=servers) as producer, ottla.Admin(bootstrap_servers=servers) as admin:
         admin.create_topics(ottla.NewTopic("orders", num_partitions=8))

@@ -123,7 +123,7 @@ def test_certificates_may_be_given_as_text_or_under_kafkas_names(world: World) -
     assert connect(world.tls, security_protocol="SSL", ssl_context=own)
 
 
-def test_an_unknown_authority_is_told_with_the_setting(world: World) -> None:
+def test_an_unknown_authority_is_reported_with_the_setting(world: World) -> None:
     for options in ({}, {"ssl_cafile": str(world.stranger)}):
         error = refusal(world.tls, security_protocol="SSL", **options)
         assert isinstance(error, TlsFailed)
@@ -131,7 +131,7 @@ def test_an_unknown_authority_is_told_with_the_setting(world: World) -> None:
         assert "set ssl.cafile" in str(error)
 
 
-def test_a_certificate_for_another_host_is_told_with_both_names(world: World) -> None:
+def test_a_certificate_for_another_host_is_reported_with_both_names(world: World) -> None:
     trusting = {"security_protocol": "SSL", "ssl_cafile": str(world.authority)}
     error = refusal(world.tls, host="127.0.0.1", **trusting)
     assert isinstance(error, TlsFailed)
@@ -140,13 +140,13 @@ def test_a_certificate_for_another_host_is_told_with_both_names(world: World) ->
     assert connect(world.tls, host="127.0.0.1", ssl_endpoint_identification_algorithm="", **trusting)
 
 
-def test_a_plain_client_on_a_tls_port_is_told(world: World) -> None:
+def test_a_plain_client_on_a_tls_port_is_reported(world: World) -> None:
     error = refusal(world.tls)
     assert isinstance(error, NotKafka | CannotConnect)
     assert "security.protocol" in str(error)
 
 
-def test_a_tls_client_on_a_plain_port_is_told(world: World) -> None:
+def test_a_tls_client_on_a_plain_port_is_reported(world: World) -> None:
     error = refusal(world.plain, security_protocol="SSL", ssl_cafile=str(world.authority))
     assert isinstance(error, TlsFailed)
     assert "does not speak TLS" in str(error)
@@ -181,6 +181,8 @@ def test_a_broker_that_asks_for_a_certificate_gets_it_or_says_so(world: World) -
         ),
     ],
 )
-def test_a_mistake_in_the_settings_is_told_before_anything_is_sent(options: dict[str, object], message: str) -> None:
+def test_a_mistake_in_the_settings_is_reported_before_anything_is_sent(
+    options: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         connect(1, **{"security_protocol": "SSL", **options})

@@ -137,19 +137,19 @@ def test_a_certificate_of_the_client(kafka: Secured) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_wrong_password_is_told(kafka: Secured, mechanism: str) -> None:
+def test_a_wrong_password_is_reported(kafka: Secured, mechanism: str) -> None:
     wrong = {**credentials(mechanism), "sasl_password": "wrong"}
     with pytest.raises(SaslAuthenticationFailed, match=f"did not accept user 'alice' by {mechanism}.*check sasl"):
         asked(kafka.sasl, security_protocol="SASL_PLAINTEXT", **wrong)
 
 
-def test_a_bad_token_is_told(kafka: Secured) -> None:
+def test_a_bad_token_is_reported(kafka: Secured) -> None:
     options = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": lambda: "no.jwt.at-all"}
     with pytest.raises(SaslAuthenticationFailed, match=r"check sasl\.oauth\.token\.provider"):
         asked(kafka.sasl, security_protocol="SASL_PLAINTEXT", **options)
 
 
-def test_the_wrong_protocol_is_told(kafka: Secured) -> None:
+def test_the_wrong_protocol_is_reported(kafka: Secured) -> None:
     with pytest.raises(NotKafka, match=r"speaks TLS: set security\.protocol"):
         asked(kafka.tls)
     with pytest.raises(Disconnected, match="asks for SASL"):

@@ -61,14 +61,14 @@ def test_a_newer_version_is_read_as_the_newest_known_one() -> None:
 
 
 @given(SUBSCRIPTIONS, st.data())
-def test_a_cut_subscription_is_refused(subscription: Subscription, data: st.DataObject) -> None:
+def test_a_cut_subscription_is_rejected(subscription: Subscription, data: st.DataObject) -> None:
     whole = encode_subscription(subscription)
     with pytest.raises(MalformedProtocol):
         decode_subscription(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(data: bytes) -> None:
     for decode in (decode_subscription, decode_assignment):
         try:
             decode(data)
@@ -87,7 +87,7 @@ def test_kafkas_own_bytes_of_a_subscription() -> None:
     assert encode_subscription(Subscription(["b", "a"], None, {"a": [1, 0]}, 5, None, "r")) == data
 
 
-def test_sticky_tells_what_it_had_and_in_which_generation() -> None:
+def test_sticky_sends_what_it_had_and_in_which_generation() -> None:
     assignor = StickyAssignor()
     assert assignor.subscription_user_data(["t"]) is None
     assignor.on_assignment(Assignment({"t": [0, 2]}), 7)
@@ -102,7 +102,7 @@ def test_sticky_reads_user_data_without_a_generation_and_forgets_what_it_cannot_
     assert decode_user_data(None) == (-1, {})
 
 
-def test_sticky_believes_the_newer_generation_and_nobody_when_two_of_one_generation_claim_the_same() -> None:
+def test_sticky_believes_the_newer_generation_and_neither_of_two_equal_ones() -> None:
     def claim(generation: int) -> Subscription:
         return Subscription(["t"], user_data=encode_user_data({"t": [0]}, generation))
 
@@ -122,7 +122,7 @@ def test_cooperative_sticky_takes_the_generation_from_the_user_data_of_old_subsc
     assert {member: each.partitions for member, each in result.items()} == {"a": {"t": (1,)}, "b": {"t": (0,)}}
 
 
-def test_cooperative_sticky_gives_a_contested_partition_to_nobody_until_all_have_revoked_it() -> None:
+def test_cooperative_sticky_assigns_a_contested_partition_after_all_have_revoked_it() -> None:
     claim = Subscription(["t"], owned_partitions={"t": [0]}, generation=3)
     result = CooperativeStickyAssignor().assign({"t": 2}, {"a": claim, "b": claim})
     assert {member: each.partitions for member, each in result.items()} == {"a": {}, "b": {"t": (1,)}}

@@ -82,7 +82,7 @@ def outcome(call: Call) -> Exception:
         (lambda admin: admin.delete_topics("orders", timeout_ms="5"), "timeout_ms .* not '5'"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(call: Call, words: str) -> None:
+def test_invalid_arguments_are_rejected_before_anything_is_sent(call: Call, words: str) -> None:
     error = outcome(call)
     assert isinstance(error, TypeError | ValueError), repr(error)
     with pytest.raises(type(error), match=words):
@@ -120,7 +120,7 @@ def test_one_name_is_a_name_and_not_its_letters() -> None:
         assert not isinstance(outcome(call), TypeError | ValueError)
 
 
-def test_types_of_resources_are_told_by_their_names_too() -> None:
+def test_types_of_resources_may_be_names() -> None:
     assert ConfigResource("Broker", "1") == ConfigResource(ResourceType.BROKER, "1") == ConfigResource.broker(1)
     assert ConfigResource(2, "t") == ConfigResource("topic", "t")  # type: ignore[arg-type]
     assert str(ConfigResource("group", "billing")) == "group billing"

@@ -63,7 +63,7 @@ def test_a_call_that_still_waits_when_the_client_is_closed_ends_with_an_error() 
     assert "closed by another thread" in str(seen[0])
 
 
-def test_a_blocking_call_from_a_callback_is_refused_instead_of_hanging() -> None:
+def test_a_blocking_call_from_a_callback_is_rejected_instead_of_hanging() -> None:
     thread = LoopThread("producer")
 
     async def callback() -> str:
@@ -75,7 +75,7 @@ def test_a_blocking_call_from_a_callback_is_refused_instead_of_hanging() -> None
     thread.stop()
 
 
-def test_use_in_a_forked_child_is_refused() -> None:
+def test_use_in_a_forked_child_is_rejected() -> None:
     thread = LoopThread("producer")
     child = os.fork()
     if child == 0:
@@ -108,7 +108,7 @@ def test_what_ends_a_program_does_not_end_the_loop(
     thread.stop()
 
 
-def test_a_thread_that_has_ended_is_told_of_and_can_be_stopped() -> None:
+def test_a_thread_that_has_ended_is_reported_and_can_be_stopped() -> None:
     thread = LoopThread("consumer")
     thread.loop.call_soon_threadsafe(thread.loop.stop)
     thread._thread.join(10)

@@ -147,7 +147,7 @@ def test_a_connection_in_the_making_is_waited_for_before_another_is_made() -> No
     assert choose(links, {"c": 99}) == "c"
 
 
-def test_who_was_not_tried_for_longest_is_tried_first_and_nobody_who_backs_off() -> None:
+def test_the_least_recently_tried_address_comes_first_and_none_that_backs_off() -> None:
     links = states()
     fail(links, "a", now=10)
     fail(links, "b", now=20)
@@ -158,7 +158,7 @@ def test_who_was_not_tried_for_longest_is_tried_first_and_nobody_who_backs_off()
     assert choose(links, now=500, start=2) == "a"
 
 
-def test_nobody_is_asked_where_nobody_is() -> None:
+def test_without_addresses_there_is_no_choice() -> None:
     assert least_loaded([], states(), {}, now=0, start=3) is None
 
 

@@ -43,7 +43,7 @@ def test_a_broker_that_is_behind_does_not_bring_an_old_leader_back() -> None:
     assert leader_after(picture(1, 5), picture(2, 5)) == 2
 
 
-def test_a_topic_that_was_made_again_begins_anew() -> None:
+def test_a_recreated_topic_starts_over() -> None:
     assert leader_after(picture(1, 5), picture(2, 0, topic_id=2)) == 2
 
 
@@ -120,7 +120,7 @@ def test_brokers_that_say_nothing_for_long_are_not_asked_for_ever() -> None:
     run(test)
 
 
-def test_a_broken_connection_is_made_again_and_shared_by_all_who_wait() -> None:
+def test_a_broken_connection_is_reopened_and_shared_by_all_callers() -> None:
     async def test(cluster: FakeCluster, _: FakeCluster) -> None:
         client = Cluster(cluster.bootstrap, settings=QUICK, retry_backoff_ms=1)
         (address,) = cluster.bootstrap
@@ -155,7 +155,7 @@ def test_idle_connections_are_closed_and_made_again_when_needed() -> None:
     run(test)
 
 
-def test_one_who_gives_up_does_not_end_the_attempt_of_the_others() -> None:
+def test_a_caller_that_gives_up_does_not_end_the_attempt_of_the_others() -> None:
     async def test(cluster: FakeCluster, _: FakeCluster) -> None:
         client = Cluster(cluster.bootstrap, settings=QUICK)
         (address,) = cluster.bootstrap
@@ -169,7 +169,7 @@ def test_one_who_gives_up_does_not_end_the_attempt_of_the_others() -> None:
     run(test)
 
 
-def test_who_waits_for_a_connection_is_told_when_the_client_is_closed() -> None:
+def test_waiting_for_a_connection_fails_when_the_client_is_closed() -> None:
     async def main() -> None:
         client = Cluster([("127.0.0.1", 1)], settings=ConnectionSettings(reconnect=Backoff(60_000, 60_000)))
         with pytest.raises(CannotConnect):

@@ -58,7 +58,7 @@ def test_few_batches_are_not_held_back_and_many_for_a_moment(in_coroutine: bool)
 
 
 @pytest.mark.parametrize("in_coroutine", [False, True])
-def test_a_batch_that_fails_while_it_is_waited_for_is_told_by_the_future_only(in_coroutine: bool) -> None:
+def test_only_the_future_reports_a_batch_that_fails_during_a_pause(in_coroutine: bool) -> None:
     future = ColumnsFuture("topic")
     batches = sent(future, _BATCHES_AHEAD)
     error = RuntimeError("refused")

@@ -134,7 +134,7 @@ def test_a_cluster_without_topic_ids_is_spoken_to_by_name() -> None:
     run(test, newest={ApiKey.METADATA: 9})
 
 
-def test_damaged_bytes_are_told_and_can_be_passed_over() -> None:
+def test_damaged_bytes_are_reported_and_can_be_skipped() -> None:
     async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
         (key,) = cluster.add_topic("t", [0])
         cluster.write(key, b"good")

@@ -245,7 +245,7 @@ def test_a_letter_that_is_too_large_tells_less_of_the_error() -> None:
         assert (letter.value, letter.key, letter.size) == (b"v" * 1_000, b"k", None)
 
 
-def test_a_record_that_is_too_large_is_told_of_without_its_value() -> None:
+def test_a_record_that_is_too_large_gets_a_letter_without_its_value() -> None:
     letter = letter_within(-50_000, value=b"v" * 60_000, headers=[("own", b"1")])
     assert (letter.value, letter.omitted, letter.size) == (None, ("value",), 60_000)
     assert (letter.key, letter.headers, letter.topic, letter.offset) == (b"k", [("own", b"1")], "orders", 0)
@@ -278,7 +278,7 @@ def test_objects_need_a_serializer() -> None:
     assert world.letters[0].value == b"[1]"
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         Policy("dead", attempts=0)
     with pytest.raises(ConfigError, match="read again"):

@@ -71,7 +71,7 @@ def test_groups_of_all_brokers_are_listed() -> None:
     run(test)
 
 
-def test_old_brokers_list_without_states_and_refuse_filters() -> None:
+def test_old_brokers_list_without_states_and_reject_filters() -> None:
     async def test(brokers: GroupCluster, cluster: Cluster) -> None:
         brokers.groups = {"a": FakeGroup(0)}
         (one,) = await list_groups(cluster)
@@ -218,7 +218,7 @@ def test_a_commit_is_tried_again_when_its_partitions_say_so(code: int) -> None:
     run(test)
 
 
-def test_a_commit_to_a_group_with_members_is_refused() -> None:
+def test_a_commit_to_a_group_with_members_is_rejected() -> None:
     async def test(brokers: GroupCluster, cluster: Cluster) -> None:
         brokers.groups = {"a": FakeGroup(0, "Stable", members=[member()])}
         errors = await commit_offsets(cluster, "a", {KEY: 3})

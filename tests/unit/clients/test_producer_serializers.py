@@ -68,7 +68,7 @@ def test_deserializers(given: Any, data: bytes, value: Any) -> None:
     assert serializers.deserializer("bytes", "value.deserializer") is None
 
 
-def test_what_is_no_serializer_is_refused() -> None:
+def test_invalid_serializers_are_rejected() -> None:
     with pytest.raises(ConfigError, match="neither a Serializer nor a function"):
         serializers.serializer(5, "value.serializer")
     with pytest.raises(ConfigError, match="neither a Deserializer nor a function"):

@@ -63,7 +63,7 @@ def test_a_cut_off_batch_waits_for_the_next_fetch() -> None:
     assert "cut off" in alone.problem
 
 
-def test_damage_is_told_when_it_comes_first() -> None:
+def test_damage_is_reported_when_it_comes_first() -> None:
     bad = bytearray(batch(1, b"b"))
     bad[-1] ^= 1
     assert readable(batch(0, b"a") + bytes(bad), None, check_crcs=True).next_offset == 1

@@ -248,7 +248,7 @@ def test_a_static_member_does_not_leave() -> None:
     assert apis(scene.send()) == []
 
 
-def test_a_moved_coordinator_is_told_to_the_shell_and_the_request_is_sent_again() -> None:
+def test_a_moved_coordinator_is_reported_and_the_request_is_sent_again() -> None:
     scene = Scene()
     scene.stable()
     scene.wait(3_000)
@@ -289,7 +289,7 @@ REJECTIONS = [
 
 
 @pytest.mark.parametrize("error", [errors.FencedInstanceId, *REJECTIONS])
-def test_nothing_is_sent_until_the_user_has_heard_what_was_refused(error: type[errors.KafkaError]) -> None:
+def test_nothing_is_sent_until_poll_has_raised_the_error(error: type[errors.KafkaError]) -> None:
     scene = Scene()
     scene.member.due()
     scene.reject(scene.one(ApiKey.JOIN_GROUP), error)
@@ -300,7 +300,7 @@ def test_nothing_is_sent_until_the_user_has_heard_what_was_refused(error: type[e
 
 
 @pytest.mark.parametrize("error", REJECTIONS)
-def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.KafkaError]) -> None:
+def test_an_error_is_raised_once_and_then_the_member_tries_again(error: type[errors.KafkaError]) -> None:
     scene = Scene()
     assert scene.member.due() is None
     scene.reject(scene.one(ApiKey.JOIN_GROUP), errors.MemberIdRequired)
@@ -321,7 +321,7 @@ def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.K
     assert scene.member.poll(now=scene.now).wake_at == scene.now + 100, "it worked meanwhile"
 
 
-def test_leaving_or_another_subscription_drops_what_was_refused() -> None:
+def test_leaving_or_another_subscription_drops_the_error() -> None:
     for leaves in (True, False):
         scene = Scene()
         scene.member.due()
@@ -401,7 +401,7 @@ def lead(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("method", ["subscription_user_data", "assign", "on_assignment"])
-def test_an_assignor_that_raises_is_told_to_the_user_with_its_traceback(method: str) -> None:
+def test_an_error_of_an_assignor_reaches_the_user_with_its_traceback(method: str) -> None:
     class Broken(RangeAssignor):
         broken = True
 

@@ -20,7 +20,7 @@ def response(*codes: int) -> Any:
     return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=partitions)])
 
 
-def test_the_message_has_offsets_epochs_and_who_commits() -> None:
+def test_the_message_has_offsets_epochs_and_the_member() -> None:
     offsets = {T0: OffsetAndMetadata(5, "note", 3), T1: OffsetAndMetadata(6)}
     message = commit_message("g", Identity(4, "m", "i"), offsets)
     assert (message["group_id"], message["generation_id_or_member_epoch"], message["member_id"]) == ("g", 4, "m")

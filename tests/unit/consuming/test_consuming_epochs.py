@@ -106,7 +106,7 @@ def test_what_goes_is_revoked_first_and_what_comes_is_assigned_after_it() -> Non
     assert told["member_epoch"] == 2
 
 
-def test_an_empty_assignment_is_told_too() -> None:
+def test_the_listener_is_called_for_an_empty_assignment_too() -> None:
     scene = Scene()
     scene.answer(scene.one(), 1, {})
     assert scene.do() == Duty(DutyKind.ASSIGN, ())
@@ -149,7 +149,7 @@ def test_a_commit_may_be_the_first_to_hear_of_it() -> None:
     assert scene.do().kind is DutyKind.LOSE
 
 
-def test_after_a_lost_heartbeat_everything_is_told_again() -> None:
+def test_after_a_lost_heartbeat_everything_is_sent_again() -> None:
     scene = Scene()
     scene.stable()
     scene.now = 5_000
@@ -162,7 +162,7 @@ def test_after_a_lost_heartbeat_everything_is_told_again() -> None:
     assert message["member_epoch"] == 1
 
 
-def test_a_moved_coordinator_is_told_to_the_shell() -> None:
+def test_a_moved_coordinator_is_reported() -> None:
     scene = Scene()
     assert isinstance(scene.reject(scene.one(), errors.NotCoordinator), errors.NotCoordinator)
     scene.now = 100
@@ -206,14 +206,14 @@ def test_a_pattern_is_left_to_the_broker() -> None:
     assert message["subscribed_topic_names"] == []
 
 
-def test_a_new_subscription_is_told_at_once() -> None:
+def test_a_new_subscription_is_sent_at_once() -> None:
     scene = Scene()
     scene.stable()
     scene.member.subscribe(["t", "u"])
     assert scene.one().message["subscribed_topic_names"] == ["t", "u"]
 
 
-def test_a_subscription_that_changes_during_a_heartbeat_is_told_with_the_next() -> None:
+def test_a_subscription_that_changes_during_a_heartbeat_is_sent_with_the_next() -> None:
     scene = Scene()
     scene.stable()
     scene.now = 5_000
@@ -232,7 +232,7 @@ def test_a_subscription_that_changes_during_a_heartbeat_is_told_with_the_next() 
         (errors.GroupMaxSizeReached, "why"),
     ],
 )
-def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.KafkaError], words: str) -> None:
+def test_an_error_is_raised_once_and_then_the_member_tries_again(error: type[errors.KafkaError], words: str) -> None:
     scene = Scene()
     for pause in (100, 200, 400, 800, 1_000, 1_000):
         scene.reject(scene.one(), error)
@@ -247,7 +247,7 @@ def test_what_was_refused_is_told_once_and_then_tried_again(error: type[errors.K
     scene.stable()
 
 
-def test_leaving_or_another_subscription_drops_what_was_refused() -> None:
+def test_leaving_or_another_subscription_drops_the_error() -> None:
     for leaves in (True, False):
         scene = Scene(pattern="((")
         scene.reject(scene.one(), errors.InvalidRegularExpression)

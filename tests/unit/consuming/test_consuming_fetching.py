@@ -224,7 +224,7 @@ def test_sessions_tell_only_what_changed() -> None:
 
 
 @pytest.mark.parametrize("failure", ["error", "lost"])
-def test_a_session_that_is_gone_begins_anew(failure: str) -> None:
+def test_a_lost_session_starts_over(failure: str) -> None:
     scene = Scene()
     scene.answer(scene.one(), session_id=77)
     fetch = scene.one()

@@ -140,7 +140,7 @@ def test_a_leader_that_knows_no_such_epoch_has_another_log() -> None:
     assert isinstance(strict.without_start(), NoOffsetForPartition)
 
 
-def test_a_topic_that_was_made_anew_is_read_by_the_policy() -> None:
+def test_a_recreated_topic_is_read_by_the_reset_policy() -> None:
     positions = make()
     first, second = UUID(int=1), UUID(int=2)
     positions.committed(T0, positions.to_ask(Need.COMMITTED, now=0)[T0], OffsetAndMetadata(50))

@@ -35,7 +35,7 @@ def test_a_full_batch_is_ready_at_once_and_the_next_one_begins() -> None:
     assert context.accumulator.ready(context.view, now=0).nodes == [0]
 
 
-def test_a_record_larger_than_a_batch_gets_one_of_its_own() -> None:
+def test_a_record_larger_than_a_batch_gets_its_own() -> None:
     context = Context(batch_size=100)
     appended = context.append(size=5_000)
     assert isinstance(appended, Appended)
@@ -66,7 +66,7 @@ def test_everything_is_ready_while_somebody_waits_for_memory_flushes_or_closes()
     assert context.accumulator.ready(context.view, now=0).nodes == [0]
 
 
-def test_a_partition_without_a_leader_is_told() -> None:
+def test_a_partition_without_a_leader_is_reported() -> None:
     context = Context()
     context.batch(P2)
     ready = context.accumulator.ready(View({P0: 0}), now=0)
@@ -115,7 +115,7 @@ def test_what_goes_again_waits_and_goes_before_what_comes_after() -> None:
     assert context.accumulator.drain(0, context.view, 1_000, never, now=100) == [second]
 
 
-def test_memory_comes_back_when_a_batch_is_finished_and_goes_to_who_waits() -> None:
+def test_a_finished_batch_releases_its_memory_to_waiting_tickets() -> None:
     context = Context(buffer_memory=200)
     batch = context.batch()
     ticket = context.append(P1)
@@ -196,7 +196,7 @@ def test_framed_batches_are_queued_without_a_copy() -> None:
         context.accumulator.append_batch(EncodedBatch(P0, bytes(framed), 1, 5, 5, framed=True), now=0)
 
 
-def test_the_fast_path_is_told_which_batch_is_open() -> None:
+def test_the_fast_path_knows_which_batch_is_open() -> None:
     context = Context(batch_size=100)
     lanes = Lanes("t", 3)
     context.accumulator.add_topic(lanes)
@@ -213,7 +213,7 @@ def test_the_fast_path_is_told_which_batch_is_open() -> None:
     assert grown.opened(0) is None
 
 
-def test_the_next_batch_of_a_known_partition_is_begun_in_short() -> None:
+def test_the_next_batch_of_a_known_partition_starts_on_a_short_path() -> None:
     context = Context(buffer_memory=600)
     lanes = Lanes("t", 3)
     context.accumulator.add_topic(lanes)

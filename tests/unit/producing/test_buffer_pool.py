@@ -15,7 +15,7 @@ def test_what_fits_is_granted_at_once() -> None:
     assert pool.available == 40
 
 
-def test_who_asks_later_waits_behind_those_who_wait() -> None:
+def test_later_tickets_wait_behind_earlier_ones() -> None:
     """A small record must not overtake a large one forever."""
     pool = BufferPool(100, 10)
     pool.reserve(80, now=0)
@@ -37,7 +37,7 @@ def test_memory_comes_in_pieces_until_the_first_has_enough() -> None:
     assert pool.release(20) == [waiting]
 
 
-def test_who_gives_up_makes_room_for_the_next() -> None:
+def test_a_ticket_that_gives_up_makes_room_for_the_next() -> None:
     pool = BufferPool(100, 10)
     pool.reserve(90, now=0)
     impatient = pool.reserve(50, now=1)
@@ -77,12 +77,12 @@ def test_no_more_buffers_are_kept_than_there_is_memory() -> None:
     assert pool._free == []
 
 
-def test_more_than_all_memory_can_never_be_had() -> None:
+def test_more_than_all_memory_is_an_error() -> None:
     with pytest.raises(ValueError, match="more than the total of 100"):
         BufferPool(100, 10).reserve(101, now=0)
 
 
-def test_what_nobody_waits_for_can_be_taken() -> None:
+def test_free_memory_can_be_taken_while_no_ticket_waits() -> None:
     pool = BufferPool(100, 10)
     pool.take(60)
     assert pool.available == 40

@@ -99,7 +99,7 @@ def filled_batch(number: int) -> Batch:
         ((0, None, None, [("name", "text")]), "header value must be bytes"),
     ],
 )
-def test_bad_records_are_refused_and_leave_nothing_behind(twin: Any, record: tuple[Any, ...], problem: str) -> None:
+def test_bad_records_are_rejected_and_leave_nothing_behind(twin: Any, record: tuple[Any, ...], problem: str) -> None:
     builder = twin.BatchBuilder(bytearray(500))
     with pytest.raises((TypeError, ValueError), match=problem):
         builder.append(*record)
@@ -160,7 +160,7 @@ def test_outcomes_are_given_once(twin: Any) -> None:
     assert (future.cancel(), future.cancelled(), future.exception()) == (False, False, None)
 
 
-def test_who_does_not_watch_any_more_is_not_called(twin: Any) -> None:
+def test_a_removed_watcher_is_not_called(twin: Any) -> None:
     builder = twin.BatchBuilder(bytearray(500))
     builder.append(1, None, b"v")
     future, other = (twin.RecordFuture(builder, 0, 1, -1, 1) for _ in range(2))
@@ -173,7 +173,7 @@ def test_who_does_not_watch_any_more_is_not_called(twin: Any) -> None:
     assert (future.is_done, future._state) == (True, "FINISHED")
 
 
-def test_who_does_not_watch_a_split_batch_any_more_is_not_called(twin: Any) -> None:
+def test_a_removed_watcher_of_a_split_batch_is_not_called(twin: Any) -> None:
     whole, part = (twin.BatchBuilder(bytearray(500)) for _ in range(2))
     for builder in (whole, part):
         builder.append(1, None, b"v")

@@ -168,7 +168,7 @@ def test_other_partitions_take_the_new_epoch_once_nothing_of_theirs_is_in_flight
     assert numbers(waiting) == (9, 1, 0)
 
 
-def test_a_refused_batch_leaves_a_gap_that_another_epoch_closes() -> None:
+def test_a_rejected_batch_leaves_a_gap_that_another_epoch_closes() -> None:
     context = Context()
     context.first_acknowledged()
     bad, good = context.batches(2)

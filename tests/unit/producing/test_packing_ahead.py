@@ -68,7 +68,7 @@ def test_the_bytes_are_the_same_as_without(packer: Packer, noise: bool) -> None:
         assert [bytes(each.sealed(LZ4, None)) for each in ahead] == [bytes(each.sealed(LZ4, None)) for each in plain]
 
 
-def test_a_batch_can_be_numbered_anew_and_its_records_read_again(packer: Packer) -> None:
+def test_a_batch_can_be_renumbered_and_its_records_decoded(packer: Packer) -> None:
     batch, records = filled(), filled().records()
     batch.pack_ahead(packer)
     first = bytes(batch.sealed(LZ4, None))
@@ -82,7 +82,7 @@ def test_a_batch_can_be_numbered_anew_and_its_records_read_again(packer: Packer)
     assert bytes(batch.sealed(LZ4, None)) != b""
 
 
-def test_a_buffer_is_nobody_elses_once_it_is_released(packer: Packer) -> None:
+def test_a_released_buffer_is_not_used_by_the_batch(packer: Packer) -> None:
     for _ in range(50):
         batch = filled()
         batch.pack_ahead(packer)

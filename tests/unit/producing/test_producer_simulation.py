@@ -48,7 +48,7 @@ def test_trouble_loses_nothing_and_doubles_nothing(seed: int, trouble: float) ->
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_refused_batches_leave_the_others_alone(seed: int) -> None:
+def test_rejected_batches_leave_the_others_alone(seed: int) -> None:
     simulation = Simulation(seed, trouble=0.05, refusals=0.04)
     for when in range(200, 1_500, 300):
         simulation.at(when, simulation.move_leaders)

@@ -162,7 +162,7 @@ def test_the_first_version_adds_partitions_first_and_keeps_epoch_and_numbers() -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_empty_transaction_asks_nobody(version: int) -> None:
+def test_an_empty_transaction_sends_no_request(version: int) -> None:
     scene = begun(version)
     operation = scene.machine.commit()
     assert scene.poll().ask is None
@@ -421,7 +421,7 @@ def test_a_forgotten_producer_begins_with_0_only_if_its_records_were_deleted() -
         errors.GroupAuthorizationFailed(),
     ],
 )
-def test_offsets_that_are_refused_abort(error: KafkaError) -> None:
+def test_offsets_that_are_rejected_abort(error: KafkaError) -> None:
     scene = begun()
     operation = scene.machine.send_offsets(OFFSETS, MEMBER)
     scene.goes(node="group")
@@ -516,7 +516,7 @@ def test_some_errors_are_the_end(error: KafkaError, raised: type[KafkaError], co
     assert scene.poll().ask is None
 
 
-def test_an_abort_that_is_refused_is_the_end() -> None:
+def test_an_abort_that_is_rejected_is_the_end() -> None:
     scene = begun()
     scene.acknowledge(scene.sent())
     scene.machine.abort()
@@ -525,7 +525,7 @@ def test_an_abort_that_is_refused_is_the_end() -> None:
 
 
 @pytest.mark.parametrize("error", [errors.InvalidTransactionTimeout(), errors.TransactionAbortable()])
-def test_init_that_is_refused_is_the_end(error: KafkaError) -> None:
+def test_init_that_is_rejected_is_the_end(error: KafkaError) -> None:
     scene = Scene()
     operation = scene.machine.init()
     scene.goes(node="txn")
