@@ -251,7 +251,7 @@ class Invariants:
         if isinstance(group, ClassicGroup) and member_id in group.members:
             return group.members[member_id].session_timeout
         if isinstance(group, ConsumerGroup) and member_id in group.members:
-            return group.session_timeout_of(group.members[member_id])
+            return group.timers.session_timeout_of(group.members[member_id])
         return NEVER
 
     # ── at restarts and at the end ────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ from enum import Enum
 from ottla.assignors import Assignment, Assignor, Subscription
 from ottla.assignors.embedded import PROTOCOL_TYPE, MalformedProtocol, decode_assignment, encode_subscription
 from ottla.consuming.errors import session_timeout_rejected
-from ottla.consuming.leading import assign, assignor_failed, by_name, is_cooperative, read_members, topics_of
+from ottla.consuming.leading import Leader, assignor_failed, by_name, is_cooperative, read_members
 from ottla.consuming.membership import (
     COORDINATOR_ERRORS,
     NO_GENERATION,
@@ -89,10 +89,7 @@ class ClassicMember:
         self._heartbeat_at: Millis = 0
         self._lost = False
         self._protocol: str | None = None
-        self._members: dict[str, Subscription] | None = None
-        self._skips_assignment = False
-        self._assigned_for: dict[str, int] | None = None
-        self._led: tuple[int, dict[str, int]] | None = None
+        self._leader = Leader()
         self._known = Topics({}, {})
         self._assignments: list[Message] = []
         self._given: frozenset[TopicPartition] = frozenset()
@@ -119,7 +116,7 @@ class ClassicMember:
     @property
     def watched(self) -> frozenset[str]:
         """The topics whose change concerns the group: for the leader those of all members, else its own."""
-        return self._topics if self._members is None else self._topics | topics_of(self._members)
+        return self._topics | self._leader.topics
 
     # ── what happens to it ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +139,7 @@ class ClassicMember:
         self._known = topics
         if self.state is State.LEADING:
             self._lead()
-        elif self._members is not None and self._assigned_for is not None and self._assigned_for != self._snapshot():
+        elif self._leader.is_outdated(self._partitions()):
             self.rejoin("the partitions of a subscribed topic changed")
 
     def commit_rejected(self, error: KafkaError, who: Identity) -> None:
@@ -295,7 +292,7 @@ class ClassicMember:
         # A member whose pattern no longer matches anything joins too, so that the others get its partitions.
         if self._topics or self.is_member:
             self.state = State.JOINING
-            self._members = None
+            self._leader.resign()
         else:
             self.reason = None
 
@@ -361,13 +358,12 @@ class ClassicMember:
         self._protocol = response.protocol_name
         self._heartbeat_at = now + self._settings.heartbeat_interval_ms
         self._assignments = []
-        self._members = self._assigned_for = None
+        self._leader.resign()
         chosen = by_name(self._assignors, self._protocol)
         if isinstance(chosen, KafkaError):
             self._fail(chosen)
         elif response.leader == response.member_id:
-            self._members = read_members(response.members)
-            self._skips_assignment = bool(response.skip_assignment)
+            self._leader.elect(read_members(response.members), keeps_assignment=bool(response.skip_assignment))
             # The leader needs to know the topics of all members.
             self.state = State.LEADING
         else:
@@ -375,23 +371,16 @@ class ClassicMember:
 
     def _lead(self) -> None:
         assignor = by_name(self._assignors, self._protocol)
-        if isinstance(assignor, KafkaError) or self._members is None:
+        if isinstance(assignor, KafkaError):
             return
-        # A static leader that returns is told to keep the existing assignment. If it made it, it remembers for which
-        # partitions. As in Kafka, a new process cannot know whether a topic grew: the next change corrects it.
-        self._assigned_for = self._snapshot()
-        if self._skips_assignment and self._led is not None and self._led[0] == self.generation:
-            self._assigned_for = self._led[1]
-        self._led = (self.generation, self._assigned_for)
-        if not self._skips_assignment:
-            try:
-                self._assignments = assign(assignor, self._known.partitions, self._members)
-            except Exception as error:
-                self._fail(assignor_failed(assignor, error))
-                return
+        try:
+            self._assignments = self._leader.assign(assignor, self._partitions(), self.generation)
+        except Exception as error:
+            self._fail(assignor_failed(assignor, error))
+            return
         self.state = State.SYNCING
 
-    def _snapshot(self) -> dict[str, int]:
+    def _partitions(self) -> dict[str, int]:
         watched = self.watched
         return {topic: count for topic, count in self._known.partitions.items() if topic in watched and count}
 
@@ -427,7 +416,7 @@ class ClassicMember:
         self._revoked_after_sync = False
         self.state = State.COMPLETING
         self._rejections.over()
-        if self._assigned_for is not None and self._assigned_for != self._snapshot():
+        if self._leader.is_outdated(self._partitions()):
             self.rejoin("the partitions of a subscribed topic changed during the assignment")
 
     def _beaten(self, error: KafkaError | None, *, now: Millis) -> None:
@@ -451,7 +440,7 @@ class ClassicMember:
         if not keep_id:
             self.member_id = NO_MEMBER_ID
         self.state = State.UNJOINED
-        self._members = self._assigned_for = None
+        self._leader.resign()
         self._retry_at = 0
         self._lost = bool(self.owned)
         self.reason = reason

@@ -27,21 +27,47 @@ def _read_member(member: Struct) -> Subscription:
     return replace(subscription, group_instance_id=member.group_instance_id)
 
 
-def topics_of(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
-    return frozenset(topic for subscription in subscriptions.values() for topic in subscription.topics)
+class Leader:
+    """The state of a leader; one that is not elected has no members."""
 
+    def __init__(self) -> None:
+        self._members: dict[str, Subscription] = {}
+        self._keeps_assignment = False
+        self._assigned_for: Mapping[str, int] | None = None
+        self._last: tuple[int, Mapping[str, int]] | None = None
+        """The generation of the last assignment, and its partition counts."""
 
-def assign(
-    assignor: Assignor, partitions_per_topic: Mapping[str, int], subscriptions: Mapping[str, Subscription]
-) -> list[Message]:
-    """The assignments for SyncGroup, one per member."""
-    wanted = topics_of(subscriptions)
-    known = {topic: count for topic, count in partitions_per_topic.items() if topic in wanted and count > 0}
-    assignments = assignor.assign(known, subscriptions)
-    return [
-        {"member_id": member_id, "assignment": encode_assignment(assignments.get(member_id, Assignment()))}
-        for member_id in subscriptions
-    ]
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(topic for subscription in self._members.values() for topic in subscription.topics)
+
+    def elect(self, members: dict[str, Subscription], *, keeps_assignment: bool) -> None:
+        self._members, self._keeps_assignment = members, keeps_assignment
+
+    def resign(self) -> None:
+        self._members, self._assigned_for = {}, None
+
+    def is_outdated(self, partitions: Mapping[str, int]) -> bool:
+        """Whether the partition counts have changed since the assignment."""
+        return self._assigned_for is not None and self._assigned_for != partitions
+
+    def assign(self, assignor: Assignor, partitions: Mapping[str, int], generation: int) -> list[Message]:
+        """The assignments for SyncGroup, one per member."""
+        # A static leader that returns is told to keep the existing assignment. If it made it, it remembers for which
+        # partitions. As in Kafka, a new process cannot know whether a topic grew: the next change corrects it.
+        self._assigned_for = partitions
+        if self._keeps_assignment and self._last is not None and self._last[0] == generation:
+            self._assigned_for = self._last[1]
+        self._last = (generation, self._assigned_for)
+        if self._keeps_assignment:
+            return []
+        topics = self.topics
+        known = {topic: count for topic, count in partitions.items() if topic in topics}
+        assignments = assignor.assign(known, self._members)
+        return [
+            {"member_id": member_id, "assignment": encode_assignment(assignments.get(member_id, Assignment()))}
+            for member_id in self._members
+        ]
 
 
 def is_cooperative(assignors: Sequence[Assignor]) -> bool:

@@ -407,7 +407,3 @@ class Accumulator:
     def has_waiting(self) -> bool:
         """Whether a batch waits to be sent."""
         return bool(self._waiting)
-
-    @property
-    def queued_batches(self) -> int:
-        return sum(len(queue.batches) for queue in self._waiting.values())

@@ -12,7 +12,6 @@ from ottla.coordinator import records as r
 from ottla.coordinator.consumer.member import to_topic_partitions
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
 from ottla.coordinator.serde import decode, encode_batch
-from ottla.machine import Outcome
 from ottla.records import decode_batch
 from unit.coordinator.consumer_context import REBALANCE, ConsumerContext, current_record, group_of, having
 from unit.coordinator.group_context import GROUP
@@ -32,31 +31,31 @@ def joining(member_id: str) -> ConsumerHeartbeatRequest:
 
 @dataclass
 class GatheringContext(ConsumerContext):
-    """A context that gathers what can be written together, as the broker does."""
+    """A context that gathers what it can, as the broker does."""
 
-    gathered: list[Outcome[r.CoordinatorRecord, Any]] = field(default_factory=list)
+    refused: list[Exception] = field(default_factory=list)
 
     def ask(self, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatResponse:
-        outcome = self.coordinator.follow(request, now=self.now)
-        if outcome.response is None:
-            self.write()
-            response: ConsumerHeartbeatResponse = self.run(self.coordinator.consumer_heartbeat, request).response
-            return response
-        assert not outcome.timers
-        assert not outcome.answers
-        if outcome.records:
-            self.gathered.append(outcome)
-        return outcome.response
+        followed = self.driver.gather(self.coordinator.follow, request, self.refused.append)
+        if followed is not None:
+            assert isinstance(followed, ConsumerHeartbeatResponse)
+            return followed
+        response: ConsumerHeartbeatResponse = self.run(self.coordinator.consumer_heartbeat, request).response
+        return response
+
+    @property
+    def gathered(self) -> list[Any]:
+        return self.driver.gathered
 
     def write(self) -> None:
-        gathered, self.gathered = self.gathered, []
-        for outcome in gathered:
-            self.run(lambda *, now, outcome=outcome: outcome._replace(response=None))
+        self.driver.settle()
+        assert not self.refused
 
     def fail(self) -> None:
-        gathered, self.gathered = self.gathered, []
-        for outcome in gathered:
-            self._apply(self.coordinator.append_failed(outcome, now=self.now))
+        self.append_fails = True
+        self.driver.settle()
+        self.append_fails = False
+        self.refused.clear()
 
 
 @dataclass

@@ -153,6 +153,8 @@ def test_expressions_are_resolved_again_after_the_refresh_interval() -> None:
     enroll_by_regex(context, "a", "or.*")
     context.sleep(0)
     context.settle_consumers()
+    context.now = START + 30_000
+    context.beat("a", 2)
     context.now = START + 60_000
     assert context.beat("a", 2).timers == {}
     context.now += 1
@@ -180,11 +182,12 @@ def test_an_expression_that_nobody_has_any_more_is_forgotten() -> None:
     context.settle_consumers()
     assert regex_record("or.*", None) not in context.beat("b", -1).records
     context.settle_consumers()
-    call = context.beat("a", 3, subscribed_topic_names=("users",), subscribed_topic_regex="")
+    epoch = context.consumers.group_epoch
+    call = context.beat("a", epoch, subscribed_topic_names=("users",), subscribed_topic_regex="")
     assert call.records[:3] == [
         member_record("a", "users"),
         regex_record("or.*", None),
-        epoch_record(4, metadata_hash(["users"], context.topics)),
+        epoch_record(epoch + 1, metadata_hash(["users"], context.topics)),
     ]
     assert context.consumers.logged.subscriptions.resolved == {}
 

@@ -211,7 +211,8 @@ def test_a_group_whose_end_could_not_be_written_takes_new_members(context: Group
         context.leave(a)
     context.append_fails = False
     b, joined = context.enter("b")
-    assert joined.response.generation_id == 2
+    context.wait_for_generation()
+    assert joined.response.generation_id == 3
     context.settle([b])
 
 

@@ -237,4 +237,3 @@ def test_queue_lengths_are_what_partitioners_ask_for() -> None:
     context = Context()
     context.batches(3, P1)
     assert context.accumulator.queue_lengths("t", [0, 1]) == [(0, 0), (1, 3)]
-    assert context.accumulator.queued_batches == 3

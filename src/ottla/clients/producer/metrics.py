@@ -20,7 +20,6 @@ class Counters:
         self.latency_ms = 0
         self.latency_max_ms = 0
         self.queue_ms = 0
-        self.topics: dict[str, list[int]] = {}
 
     def sent(self, request: Request) -> None:
         self.requests += 1
@@ -37,14 +36,10 @@ class Counters:
 
     def finished(self, outcome: Finished) -> None:
         count = outcome.batch.count
-        totals = self.topics.setdefault(outcome.batch.topic_partition.topic, [0, 0, 0])
-        totals[0] += count
-        totals[1] += outcome.batch.size
         if outcome.error is None:
             self.acknowledged += count
         else:
             self.errors += count
-            totals[2] += count
 
     def as_metrics(self) -> dict[str, float]:
         return {
@@ -60,10 +55,6 @@ class Counters:
             "request-latency-max": self.latency_max_ms,
             "record-queue-time-avg": _share(self.queue_ms, self.batches),
         }
-
-    def of_topics(self) -> dict[str, dict[str, float]]:
-        names = ("record-send-total", "byte-total", "record-error-total")
-        return {topic: dict(zip(names, map(float, totals), strict=True)) for topic, totals in self.topics.items()}
 
 
 def _share(total: float, parts: int) -> float:
