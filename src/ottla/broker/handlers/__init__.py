@@ -1,10 +1,12 @@
-"""The APIs that are served, one file each.
+"""The request handlers, one file per API.
 
-A file has ``API``, and ``handle(node, call, request)`` which returns the response as a message, None where there is
-none, an awaitable of either, or a `Later` (``net.connection``), which costs no task. Handlers are short and hold no
-state. An API that is asked very often may have a ``quick(node, version, correlation_id, frame, body)`` too, which makes
-the frame of the answer of that of the request, or returns None to have it handled. ``FIRST`` and ``LAST`` narrow the
-versions that are served; without them it is every version that the schemas have.
+A file defines ``API`` and ``handle(node, call, request)``. ``request`` is the decoded message. ``handle`` returns the
+response message, None for no response, an awaitable of either, or a `Later` (``net.server.connection``), which needs no
+task. Handlers are short and keep no state.
+
+A frequent API may also define ``quick(node, version, correlation_id, frame, body)``. It turns the frame of the request
+into the frame of the response, or returns None to leave the request to ``handle``. ``FIRST`` and ``LAST`` narrow the
+served versions; by default every version in the schemas is served.
 """
 
 from __future__ import annotations
@@ -60,14 +62,14 @@ from ottla.protocol.codec import Buffer
 
 
 class Handler(NamedTuple):
-    """An API as it is served."""
+    """How an API is served."""
 
     name: str
     first: int
     last: int
     handle: Callable[..., Any]
     advertised_first: int
-    """What ApiVersions tells as the first version: ``first``, but for one API with a history."""
+    """The first version that ApiVersions reports. It differs from ``first`` for Produce only."""
     quick: Callable[..., Buffer | None] | None
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: replace all configs of a resource. Clients of today use IncrementalAlterConfigs."""
+"""AlterConfigs: replace all configs of a resource. Current clients use IncrementalAlterConfigs instead."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ottla import errors
 from ottla.broker.configs import alter
+from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Call, Node
-from ottla.broker.turns import in_turns, once
 from ottla.config import BrokerConfig, replace_broker, replace_group, replace_topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -17,7 +17,7 @@ API = ApiKey.ALTER_CONFIGS
 
 
 class Replacement(NamedTuple):
-    """All settings of a resource anew."""
+    """Replace all settings of a resource."""
 
     values: Mapping[str, str | None]
 
@@ -36,23 +36,23 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         change = Replacement({config.name: config.value for config in resource.configs})
         await alter(node, resource.resource_type, resource.resource_name, change, validate_only=request.validate_only)
 
-    return {"responses": await answer_each(request, replace)}
+    return {"responses": await change_each(request, replace)}
 
 
-async def answer_each(request: Struct, change: Callable[[Struct], Awaitable[None]]) -> list[Message]:
-    """Change each resource of a request and tell how it went; a resource that is named twice is refused."""
-    answers = []
-    async for resource, twice in in_turns(once(request.resources, lambda r: (r.resource_type, r.resource_name))):
-        answer: Message = {
+async def change_each(request: Struct, change: Callable[[Struct], Awaitable[None]]) -> list[Message]:
+    """Change each resource and return a response for each. A resource that is named twice is rejected."""
+    responses = []
+    async for resource, twice in with_pauses(unique(request.resources, lambda r: (r.resource_type, r.resource_name))):
+        response: Message = {
             "error_message": None,
             "resource_type": resource.resource_type,
             "resource_name": resource.resource_name,
         }
         try:
             if twice:
-                raise errors.InvalidRequest("The resource is named more than once.")
+                raise errors.InvalidRequest("The request names this resource more than once. Name each resource once.")
             await change(resource)
         except errors.KafkaError as error:
-            answer |= {"error_code": error.code, "error_message": str(error)}
-        answers.append(answer)
-    return answers
+            response |= {"error_code": error.code, "error_message": str(error)}
+        responses.append(response)
+    return responses

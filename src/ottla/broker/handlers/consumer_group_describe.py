@@ -1,9 +1,9 @@
-"""ConsumerGroupDescribe (KIP-848): groups of the consumer protocol, with what members have and are to have."""
+"""ConsumerGroupDescribe (KIP-848): groups of the consumer protocol, with current and target assignments."""
 
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.handlers.describe_groups import GROUP_OPERATIONS, NOT_ASKED
+from ottla.broker.handlers.metadata import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer_messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
 from ottla.coordinator.coordinator import Coordinator

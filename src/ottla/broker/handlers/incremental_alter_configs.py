@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: set, delete, append to and subtract from single configs."""
+"""IncrementalAlterConfigs: set, delete, append to or subtract from individual configs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.broker.configs import alter
-from ottla.broker.handlers.alter_configs import answer_each
+from ottla.broker.handlers.alter_configs import change_each
 from ottla.broker.node import Call, Node
 from ottla.config import Alteration, BrokerConfig, alter_broker, alter_group, alter_topic
 from ottla.protocol.apis import ApiKey
@@ -16,7 +16,7 @@ API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 
 class Alterations(NamedTuple):
-    """Changes to single settings of a resource."""
+    """Changes to individual settings of a resource."""
 
     each: Sequence[Alteration]
 
@@ -35,4 +35,4 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         changes = Alterations([Alteration(c.name, c.config_operation, c.value) for c in resource.configs])
         await alter(node, resource.resource_type, resource.resource_name, changes, validate_only=request.validate_only)
 
-    return {"responses": await answer_each(request, change)}
+    return {"responses": await change_each(request, change)}
