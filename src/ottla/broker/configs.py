@@ -1,4 +1,4 @@
-"""Configs of topics, groups and the broker, altered while the broker runs."""
+"""Configs of topics, groups and the broker that can be altered while the broker runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 class Change(Protocol):
-    """What a request makes of the present settings of a resource; an error if it must not."""
+    """Computes the new settings of a resource, or raises the error that rejects them."""
 
     def topic(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]: ...
 
@@ -65,29 +65,31 @@ async def _alter_group(node: Node, name: str, change: Change, *, validate_only: 
 
 
 def group_overrides(node: Node, name: str) -> Mapping[str, str]:
-    """A group's own settings. A group that nobody knows has none, and may be given some before it comes."""
+    """Return the overrides of a group. They may be set before the group exists."""
     return node.metadata.group_configs.get(name, {})
 
 
 def check_broker_name(node: Node, name: str) -> None:
     """Raise InvalidRequest unless a resource name is this broker's id, or empty for all brokers."""
     if name not in ("", str(node.id)):
-        raise errors.InvalidRequest(f"There is no broker {name!r}: this one is {node.id}.")
+        raise errors.InvalidRequest(f"There is no broker {name!r}. Use {node.id}, or an empty name for all brokers.")
 
 
 def check_group_name(name: str) -> None:
-    """Raise InvalidRequest for the empty name: there are no configs of all groups."""
+    """Raise InvalidRequest for an empty name: there are no configs for all groups."""
     if not name:
-        raise errors.InvalidRequest("Group name must not be empty.")
+        raise errors.InvalidRequest("The group name is empty. Configs are set for one group at a time.")
 
 
 def no_configs(resource_type: int) -> errors.InvalidRequest:
-    """The error for resources that have no configs."""
-    return errors.InvalidRequest(f"Resources of the type {resource_type} have no configs here.")
+    """Return the error for a resource type without configs."""
+    return errors.InvalidRequest(
+        f"The resource type {resource_type} has no configs; 2, 4 and 32 (topic, broker, group) have."
+    )
 
 
 def use_dynamic_configs(node: Node) -> None:
-    """Let what was altered at run time hold, for the broker and as the default of its topics."""
+    """Apply the dynamic configs to the broker and, as defaults, to its topics."""
     node.config = node.config.with_dynamic(node.metadata.broker_configs, node.metadata.cluster_configs)
     for name, partitions in node.partitions.items():
         config = effective_topic_config(node.config, node.metadata.topics[name].configs)

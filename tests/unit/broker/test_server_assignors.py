@@ -56,7 +56,7 @@ def test_names_paths_classes_and_instances_are_taken(values: list[Any], names: l
         (["no.such.Assignor"], r"no\.such cannot be imported \(ModuleNotFoundError"),
         ([f"{__name__}.Missing"], "has no Missing"),
         (["collections.OrderedDict"], "'collections.OrderedDict' is no assignor: it must be a subclass of"),
-        ([NeedsArguments], "cannot be made without arguments"),
+        ([NeedsArguments], "Give an instance instead of the class"),
         ([FirstTakesAll, HERE], "several assignors have the name first-takes-all"),
     ],
 )

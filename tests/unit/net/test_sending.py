@@ -257,4 +257,4 @@ def test_answers_that_cannot_be_sent_at_all_close_their_connections(
             writer.close()
 
     run(scenario)
-    assert "answers could not be sent" in caplog.text
+    assert "responses could not be sent" in caplog.text
