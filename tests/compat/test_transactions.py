@@ -1,4 +1,4 @@
-"""2.8, 3.9: transactions with other people's producers, and consumers that read only what is committed."""
+"""Transactions with other libraries' producers, and read_committed consumers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fenced = (KafkaException, ProducerFencedError)
 
 
 class TransactionalProducer(Protocol):
-    """What the two libraries have in common."""
+    """The common interface of both libraries."""
 
     def begin(self) -> None: ...
     def send(self, topic: str, value: bytes) -> None: ...
@@ -97,7 +97,7 @@ Make = Callable[..., TransactionalProducer]
 
 @pytest.fixture(params=LIBRARIES)
 def make(request: pytest.FixtureRequest, bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> Iterator[Make]:
-    # What kafka-python logs refers to its connections, and with what pytest keeps of it their sockets live too long.
+    # kafka-python logs its connections. pytest keeps the log records, and with them the open sockets.
     caplog.set_level(logging.CRITICAL, "kafka")
     made: list[TransactionalProducer] = []
 
@@ -109,7 +109,7 @@ def make(request: pytest.FixtureRequest, bootstrap_servers: str, caplog: pytest.
     while made:
         with suppress(Exception):
             made.pop().close()
-    gc.collect()  # kafka-python leaves sockets open when it cannot connect: they go here, not in somebody else's test
+    gc.collect()  # kafka-python leaves sockets open when it cannot connect; collect them here, not in another test
 
 
 def new_id() -> str:
@@ -117,7 +117,7 @@ def new_id() -> str:
 
 
 def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[bytes]:
-    """Everything in a topic up to its end, as such a consumer sees it."""
+    """Return everything in a topic up to its end, as such a consumer sees it."""
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "isolation.level": isolation}
     consumer = confluent_kafka.Consumer({**config, "enable.partition.eof": True, "log_level": 0})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])

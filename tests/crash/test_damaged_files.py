@@ -1,8 +1,7 @@
-"""Files as a power loss, a bad disk or a careless hand leaves them, and what the next start makes of them.
+"""Files damaged by power loss, a bad disk or a careless user, and what the next start does.
 
-The tail above the recovery point is cut at the first batch that is not whole. Everything below was once
-safely on disk: damage there is told (in the log, in an error that names file and offsets) and never served,
-and all the rest stays readable.
+The tail above the recovery point is cut at the first incomplete batch. Everything below was safely on disk: damage
+there is reported (in the log, in an error that names file and offsets) and never served, and the rest stays readable.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ A_SEGMENT = SEGMENT_BYTES // BATCH_SIZE
 
 
 class Disk:
-    """One partition, one record a batch, in segments of 20,000 bytes."""
+    """One partition, one record per batch, in segments of 20,000 bytes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +87,7 @@ class Disk:
             return [record for position, _ in batches.batches for record in decode_batch(data, position)]
 
     def readable(self) -> tuple[list[int], list[CorruptMessage]]:
-        """All offsets that a consumer can read that goes on behind every error, and the errors that it meets."""
+        """Return all offsets that a consumer can read if it skips each error, and the errors."""
         offset, offsets, problems = self.log.log_start_offset, [], []
         while offset < self.log.log_end_offset:
             try:

@@ -1,4 +1,4 @@
-"""`group.consumer.assignors`: names, Kafka's class names and classes of one's own, and what cannot be one."""
+"""`group.consumer.assignors`: names, Kafka's class names, custom classes and invalid values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_names_paths_classes_and_instances_are_taken(values: list[Any], names: l
         (["magic"], "there is no assignor magic; those by name are range, roundrobin, sticky, uniform"),
         (["cooperative-sticky"], "there is no assignor cooperative-sticky"),
         (["no.such.Assignor"], r"no\.such cannot be imported \(ModuleNotFoundError"),
-        ([f"{__name__}.Missing"], "has no Missing"),
+        ([f"{__name__}.Missing"], "has no attribute Missing"),
         (["collections.OrderedDict"], "'collections.OrderedDict' is no assignor: it must be a subclass of"),
         ([NeedsArguments], "Give an instance instead of the class"),
         ([FirstTakesAll, HERE], "several assignors have the name first-takes-all"),

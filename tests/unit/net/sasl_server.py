@@ -1,4 +1,4 @@
-"""A broker that asks for SASL, as much of it as a client's connection sees: it knows one user, and keeps a diary."""
+"""The SASL part of a broker: it knows one user and records what it receives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SaslServer:
     password: str = "secret, with = and ü"
     token: str = "good.token"
     lifetimes_ms: list[int] = field(default_factory=list)
-    """Of the sessions, in turn; then for ever."""
+    """Of the sessions in turn. Later sessions do not expire."""
     broken_signature: bool = False
     diary: list[str] = field(default_factory=list)
 

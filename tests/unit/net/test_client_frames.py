@@ -1,4 +1,4 @@
-"""The framing of responses: cut right wherever the stream is cut, large ones in memory of their own, used again."""
+"""The framing of responses: split correctly at any point, large ones in their own reusable buffers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.records import Record, encode_batch
 
 
 class Heard:
-    """Keeps what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []

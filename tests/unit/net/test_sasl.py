@@ -1,4 +1,4 @@
-"""SASL: each mechanism against a scripted broker, what a refusal says, and saying it again before a session ends."""
+"""SASL: each mechanism against a scripted broker, rejections, and reauthentication before a session expires."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
 
 
 class Provider:
-    """As aiokafka and kafka-python want one."""
+    """A token provider as in aiokafka and kafka-python."""
 
     async def token(self) -> str:
         return "good.token"
@@ -188,11 +188,11 @@ def test_the_password_is_in_no_text_of_the_objects() -> None:
     assert "secret" not in repr(Security(sasl=Sasl("PLAIN", "me", "secret")))
 
 
-# Sessions that end (KIP-368).
+# Session expiry (KIP-368).
 
 
 def test_a_session_is_renewed_before_it_ends_and_requests_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two sessions of a day are over for this client at once.
+    # For this client, the sessions of a day expire at once.
     monkeypatch.setattr(client, "RENEW_AFTER", (0.0, 0.0))
     server = SaslServer(mechanisms=("SCRAM-SHA-256",), lifetimes_ms=[86_400_000, 86_400_000])
 
@@ -231,16 +231,16 @@ def test_a_renewal_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatc
     assert "metadata" not in server.diary
 
 
-# Connections that break.
+# Broken connections.
 
 
 def test_a_connection_that_is_cut_anywhere_is_an_error_and_never_a_wait() -> None:
-    """The server's answers are cut after each number of bytes, from the first to the last."""
+    """The server's responses are cut off after each number of bytes."""
     server = SaslServer(mechanisms=("SCRAM-SHA-256",))
     sasl = Sasl("SCRAM-SHA-256", USER, PASSWORD)
 
     class Cut:
-        """A writer that has only so much to say."""
+        """A writer that sends only so many bytes."""
 
         def __init__(self, writer: asyncio.StreamWriter, left: int) -> None:
             self._writer, self.left, self.said = writer, left, 0
