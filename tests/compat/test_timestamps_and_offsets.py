@@ -89,7 +89,7 @@ def test_offsets_for_times(client: Client, make_topic: MakeTopic, compression: s
 
 
 def test_offsets_for_times_when_times_go_back(client: Client, make_topic: MakeTopic) -> None:
-    """Return the first record in the log at or after the time."""
+    """The result is the first record in the log at or after the time."""
     topic, start = make_topic(), now() - HOUR
     producer = client.producer()
     for seconds in (50, 10, 40, 20, 90, 30):

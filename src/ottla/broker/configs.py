@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ottla import errors
+from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Node
 from ottla.broker.topics import set_topic_configs
 from ottla.config import BrokerConfig, effective_topic_config
 from ottla.metadata.machine import check_topic_name
+from ottla.protocol.codec import Message, Struct
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 
 
-class Change(Protocol):
-    """Computes the new settings of a resource, or raises the error that rejects them."""
+class Change(NamedTuple):
+    """Computes the new settings of each type of resource, or raises the error that rejects them."""
 
-    def topic(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]: ...
-
-    def group(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]: ...
-
-    def broker(self, broker: BrokerConfig, *, for_all_brokers: bool) -> dict[str, str]: ...
+    topic: Callable[[BrokerConfig, Mapping[str, str]], dict[str, str]]
+    group: Callable[[BrokerConfig, Mapping[str, str]], dict[str, str]]
+    broker: Callable[[BrokerConfig, bool], dict[str, str]]
 
 
-async def alter(node: Node, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
-    """Change the configs of a resource."""
+async def alter_each(node: Node, request: Struct, change_of: Callable[[Struct], Change]) -> list[Message]:
+    """Change each resource and return a response for each. A resource that is named twice is rejected."""
+    responses = []
+    async for resource, twice in with_pauses(unique(request.resources, lambda r: (r.resource_type, r.resource_name))):
+        kind, name = resource.resource_type, resource.resource_name
+        response: Message = {"error_message": None, "resource_type": kind, "resource_name": name}
+        try:
+            if twice:
+                raise errors.InvalidRequest("The request names this resource more than once. Name each resource once.")
+            await _alter(node, kind, name, change_of(resource), validate_only=request.validate_only)
+        except errors.KafkaError as error:
+            response |= {"error_code": error.code, "error_message": str(error)}
+        responses.append(response)
+    return responses
+
+
+async def _alter(node: Node, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
     if resource_type == TOPIC:
         check_topic_name(name)
         node.metadata.topic(name)
@@ -50,7 +65,7 @@ async def _alter_broker(node: Node, name: str, change: Change, *, validate_only:
     for_all = name == ""
     check_broker_name(node, name)
     async with node.topics_lock:
-        configs = change.broker(node.config, for_all_brokers=for_all)
+        configs = change.broker(node.config, for_all)
         if validate_only:
             return
         await node.controller.run(node.metadata.set_broker_configs, configs, cluster_wide=for_all)

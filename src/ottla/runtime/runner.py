@@ -30,8 +30,8 @@ class Runner(Driver[Record]):
 
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
         """Run ``operation(*args, **kwargs, now=…)`` and return its response when it may be sent."""
-        begun = self.begin(operation, *args, **kwargs)
-        response: Response = await begun if isinstance(begun, asyncio.Future) else begun
+        reply = self.begin(operation, *args, **kwargs)
+        response: Response = await reply if isinstance(reply, asyncio.Future) else reply
         return response
 
 

@@ -202,7 +202,7 @@ def test_a_topic_id_that_nobody_has(wire: Wire, group: str, make_topic: MakeTopi
 
 
 def test_partitions_that_do_not_exist(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
-    """Unknown partitions cannot be committed and have no offsets; the others have."""
+    """Unknown partitions cannot be committed; the others of the request can."""
     topic = make_topic(1)
     offsets = {TP(topic, 0): 5, TP(topic, 1): 5, TP(topic, -1): 5, TP("no-such-topic", 0): 5}
     unknown = UNKNOWN_TOPIC_OR_PARTITION
