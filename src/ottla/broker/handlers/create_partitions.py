@@ -14,10 +14,8 @@ API = ApiKey.CREATE_PARTITIONS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    results = []
-    async for entry, twice in with_pauses(unique(request.topics, lambda topic: str(topic.name))):
-        results.append(await _add(node, entry, twice, validate_only=request.validate_only))
-    return {"results": results}
+    entries = with_pauses(unique(request.topics, lambda topic: str(topic.name)))
+    return {"results": [await _add(node, *entry, validate_only=request.validate_only) async for entry in entries]}
 
 
 async def _add(node: Node, entry: Struct, twice: bool, *, validate_only: bool) -> Message:

@@ -18,10 +18,8 @@ API = ApiKey.CREATE_TOPICS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    responses = []
-    async for entry, twice in with_pauses(unique(request.topics, lambda topic: str(topic.name))):
-        responses.append(await _create(node, entry, twice, validate_only=request.validate_only))
-    return {"topics": responses}
+    entries = with_pauses(unique(request.topics, lambda topic: str(topic.name)))
+    return {"topics": [await _create(node, *entry, validate_only=request.validate_only) async for entry in entries]}
 
 
 async def _create(node: Node, entry: Struct, twice: bool, *, validate_only: bool) -> Message:

@@ -42,13 +42,7 @@ def _message(version: int, member_id: str, response: JoinResponse | errors.Kafka
     if isinstance(response, errors.KafkaError):
         response = JoinResponse(error_code=response.code, member_id=member_id)
     name = response.protocol_name
-    return {
-        "error_code": response.error_code,
-        "generation_id": response.generation_id,
-        "protocol_type": response.protocol_type,
+    return response._asdict() | {
         "protocol_name": "" if name is None and version < 7 else name,
-        "leader": response.leader,
-        "skip_assignment": response.skip_assignment,
-        "member_id": response.member_id,
         "members": [member._asdict() for member in response.members],
     }

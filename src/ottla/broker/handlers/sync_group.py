@@ -31,9 +31,4 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
 def _message(response: SyncResponse | errors.KafkaError) -> Message:
     if isinstance(response, errors.KafkaError):
         return {"error_code": response.code, "assignment": b""}
-    return {
-        "error_code": response.error_code,
-        "protocol_type": response.protocol_type,
-        "protocol_name": response.protocol_name,
-        "assignment": response.assignment,
-    }
+    return response._asdict()
