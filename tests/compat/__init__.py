@@ -1,1 +1,1 @@
-"""Scenarios that other people's clients must see through against any Kafka-compatible broker. See README.md here."""
+"""Scenarios for other client libraries, against any Kafka-compatible broker. See README.md in this folder."""

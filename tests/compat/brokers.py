@@ -1,9 +1,8 @@
-"""The broker that the scenarios talk to: ottla by default, or any other one.
+"""The broker under test: ottla by default, or another one.
 
 - nothing set: an ottla broker embedded in the test process
 - OTTLA_COMPAT_BROKER=kafka: Apache Kafka, started by `benchmarks.apache_kafka`
-- OTTLA_COMPAT_BOOTSTRAP=host:port: a broker that somebody else runs; scenarios that restart or configure a broker
-  are skipped
+- OTTLA_COMPAT_BOOTSTRAP=host:port: a running broker; scenarios that restart or configure a broker are skipped
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import ottla
 
 
 class RunningBroker(abc.ABC):
-    """A broker of our own, on an address and a data directory that stay the same over restarts."""
+    """An ottla broker that keeps its address and data directory over restarts."""
 
     @property
     @abc.abstractmethod
@@ -111,5 +110,5 @@ def start_broker(config: Mapping[str, str], data_dir: Path) -> RunningBroker:
     kinds = {"ottla": OttlaBroker, "kafka": KafkaBroker}
     kind = os.environ.get("OTTLA_COMPAT_BROKER", "ottla")
     if kind not in kinds:
-        raise ValueError(f"OTTLA_COMPAT_BROKER is {kind!r}; it may be one of {', '.join(kinds)}")
+        raise ValueError(f"OTTLA_COMPAT_BROKER is {kind!r}; use one of {', '.join(kinds)}")
     return kinds[kind](config, data_dir)

@@ -1,4 +1,4 @@
-"""Fixtures of the compat suite: the broker, the client libraries one by one, topics with names of their own."""
+"""Fixtures of the compat suite: the broker, each client library, and topics with unique names."""
 
 from __future__ import annotations
 
@@ -33,23 +33,22 @@ class StartBroker(Protocol):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs(feature, ...): run over the client libraries that can do this")
+    config.addinivalue_line("markers", "needs(feature, ...): run with the client libraries that support these features")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.compat)
-            # Of the libraries: calls they no longer recommend, sockets that kafka-python leaves open when it
-            # cannot connect.
+            # Caused by the libraries: deprecated calls, and sockets that kafka-python leaves open without a connection.
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A scenario that takes `client` runs over every library; `producing` and `consuming` make the matrix.
+    """Run a scenario with `client` for every library; `producing` and `consuming` make a matrix.
 
-    One with a broker of its own takes the name of the `library`, to `connect` it there.
+    A scenario with its own broker takes the name of a `library` and connects it with `connect`.
     """
     features = {f for mark in metafunc.definition.iter_markers("needs") for f in mark.args}
     names = [name for name, kind in CLIENTS.items() if not features & kind.lacks]
@@ -79,16 +78,16 @@ def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture(scope="module", autouse=True)
 def leave_nothing_behind() -> Iterator[None]:
-    """What the libraries leave open is found here, where it is no news, and not in another test."""
+    """Collect what the libraries leave open here, so that it does not fail another test."""
     yield
     gc.collect()
 
 
 @pytest.fixture
 def start_own_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Starts a broker for this test alone: to configure it, or to restart it."""
+    """Start a broker for this test only, to configure or restart it."""
     if outside_broker() is not None:
-        pytest.skip("needs to start brokers of its own; OTTLA_COMPAT_BOOTSTRAP gives one that others run")
+        pytest.skip("needs to start its own broker; unset OTTLA_COMPAT_BOOTSTRAP to run it")
     started: list[RunningBroker] = []
 
     def start(**configs: str) -> RunningBroker:
@@ -99,12 +98,12 @@ def start_own_broker(tmp_path: Path) -> Iterator[StartBroker]:
     yield start
     for broker in started:
         broker.close()
-    gc.collect()  # here, where what the libraries leave behind is no error
+    gc.collect()  # collects here what the libraries leave open
 
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Makes clients of any library for any broker, and closes them."""
+    """Create clients of any library for any broker, and close them."""
     made: list[Client] = []
 
     def make(name: str, bootstrap_servers: str) -> Client:
@@ -146,7 +145,7 @@ def unique_name(prefix: str = "compat") -> str:
 
 
 def create_and_wait(admin: Admin, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-    """Create a topic; every partition has a leader that answers when this returns."""
+    """Create a topic and wait until every partition has a leader."""
     admin.create_topic(name, partitions, configs=configs)
     until(lambda: _is_led(admin, name, partitions), f"topic {name} has leaders")
 
@@ -155,13 +154,13 @@ def _is_led(admin: Admin, name: str, partitions: int) -> bool:
     try:
         led = all(partition.leader >= 0 for partition in admin.describe_topic(name))
         return led and all(admin.list_offset(TP(name, n), "latest")[0] == 0 for n in range(partitions))
-    except ClientError:  # some brokers take a moment until a new topic is known everywhere in them
+    except ClientError:  # in some brokers a new topic takes a moment to be known everywhere
         return False
 
 
 @pytest.fixture
 def make_topic(setup_admin: Admin) -> Iterator[MakeTopic]:
-    """Creates a topic with a name nobody else has: `make_topic(3, cleanup_policy="compact")`."""
+    """Create a topic with a unique name: `make_topic(3, cleanup_policy="compact")`."""
     created: list[str] = []
 
     def make(partitions: int = 1, **configs: str) -> str:
@@ -175,5 +174,5 @@ def make_topic(setup_admin: Admin) -> Iterator[MakeTopic]:
         try:
             setup_admin.delete_topic(name)
         except ClientError as problem:
-            if problem.code != Code.UNKNOWN_TOPIC_OR_PARTITION:  # the scenario may have deleted it itself
+            if problem.code != Code.UNKNOWN_TOPIC_OR_PARTITION:  # the scenario may have deleted it
                 raise

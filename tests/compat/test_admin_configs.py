@@ -1,4 +1,4 @@
-"""Settings of topics and of the broker, described and changed by each library's admin client."""
+"""Configs of topics and of the broker, described and changed by each library's admin client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .clients.base import Admin, Client, ClientError, Code
 from .conftest import MakeTopic, unique_name
 from .waiting import until
 
-# Kafka's own defaults; a broker started with others says so by its `is_default`.
+# Kafka's defaults; a broker with other values reports them as not default.
 TOPIC_DEFAULTS = {
     "cleanup.policy": "delete",
     "compression.type": "producer",

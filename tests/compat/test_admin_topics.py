@@ -1,4 +1,4 @@
-"""Topics made, listed, described, grown, emptied and deleted by each library's admin client."""
+"""Topics created, listed, described, grown, emptied and deleted by each library's admin client."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_partitions_are_added_while_a_producer_runs(client: Client, make_topic: 
     client.producer().send(topic, b"first").result()
     admin.create_partitions(topic, 3)
     until(lambda: _leaders(admin, topic) == 3, "three partitions have leaders")
-    producer = client.producer()  # a library learns of new partitions when its metadata is too old; not waited for
+    producer = client.producer()  # a library finds new partitions only when its metadata expires, so use a new producer
     delivered = [producer.send(topic, b"%d" % n, partition=n).result() for n in range(3)]
     assert [answer.offset for answer in delivered] == [1, 0, 0]
     consumer = client.consumer()
@@ -150,7 +150,7 @@ def test_records_are_deleted(client: Client, make_topic: MakeTopic) -> None:
     consumer = client.consumer()
     assert consumer.watermarks(first) == (4, 10)
     assert consumer.watermarks(second) == (10, 10)
-    assert admin.delete_records({first: 2}) == {first: 4}  # what is gone stays gone
+    assert admin.delete_records({first: 2}) == {first: 4}  # deleted records stay deleted
     consumer.assign({first: None, second: None})
     assert [message.offset for message in take(consumer, 6)] == [4, 5, 6, 7, 8, 9]
     assert producer.send(topic, b"on and on", partition=1).result().offset == 10

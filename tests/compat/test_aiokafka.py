@@ -1,4 +1,4 @@
-"""What only aiokafka offers: batches built by hand, single records, asynchronous iteration, seeking to both ends."""
+"""Features of aiokafka only: hand-built batches, single records, asynchronous iteration, seeking to both ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only librdkafka does: incremental assignment, metadata of all topics, statistics, forced small requests."""
+"""Features of librdkafka only: incremental assignment, metadata of all topics, statistics, small requests."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_partitions_assigned_one_by_one(bootstrap_servers: str, consumer: Consum
 
 
 def test_many_small_requests_in_flight(bootstrap_servers: str, consumer: Consumer, make_topic: MakeTopic) -> None:
-    """Without idempotence, one record a request and a hundred requests at a time: still in order when none fails."""
+    """Without idempotence, one record per request and 100 requests in flight: in order if none fails."""
     topic = make_topic()
     values = [b"%d" % number for number in range(1_000)]
     produce(bootstrap_servers, topic, values, batch_num_messages=1, max_in_flight=100, linger_ms=0)

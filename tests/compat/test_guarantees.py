@@ -1,4 +1,4 @@
-"""What the broker promises a producer: idempotence, in-sync replicas, keys on compacted topics."""
+"""Guarantees for producers: idempotence, in-sync replicas, keys on compacted topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_idempotent_producer(client: Client, make_topic: MakeTopic, compressi
 
 
 def test_idempotent_producers_one_after_the_other(client: Client, make_topic: MakeTopic) -> None:
-    """Each has a producer id of its own and starts with sequence number 0."""
+    """Each has its own producer id and starts with sequence number 0."""
     topic = make_topic()
     for turn in range(4):
         with client.producer(idempotent=True) as producer:
@@ -42,7 +42,7 @@ def test_an_idempotent_producer_goes_on_after_its_records_were_deleted(client: C
 
 @pytest.mark.parametrize("acks", [1, "all"])
 def test_one_replica_satisfies_a_larger_minimum(client: Client, make_topic: MakeTopic, acks: object) -> None:
-    """Kafka (since 3.7) asks for at most as many in-sync replicas as the partition has."""
+    """Since 3.7, Kafka requires at most as many in-sync replicas as the partition has."""
     topic = make_topic(min_insync_replicas="2")
     producer = client.producer(acks=acks, idempotent=False, request_timeout_ms=4_000, delivery_timeout_ms=8_000)
     assert producer.send(topic, b"value").result().offset == 0

@@ -1,4 +1,4 @@
-"""What one library writes, every other one reads: batches, compression, headers, timestamps."""
+"""Every library reads what every other one writes: batches, compression, headers, timestamps."""
 
 from __future__ import annotations
 

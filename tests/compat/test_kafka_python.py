@@ -1,4 +1,4 @@
-"""What only kafka-python's admin client asks of a broker: log directories, producers, topic ids, partition pages."""
+"""Requests of kafka-python's admin client only: log directories, producers, topic ids, partition pages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_pages_of_partitions(admin: KafkaAdminClient, make_topic: MakeTopic) -> 
 
 
 def test_a_changing_assignment_inside_one_fetch_session(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    """This library keeps an incremental session: partitions leave it, come into it and come back."""
+    """This library keeps an incremental session: partitions are removed, added and added again."""
     topic = make_topic(3)
     producer = KafkaProducer(bootstrap_servers=bootstrap_servers)
     consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=50)

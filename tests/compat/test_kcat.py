@@ -1,4 +1,4 @@
-"""kcat, where it is installed: produce, consume, metadata and offsets by time from the command line."""
+"""kcat, if installed: produce, consume, metadata and offsets by time from the command line."""
 
 from __future__ import annotations
 

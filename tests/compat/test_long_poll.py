@@ -1,4 +1,4 @@
-"""A consumer that waits gets a record at once, and one that wants more bytes waits for them as long as it said."""
+"""A waiting consumer gets a record at once. One with a minimum of bytes waits for them up to its limit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .clients.base import TP, Client, Consumer, Message
 from .conftest import MakeTopic
 from .waiting import take
 
-LONG = 20_000  # ms; a record must come much earlier than this
-AT_ONCE = 5.0  # s; generous, because the machine may be busy with other tests
+LONG = 20_000  # ms; a record must arrive much earlier
+AT_ONCE = 5.0  # s; generous, because other tests may run at the same time
 
 
 class Waiting(threading.Thread):
-    """Takes messages in a thread and remembers when it had them."""
+    """Takes messages in a thread and records when they arrived."""
 
     def __init__(self, consumer: Consumer, count: int = 1) -> None:
         super().__init__(daemon=True)

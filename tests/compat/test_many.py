@@ -1,4 +1,4 @@
-"""A thousand partitions, and many clients and connections at the same time."""
+"""A thousand partitions, and many clients and connections at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_thousand_partitions(client: Client) -> None:
     for n in (999, 0, 500):
         producer.send(topic, b"more", partition=n).result()
         assert [m.partition for m in take(consumer, 1)] == [n]
-    consumer.close()  # a client in use asks for its topics again and again, which would create them again
+    consumer.close()  # an open client requests its topics repeatedly, which would create them again
     producer.close()
     admin.delete_topic(topic)
     until(lambda: topic not in admin.list_topics(), "the topic is gone")

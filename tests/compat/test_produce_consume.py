@@ -1,4 +1,4 @@
-"""Records go in and come out as they were: keys, values, headers, compression, acknowledgements, order."""
+"""Records are read as they were written: keys, values, headers, compression, acknowledgements, order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker goes away and comes back with the same address and data directory; clients notice only the time."""
+"""The broker restarts with the same address and data directory; clients only notice the delay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RECORDS = 3_000
 
 
 class Stream(threading.Thread):
-    """Sends numbered records until all are sent; `sent` says how far it is."""
+    """Sends numbered records until all are sent; `sent` is the progress."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         super().__init__(daemon=True)
@@ -31,7 +31,7 @@ class Stream(threading.Thread):
 
 
 def test_an_idempotent_producer_over_a_restart(start_own_broker: StartBroker, connect: Connect, library: str) -> None:
-    """Records are under way when the broker stops; every one of them is there afterwards, once and in order."""
+    """Records in flight when the broker stops are all there afterwards, once and in order."""
     broker = start_own_broker()
     client = connect(library, broker.bootstrap_servers)
     create_and_wait(connect("confluent", broker.bootstrap_servers).admin(), "stream", 1, {})

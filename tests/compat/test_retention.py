@@ -1,4 +1,4 @@
-"""Old records go: by size with whole segments, by key with compaction. What consumers see of it."""
+"""Old records are removed, by size or by compaction, and what consumers see of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .waiting import take, until
 
 
 def test_old_segments_go_by_retention(start_own_broker: StartBroker, connect: Connect, library: str) -> None:
-    """A consumer that is behind starts at the oldest record that is left."""
+    """A consumer that is behind starts at the oldest remaining record."""
     broker = start_own_broker(
         log_initial_task_delay_ms="50", log_retention_check_interval_ms="100", log_segment_delete_delay_ms="100"
     )
@@ -37,7 +37,7 @@ def test_compaction_keeps_the_last_value_of_each_key(
     rounds = 0
 
     def compacted() -> list[tuple[int, bytes | None, bytes | None]]:
-        """Write one more round, so that the segments before it can be compacted, and read everything."""
+        """Write one more round, so that earlier segments can be compacted, and read everything."""
         nonlocal rounds
         for key in (b"a", b"b", b"c"):
             producer.send("table", b"%d" % rounds, key).result()

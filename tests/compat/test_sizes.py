@@ -1,4 +1,4 @@
-"""Large and too large messages, and fetches that are smaller than what they fetch."""
+"""Large and too large messages, and fetches smaller than their records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCH_OVERHEAD = 61
 
 
 def batch_size(value_length: int) -> int:
-    """Bytes of a batch that holds one record with a null key, no headers and a value of this length.
+    """Return the size of a batch with one record: a null key, no headers and a value of this length.
 
     Batch header, then: length of the record, attributes, timestamp delta, offset delta, length of the key (-1), length
     of the value, the value, number of headers.
@@ -93,7 +93,7 @@ def test_small_fetches_move_through_many_batches(client: Client, make_topic: Mak
 
 
 def test_fetches_of_much_data(client: Client, make_topic: MakeTopic) -> None:
-    """Twenty megabytes in one go, as a consumer that starts from the beginning asks for them."""
+    """Read 20 MB at once, like a consumer that starts at the beginning."""
     topic, value = make_topic(4), os.urandom(10_000)
     producer = client.producer(batch_bytes=500_000, linger_ms=20)
     sends = [producer.send(topic, value, partition=n % 4) for n in range(2_000)]

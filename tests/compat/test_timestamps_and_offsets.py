@@ -1,4 +1,4 @@
-"""Where a consumer starts and what time a record has: timestamps, offsets by time, seek, positions, resets."""
+"""Start positions and times of records: timestamps, offsets by time, seek, positions, resets."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_offsets_for_times(client: Client, make_topic: MakeTopic, compression: s
 
 
 def test_offsets_for_times_when_times_go_back(client: Client, make_topic: MakeTopic) -> None:
-    """The answer is the first record in the log at or after the time, whatever came before it."""
+    """The result is the first record in the log at or after the time."""
     topic, start = make_topic(), now() - HOUR
     producer = client.producer()
     for seconds in (50, 10, 40, 20, 90, 30):
@@ -165,7 +165,7 @@ def test_the_latest_offset_sees_only_what_comes_after(client: Client, make_topic
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 @pytest.mark.parametrize("offset", [2, 1_000])
 def test_an_offset_out_of_range(client: Client, make_topic: MakeTopic, reset: str, offset: int) -> None:
-    """Offset 2 was deleted, offset 1,000 was never there; `auto.offset.reset` says what happens."""
+    """Offset 2 was deleted and offset 1,000 never existed; `auto.offset.reset` decides."""
     topic = make_topic()
     tp = TP(topic, 0)
     producer = client.producer()
@@ -181,7 +181,7 @@ def test_an_offset_out_of_range(client: Client, make_topic: MakeTopic, reset: st
         assert [message.offset for message in take(consumer, 6)] == [4, 5, 6, 7, 8, 9]
     else:
         messages: list[Message] = []
-        while not messages:  # one of these comes after the reset to the end
+        while not messages:  # the first of these comes after the reset to the end
             producer.send(topic, b"new").result()
             messages = consumer.poll(0.2)
         assert {message.value for message in messages} == {b"new"}

@@ -1,4 +1,4 @@
-"""Topics that come by themselves, go away and come back while clients use them."""
+"""Topics are created automatically, deleted and created again while clients use them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_without_auto_creation_an_unknown_topic_stays_unknown(
 
 
 def test_deleting_a_topic_under_a_producer_and_a_consumer(client: Client, make_topic: MakeTopic) -> None:
-    """Both go on with the topic that has the same name, with nothing of the old one in it."""
+    """Both continue with the new topic of the same name, which has no old records."""
     topic, admin = make_topic(), client.admin()
     tp = TP(topic, 0)
     producer = client.producer(idempotent=False)
@@ -66,7 +66,7 @@ def test_deleting_a_topic_under_a_producer_and_a_consumer(client: Client, make_t
 
 
 def create_unless_there(admin: Admin, topic: str) -> None:
-    """A client that refreshes its metadata may have been faster: that creates topics too."""
+    """A client that refreshes its metadata may be faster: that creates topics too."""
     try:
         admin.create_topic(topic)
     except ClientError as problem:
@@ -82,7 +82,7 @@ def read_new(client: Client, tp: TP, count: int) -> list[Message]:
 
 
 def keep_reading(consumer: Consumer, last: bytes) -> list[Message]:
-    """A consumer from before may be told that the topic, or its offset, is unknown; it goes on."""
+    """An older consumer may learn that the topic, or its offset, is unknown; it continues."""
     seen: list[Message] = []
     deadline = time.monotonic() + DEADLINE
     while not any(message.value == last for message in seen):

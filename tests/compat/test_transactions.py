@@ -22,7 +22,7 @@ from .waiting import DEADLINE, until
 
 
 class TransactionalProducer(Protocol):
-    """What the two libraries have in common."""
+    """The common interface of both libraries."""
 
     def begin(self) -> None: ...
     def send(self, topic: str, value: bytes) -> None: ...
@@ -95,7 +95,7 @@ Make = Callable[..., TransactionalProducer]
 
 @pytest.fixture(params=LIBRARIES)
 def make(request: pytest.FixtureRequest, bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> Iterator[Make]:
-    # What kafka-python logs refers to its connections, and with what pytest keeps of it their sockets live too long.
+    # kafka-python logs its connections. pytest keeps the log records, and with them the open sockets.
     caplog.set_level(logging.CRITICAL, "kafka")
     made: list[TransactionalProducer] = []
 
@@ -107,7 +107,7 @@ def make(request: pytest.FixtureRequest, bootstrap_servers: str, caplog: pytest.
     while made:
         with suppress(Exception):
             made.pop().close()
-    gc.collect()  # kafka-python leaves sockets open when it cannot connect: they go here, not in somebody else's test
+    gc.collect()  # kafka-python leaves sockets open when it cannot connect; collect them here, not in another test
 
 
 def new_id() -> str:
@@ -115,7 +115,7 @@ def new_id() -> str:
 
 
 def read(bootstrap_servers: str, topic: str, *, isolation: str = "read_committed") -> list[bytes]:
-    """Everything in a topic up to its end, as such a consumer sees it."""
+    """Return everything in a topic up to its end, as such a consumer sees it."""
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "unused", "isolation.level": isolation}
     consumer = confluent_kafka.Consumer(
         {**config, "enable.partition.eof": True, "fetch.wait.max.ms": 20, "log_level": 0}

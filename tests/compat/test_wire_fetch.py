@@ -1,4 +1,4 @@
-"""Fetch at the level of requests: errors, limits in bytes, waiting, and incremental sessions (KIP-227)."""
+"""Fetch requests on the wire: errors, limits in bytes, waiting, and incremental sessions (KIP-227)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Part(NamedTuple):
 
 
 class Fetching:
-    """A topic, a connection, and fetches of it."""
+    """A topic, a connection, and fetches from it."""
 
     def __init__(self, wire: Wire, topic: str) -> None:
         self.wire, self.topic, self.topic_id = wire, topic, topic_id(wire, topic)
         self.session_id = 0
 
     def append(self, partition: int, size: int = 10, count: int = 1) -> int:
-        """Write batches of one record; the number of bytes of each batch."""
+        """Write batches of one record; return the size of each batch."""
         records = batch([b"x" * size])
         content = produce(self.topic, self.topic_id, records)
         content["topic_data"][0]["partition_data"][0]["index"] = partition
@@ -52,7 +52,7 @@ class Fetching:
         forget: Sequence[int] = (),
         **more: Any,
     ) -> dict[str, Any]:
-        """A fetch request for (partition, offset)."""
+        """Build a fetch request for (partition, offset)."""
         topic = {"topic": self.topic, "topic_id": known_id or self.topic_id}
         limits = {"partition_max_bytes": partition_max_bytes, "current_leader_epoch": leader_epoch}
         partitions = [{"partition": number, "fetch_offset": offset, **limits} for number, offset in offsets]
@@ -67,7 +67,7 @@ class Fetching:
         }
 
     def fetch(self, offsets: Sequence[tuple[int, int]] = (), **more: Any) -> tuple[int, list[Part]]:
-        """Error of the response and what it says of partitions."""
+        """Return the error of the response and its partitions."""
         answer = self.wire.call("fetch", VERSION, self.content(offsets, **more))
         self.session_id = answer.session_id
         found = [p for t in answer.responses for p in t.partitions]
@@ -140,7 +140,7 @@ def test_how_long_a_fetch_waits(topic: Fetching) -> None:
 
 
 def test_a_record_that_comes_at_the_same_moment_as_the_fetch(topic: Fetching, bootstrap_servers: str) -> None:
-    """However the two meet inside the broker, the fetch does not wait until its time is over."""
+    """Whatever the order inside the broker, the fetch does not wait until its time is up."""
     with Wire(bootstrap_servers) as other:
         append = produce(topic.topic, topic.topic_id, batch([b"now"]))
         for offset in range(200):
@@ -166,7 +166,7 @@ def test_a_session_tells_only_what_is_new(topic: Fetching) -> None:
     session = topic.session_id
     assert session > 0
     here: dict[str, Any] = {"session_id": session, "max_wait": 0}
-    assert topic.fetch(session_epoch=1, **here) == (0, [Part(0, 0, 1, size)])  # not read on: told again
+    assert topic.fetch(session_epoch=1, **here) == (0, [Part(0, 0, 1, size)])  # not read yet: reported again
     assert topic.fetch([(0, 1)], session_epoch=2, **here) == (0, [])
     assert topic.session_id == session
     topic.append(1)

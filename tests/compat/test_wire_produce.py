@@ -1,4 +1,4 @@
-"""What a broker must make of produce requests that no well-behaved library sends: damaged, doubled, out of order."""
+"""Produce requests that no well-behaved library sends: damaged, duplicate, out of order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .wire import Wire, batch
 Outcome = tuple[int, int]
 Append = Callable[..., Outcome]
 OK, CORRUPT, BAD_ACKS, OUT_OF_ORDER, OLD_EPOCH, NOT_AUTHORIZED, BAD_RECORD = 0, 2, 21, 45, 47, 53, 87
-REFUSED = -1  # the base offset of an append that was refused
+REFUSED = -1  # the base offset of a rejected append
 
 
 @pytest.fixture
@@ -26,14 +26,14 @@ def wire(bootstrap_servers: str) -> Iterator[Wire]:
 
 
 def append(wire: Wire, topic: str, records: bytes, *, version: int = 9, acks: int = -1) -> Outcome:
-    """Error code and base offset."""
+    """Return the error code and the base offset."""
     answer = wire.call("produce", version, produce(topic, uuid.UUID(int=0), records, acks))
     (found,) = answer.responses[0].partition_responses
     return int(found.error_code), found.base_offset
 
 
 def changed(records: bytes, position: int, new: bytes, *, sealed: bool = True) -> bytes:
-    """The batch with other bytes at a place, and a CRC that fits them."""
+    """Return the batch with other bytes at a position, and a matching CRC."""
     made = bytearray(records)
     made[position : position + len(new)] = new
     if sealed:
@@ -71,7 +71,7 @@ def test_a_bad_batch_is_refused_and_nothing_is_written(wire: Wire, make_topic: M
 
 @pytest.mark.parametrize("attributes", [b"\x04", b"\x01"], ids=["zstd", "gzip"])
 def test_a_batch_that_cannot_be_unpacked_is_refused(wire: Wire, make_topic: MakeTopic, attributes: bytes) -> None:
-    """Where the broker has to look at the records: on a compacted topic they must have keys."""
+    """The broker must read the records: on a compacted topic they need keys."""
     topic = make_topic(cleanup_policy="compact")
     code, offset = append(wire, topic, changed(GOOD, 22, attributes))
     assert code != OK
@@ -86,7 +86,7 @@ def test_acks_that_do_not_exist(wire: Wire, make_topic: MakeTopic) -> None:
 def test_acks_0_is_never_answered(wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic()
     wire.send("produce", 9, produce(topic, uuid.UUID(int=0), GOOD, acks=0))
-    assert append(wire, topic, GOOD) == (OK, 2)  # the next answer belongs to the next request
+    assert append(wire, topic, GOOD) == (OK, 2)  # the next response belongs to the next request
 
 
 def test_requests_are_answered_in_their_order(wire: Wire, make_topic: MakeTopic) -> None:
@@ -123,7 +123,7 @@ def test_refused_records_are_named(wire: Wire, make_topic: MakeTopic) -> None:
 
 
 def test_the_offset_and_the_leader_epoch_are_stamped(wire: Wire, make_topic: MakeTopic) -> None:
-    """The rest of the batch is stored as it was sent."""
+    """The rest of the batch is stored unchanged."""
     topic = make_topic()
     append(wire, topic, batch([b"before"]))
     append(wire, topic, GOOD)
@@ -135,7 +135,7 @@ def test_the_offset_and_the_leader_epoch_are_stamped(wire: Wire, make_topic: Mak
 
 
 class Idempotent:
-    """Sends batches of one producer id as a library would, or would not."""
+    """Sends batches of one producer id, valid or not."""
 
     def __init__(self, wire: Wire, topic: str) -> None:
         self._wire, self._topic = wire, topic
@@ -189,7 +189,7 @@ def test_a_new_epoch_starts_again_and_shuts_the_old_one_out(producer: Idempotent
 
 
 def test_a_producer_the_partition_does_not_know_may_start_anywhere(producer: Idempotent) -> None:
-    """Its earlier records may be gone by retention."""
+    """Its earlier records may have been deleted by retention."""
     assert producer.append(5) == (OK, 0)
     assert producer.append(6) == (OK, 1)
     assert producer.append(8) == (OUT_OF_ORDER, REFUSED)

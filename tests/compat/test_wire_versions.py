@@ -1,4 +1,4 @@
-"""Every version of every API that the broker says it serves, asked for real with Kafka's own message schemas.
+"""Every advertised version of every API, called with Kafka's own message schemas.
 
 The libraries use a few versions each; other clients, older and newer, use the rest.
 """
@@ -44,7 +44,7 @@ def wire(bootstrap_servers: str) -> Iterator[Wire]:
 
 
 def served(wire: Wire, api: str) -> list[int]:
-    """The versions that both the broker and the schemas have."""
+    """Return the versions that both the broker and the schemas have."""
     answer = wire.call("api_versions", 3, {"client_software_name": "wire", "client_software_version": "1"})
     (entry,) = (key for key in answer.api_keys if key.api_key == API_KEYS[api])
     versions = [v for v in versions_known(api) if entry.min_version <= v <= entry.max_version]
@@ -94,7 +94,7 @@ def test_a_too_new_api_versions_request_is_answered_in_version_0(wire: Wire) -> 
     answer = wire.receive("api_versions", 0, 5)
     assert answer.error_code == 35
     assert API_KEYS["api_versions"] in {key.api_key for key in answer.api_keys}
-    assert wire.call("api_versions", 0, {}).error_code == 0  # the connection is still good
+    assert wire.call("api_versions", 0, {}).error_code == 0  # the connection still works
 
 
 @pytest.mark.parametrize("header", [(999, 0), (3, 99), (1, 0)], ids=["unknown api", "too new", "too old"])
@@ -133,7 +133,7 @@ def test_metadata_by_topic_id(wire: Wire, make_topic: MakeTopic) -> None:
     topic = make_topic()
     known, unknown = topic_id(wire, topic), uuid.uuid4()
     for version in (v for v in served(wire, "metadata") if v >= 12):
-        for name in (None, ""):  # the Java client says the empty name
+        for name in (None, ""):  # the Java client sends the empty name
             topics = [{"topic_id": known, "name": name}, {"topic_id": unknown, "name": name}]
             answer = wire.call("metadata", version, {"topics": topics})
             found = {t.topic_id: (int(t.error_code), t.name) for t in answer.topics}
@@ -252,7 +252,7 @@ def test_offset_for_leader_epoch(wire: Wire, make_topic: MakeTopic) -> None:
         assert ask(version, epoch, -1) == (0, epoch, 4)
         assert ask(version, epoch, epoch) == (0, epoch, 4)
         assert ask(version, epoch + 1, -1) == (0, -1, -1)
-        assert ask(version, epoch, epoch + 1)[0] == 75  # the client knows a newer leader than the broker
+        assert ask(version, epoch, epoch + 1)[0] == 75  # the client's leader epoch is newer than the broker's
 
 
 def test_describe_configs(wire: Wire, make_topic: MakeTopic) -> None:
@@ -338,7 +338,7 @@ def test_describe_topic_partitions(wire: Wire, make_topic: MakeTopic) -> None:
         first = wire.call("describe_topic_partitions", version, content)
         assert [p.partition_index for p in first.topics[0].partitions] == [0, 1, 2]
         eligible = {(p.eligible_leader_replicas, p.last_known_elr) for p in first.topics[0].partitions}
-        assert eligible == {((), ())}  # none, but not null: the Java client does not expect that
+        assert eligible == {((), ())}  # empty but not null: the Java client does not expect null
         assert (first.next_cursor.topic_name, first.next_cursor.partition_index) == (topic, 3)
         content["cursor"] = {"topic_name": topic, "partition_index": 3}
         rest = wire.call("describe_topic_partitions", version, content)

@@ -1,4 +1,4 @@
-"""Waits that end when something is true, and fail with what they saw when it never becomes so."""
+"""Wait until a condition holds, or fail with the last result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Found = TypeVar("Found")
 
 
 def until(condition: Callable[[], Found], what: str, timeout: float = DEADLINE) -> Found:
-    """Ask again and again until the answer is truthy; the answer."""
+    """Repeat a call until its result is truthy, and return that."""
     deadline = time.monotonic() + timeout
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -24,7 +24,7 @@ def until(condition: Callable[[], Found], what: str, timeout: float = DEADLINE) 
 
 
 def take(consumer: Consumer, count: int, timeout: float = DEADLINE) -> list[Message]:
-    """Poll until this many messages are there; more than that is the caller's to notice."""
+    """Poll until there are this many messages. There may be more."""
     messages: list[Message] = []
     deadline = time.monotonic() + timeout
     while len(messages) < count:

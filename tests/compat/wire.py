@@ -1,8 +1,8 @@
-"""One connection that speaks the protocol by itself, for what no client library would send.
+"""A connection with hand-made requests, for what no client library would send.
 
-Messages are kio's, which come from Kafka's own schemas, and batches are built by kafka-python: nothing here shares code
-with the broker. `content` is a dict with the field names of kio; a field that a version does not have is left out of
-that version, so that one content serves all versions of an API.
+Messages are kio's, generated from Kafka's schemas, and batches are built by kafka-python: no code is shared with the
+broker. `content` is a dict with kio's field names. Fields that a version does not have are left out, so one content
+serves all versions of an API.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kio.serial import entity_reader, entity_writer
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 Content = Mapping[str, Any]
-RECENT = int(time.time() * 1000) - 60_000  # in ms; older records would go by retention while the tests run
+RECENT = int(time.time() * 1000) - 60_000  # in ms; retention would delete older records during the tests
 
 
 class Disconnected(Exception):
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection without a response."""
 
 
 class Wire:
@@ -78,7 +78,7 @@ class Wire:
 
 
 def answer_of(connection: socket.socket) -> bytes:
-    """The next frame from the broker, without its size."""
+    """Return the next frame from the broker, without its size."""
     (size,) = struct.unpack(">i", _exactly(connection, 4))
     return _exactly(connection, size)
 
@@ -97,7 +97,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def versions_known(api: str) -> range:
-    """The versions that kio has of an API."""
+    """Return the versions of an API in kio."""
     known = schema_name_map[api]
     return range(min(known), max(known) + 1)
 
@@ -109,7 +109,7 @@ def written(entity: Any) -> bytes:
 
 
 def build(entity_type: Any, content: Content) -> Any:
-    """An instance of one of kio's classes from a dict, with the fields that this class has."""
+    """Create an instance of a kio class from a dict, with the fields of this class."""
     hints = typing.get_type_hints(entity_type)
     values = {}
     for field in dataclasses.fields(entity_type):
@@ -121,7 +121,7 @@ def build(entity_type: Any, content: Content) -> Any:
 
 
 def _value(hint: Any, given: Any) -> Any:
-    """Dicts become nested messages, numbers become durations where the field is one."""
+    """Convert dicts to nested messages, and numbers to durations."""
     inner = _without_none(hint)
     if typing.get_origin(inner) is tuple and given is not None:
         return tuple(_value(typing.get_args(inner)[0], item) for item in given)
@@ -156,7 +156,7 @@ def batch(
     base_sequence: int = -1,
     compression: int = 0,
 ) -> bytes:
-    """The bytes of one record batch."""
+    """Return the bytes of a record batch."""
     builder = DefaultRecordBatchBuilder(2, compression, 0, producer_id, producer_epoch, base_sequence, 1 << 24)
     for number, value in enumerate(values):
         key = keys[number] if keys is not None else None

@@ -1,7 +1,7 @@
-"""Start a broker, run a script against it, and end with the script's exit code.
+"""Start a broker, run a script against it, and exit with the script's exit code.
 
 python -m tests.compat.with_broker SCRIPT             SCRIPT HOST:PORT, while the broker runs
-python -m tests.compat.with_broker --files SCRIPT     SCRIPT DIR, after the broker has stopped, on files it wrote
+python -m tests.compat.with_broker --files SCRIPT     SCRIPT DIR, after the broker has stopped, on its files
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def write_some_of_everything(bootstrap_servers: str) -> None:
-    """Fill topics of small segments, one for each compression."""
+    """Fill topics with small segments, one topic per compression type."""
     with Wire(bootstrap_servers) as wire:
         for compression in Compression:
             topic = f"dump-{compression.name.lower()}"

@@ -1,16 +1,16 @@
-"""A real broker process is killed with SIGKILL under load, again and again, and what it acknowledged is looked for.
+"""Kill a real broker process with SIGKILL under load, many times, and check everything that it acknowledged.
 
-torture.py         the rounds: how the broker dies, and everything that is verified after it is back
+torture.py         the rounds: how the broker dies, and the checks after each restart
 broker_process.py  the process: start, kill, terminate, read its log
 doomed.py          a broker that kills itself at the n-th call of a function that changes a file
-loads.py           producers of three client libraries, and a consumer that reads through all of it
+loads.py           producers of three client libraries, and a consumer that reads all the time
 churn.py           topics that are created, altered and deleted meanwhile
 ledger.py          what was acknowledged
-verification.py    what must be true of the logs after that
+verification.py    the checks of the logs
 
-pipelines.py         the same for pipelines on Spark: the rounds, and what must be true in the end
+pipelines.py         the same for pipelines on Spark: the rounds and the final checks
 pipeline_faults.py   the ways to end a round
 pipeline_process.py  `ottla pipeline run`, which can be killed as a whole and in parts
 pipeline_doom.py     a Spark application that kills itself between two steps of a micro-batch
-pipeline_books.py    the numbers that go in, and reading what came out without Spark
+pipeline_books.py    the input, and reading the output without Spark
 """

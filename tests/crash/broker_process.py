@@ -1,4 +1,4 @@
-"""``ottla broker`` as a process of its own, on an address and a data directory that stay the same over its deaths."""
+"""``ottla broker`` as a separate process, with the same address and data directory in all its lives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READY = re.compile(rb"listening on \S+:(\d+) ")
 
 
 class BrokerProcess:
-    """A broker that can be killed and started again. The log lines of all its lives are in `log_file`."""
+    """A broker that can be killed and started again. `log_file` has the log lines of all its lives."""
 
     def __init__(self, data_dir: Path, log_file: Path, overrides: Mapping[str, str]) -> None:
         self.data_dir = data_dir
@@ -49,8 +49,8 @@ class BrokerProcess:
         return (self.data_dir / CLEAN_MARKER).exists()
 
     def launch(self, doom: Sequence[str] = ()) -> None:
-        """Start the process and do not wait for it. With `doom`, the arguments of doomed.py, it will kill itself."""
-        assert not self.is_alive, "the broker runs already"
+        """Start the process without waiting. With `doom`, the arguments of doomed.py, it will kill itself."""
+        assert not self.is_alive, "the broker is already running"
         self.close()
         module = ["tests.crash.doomed", *doom, "--"] if doom else ["ottla"]
         command = [sys.executable, "-m", *module, "broker", "--listen", f"127.0.0.1:{self.port}"]
@@ -65,7 +65,7 @@ class BrokerProcess:
         self._output = b""
 
     def start(self, doom: Sequence[str] = ()) -> None:
-        """Start the process and wait until it serves; AssertionError with its last words if it does not."""
+        """Start the process and wait until it serves; AssertionError with its last log lines if it does not."""
         begin = time.monotonic()
         self.launch(doom)
         if not self.wait_ready(START_SECONDS):
@@ -74,7 +74,7 @@ class BrokerProcess:
         self.start_seconds = time.monotonic() - begin
 
     def wait_ready(self, seconds: float) -> bool:
-        """Wait for the line that says where it listens; False if the time is over or the process has ended."""
+        """Wait for the line with its address; return False after a timeout or if the process has ended."""
         output = self.process.stdout
         assert output is not None
         deadline = time.monotonic() + seconds
@@ -105,7 +105,7 @@ class BrokerProcess:
         self._reap()
 
     def terminate(self) -> int:
-        """Stop it cleanly; its exit code."""
+        """Stop it cleanly and return its exit code."""
         self.process.send_signal(signal.SIGTERM)
         if not self.wait_dead(STOP_SECONDS):
             self.kill()

@@ -1,6 +1,6 @@
 """Topics that are created, filled, altered, grown, deleted and created again while the broker dies.
 
-Of each topic the states are known that it may be in: one after an answer, two while an operation is without one.
+The possible states of each topic are known: one after a response, two while an operation has none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOPIC = 2
 
 
 class Shape(NamedTuple):
-    """A topic as it is, or will be."""
+    """The current or future state of a topic."""
 
     incarnation: int
     partitions: int
@@ -35,16 +35,16 @@ class Shape(NamedTuple):
 
 
 State = Shape | None
-"""None: there is no such topic."""
+"""None: the topic does not exist."""
 
 
 class Churn(threading.Thread):
-    """One operation after the other, on topics of which it is certain what they are."""
+    """Runs one operation at a time, on topics whose state is certain."""
 
     def __init__(self, port: int, ledger: Ledger, seed: int) -> None:
         super().__init__(name="churn", daemon=True)
         self.in_flight = threading.Event()
-        """Set while an operation waits for its answer: a good moment to kill the broker."""
+        """Set while an operation waits for its response: a good moment to kill the broker."""
         self.operations = 0
         self._port = port
         self._ledger = ledger
@@ -53,7 +53,7 @@ class Churn(threading.Thread):
         self._lock = threading.Lock()
         self._possible: dict[str, set[State]] = {name: {None} for name in NAMES}
         self._filled: dict[str, int] = {}
-        """How many records of the present incarnation are acknowledged, in partition 0."""
+        """The number of acknowledged records in partition 0 of the current incarnation."""
         self._incarnations = 0
 
     def run(self) -> None:
@@ -89,7 +89,7 @@ class Churn(threading.Thread):
         operation(wire, name, present)
 
     def _change(self, name: str, after: State, ask: Callable[[], int]) -> None:
-        """Ask for a change; what `ask` returns is the error code of the answer."""
+        """Request a change; `ask` returns the error code of the response."""
         self._possible[name] |= {after}
         self.in_flight.set()
         code = ask()
@@ -103,19 +103,19 @@ class Churn(threading.Thread):
         self._incarnations += 1
         shape = Shape(self._incarnations, self._rng.randint(1, 3), self._rng.randrange(10**9, 10**10))
         self._filled[name] = 0
-        wish = {
+        entry = {
             "name": name, "num_partitions": shape.partitions, "replication_factor": 1, "assignments": [],
             "configs": [{"name": RETENTION, "value": str(shape.retention_ms)}],
         }  # fmt: skip
-        request = {"topics": [wish], "timeout": 30_000, "validate_only": False}
+        request = {"topics": [entry], "timeout": 30_000, "validate_only": False}
         self._change(name, shape, lambda: wire.call(ApiKey.CREATE_TOPICS, 5, request).topics[0].error_code)
 
     def _grow_topic(self, wire: Wire, name: str, present: Shape) -> None:
         if present.partitions >= MAX_PARTITIONS:
             return
         after = present._replace(partitions=present.partitions + 1)
-        wish = {"name": name, "count": after.partitions, "assignments": None}
-        request = {"topics": [wish], "timeout": 30_000, "validate_only": False}
+        entry = {"name": name, "count": after.partitions, "assignments": None}
+        request = {"topics": [entry], "timeout": 30_000, "validate_only": False}
         self._change(name, after, lambda: wire.call(ApiKey.CREATE_PARTITIONS, 2, request).results[0].error_code)
 
     def _alter_topic(self, wire: Wire, name: str, present: Shape) -> None:
@@ -131,7 +131,7 @@ class Churn(threading.Thread):
         self._change(name, None, lambda: wire.call(ApiKey.DELETE_TOPICS, 4, request).responses[0].error_code)
 
     def _fill_topic(self, wire: Wire, name: str, present: Shape) -> None:
-        """Write a record that names the incarnation of the topic: one of an earlier one must never show up."""
+        """Write a record that names the incarnation of the topic. Records of earlier ones must never show up."""
         batch = encode_batch([Record(0, time.time_ns() // 1_000_000, None, b"%d" % present.incarnation)])
         data = [{"name": name, "partition_data": [{"index": 0, "records": batch}]}]
         answer = wire.call(
@@ -145,7 +145,7 @@ class Churn(threading.Thread):
     # ── verification ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def verify(self, wire: Wire) -> int:
-        """Compare what the broker says with what is possible; from then on it is certain. The number of topics."""
+        """Compare the broker's topics with the possible states, then take them as certain. Return their number."""
         with self._lock:
             asked: dict[str, Any] = {"topics": None, "allow_auto_topic_creation": False}
             found = {topic.name: topic for topic in wire.call(ApiKey.METADATA, 8, asked).topics}
@@ -173,7 +173,7 @@ class Churn(threading.Thread):
     def _verify_contents(self, wire: Wire, name: str, state: Shape) -> None:
         values = [record.value for batch in read_log(wire, name, 0, 0) for record in batch.records]
         assert set(values) <= {b"%d" % state.incarnation}, f"{name} is {state}, and has {values}"
-        # One more may be there: the one whose answer did not come.
+        # There may be one more: the one without a response.
         assert len(values) - self._filled[name] in (0, 1), f"{name} has {len(values)} records of {self._filled[name]}"
         self._filled[name] = len(values)
         for partition in range(1, state.partitions):

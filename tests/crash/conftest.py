@@ -1,4 +1,4 @@
-"""Every test here kills a broker, or stops one, as a process of its own."""
+"""Every test here kills or stops a broker in a separate process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker process, started."""
+    """A started broker process."""
     broker = BrokerProcess(tmp_path / "data", tmp_path / "broker.log", {"auto.create.topics.enable": "false"})
     try:
         broker.start()

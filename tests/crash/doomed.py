@@ -2,8 +2,8 @@
 
     python -m tests.crash.doomed --call pwrite --count 37 --moment torn -- broker --listen … --data-dir …
 
-A kill from outside hardly ever hits the moment between two system calls that belong together; this does. With
-`torn` only the first half of the bytes of a write get to the file, as when the process dies inside the system call.
+A kill from outside rarely hits the moment between two related system calls; this does. With `torn` only the first half
+of the bytes of a write reach the file, as if the process died inside the system call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _die() -> None:
 
 
 def doom(call: str, count: int, moment: str) -> None:
-    """Let the process die at the `count`-th call of ``os.<call>``; of ``open`` only those count that may create."""
+    """Let the process die at the `count`-th call of ``os.<call>``; for ``open``, count only calls that may create."""
     original: Callable[..., Any] = getattr(os, call)
     calls = itertools.count(1)
 

@@ -1,14 +1,13 @@
-"""Consume, transform, produce, exactly once, while broker and clients are killed with SIGKILL. Many rounds.
+"""Consume, transform and produce exactly once, while broker and clients are killed with SIGKILL. Many rounds.
 
     python -m tests.crash.exactly_once --rounds 25 --seed 1
 
-Two copiers, each a process of its own with a transactional id and an input partition of its own, read numbers, write
-them to the output topic and commit their offsets in the same transaction; some transactions they abort. A round adds
-inputs, lets them work for a moment and kills the broker, a copier, or both; sometimes a second copier of the same id is
-started beside the first, which must not hurt. In the end everything is drained, and the output must have every input
-exactly once.
+Two copiers, each a process with its own transactional id and input partition, read numbers, write them to the output
+topic and commit their offsets in the same transaction. They abort some transactions. A round adds inputs, lets them
+work for a moment and kills the broker, a copier, or both. Sometimes a second copier with the same id is started next to
+the first, which must do no harm. At the end everything is drained, and the output must have every input exactly once.
 
-`--library` chooses the clients; another library is a function like `copy_confluent` in `LIBRARIES`.
+`--library` chooses the clients. To add one, write a function like `copy_confluent` and add it to `LIBRARIES`.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ BROKER = {"log.flush.offset.checkpoint.interval.ms": "300", "transaction.state.l
 
 
 class Watchdog(threading.Thread):
-    """Ends the process if a call into the library does not come back.
+    """Ends the process if a call into the library does not return.
 
-    librdkafka's send_offsets_to_transaction may wait for ever, whatever timeout it is given, when the coordinator of
-    the group went away (its issues 5456 and 5511). A copier that is ended like this is one more that was killed.
+    librdkafka's send_offsets_to_transaction may wait forever, with any timeout, when the coordinator of the group is
+    gone (its issues 5456 and 5511). A copier that is ended like this counts as killed.
     """
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class Watchdog(threading.Thread):
     def run(self) -> None:
         while time.monotonic() - self.alive_at < PATIENCE:
             time.sleep(0.2)
-        print("ends: a call did not come back", flush=True)
+        print("ends: a call did not return", flush=True)
         os._exit(3)
 
 
@@ -62,7 +61,7 @@ class Watchdog(threading.Thread):
 
 
 def copy_confluent(bootstrap_servers: str, number: int, seed: int) -> None:
-    """Copy until killed. An error that a transaction can be aborted after is that; any other ends the process."""
+    """Copy until killed. After an abortable error it aborts the transaction; any other error ends the process."""
     chance = random.Random(seed)
     shared = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
     producer = Producer({**shared, "transactional.id": f"copier-{number}", "transaction.timeout.ms": 10_000})
@@ -109,7 +108,7 @@ LIBRARIES: dict[str, Callable[[str, int, int], None]] = {"confluent": copy_confl
 
 
 class Run:
-    """Broker, copiers and the books."""
+    """The broker, the copiers and the expected results."""
 
     def __init__(self, directory: Path, seed: int, library: str) -> None:
         self.chance = random.Random(seed)
@@ -156,7 +155,7 @@ class Run:
         assert producer.flush(60) == 0
 
     def _look_after(self, index: int) -> None:
-        """One that was fenced or gave up has ended; there has to be one that works."""
+        """Replace a copier that has ended because it was fenced or gave up."""
         self.copiers[index] = [each for each in self.copiers[index] if each.poll() is None]
         if not self.copiers[index]:
             self._start_copier(index)
@@ -184,7 +183,7 @@ class Run:
             self._kill_copiers(index)
 
     def _tell(self) -> None:
-        """Say how things stand when they do not go on."""
+        """Describe the state when there is no progress."""
         names = [f"copier-{index}" for index in range(COPIERS)]
         for command in (["list"], ["describe", *names], ["find-hanging", "--max-transaction-timeout", "0"]):
             arguments = ["transactions", command[0], "-b", self.broker.bootstrap_servers, *command[1:]]
@@ -194,7 +193,7 @@ class Run:
         print(self.broker.last_words(30), flush=True)
 
     def seen(self) -> list[bytes]:
-        """What a reader of committed records sees of the output."""
+        """Return the output as a read_committed consumer sees it."""
         consumer = Consumer(
             {"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "check", "enable.partition.eof": True,
              "isolation.level": "read_committed", "enable.auto.commit": False, "log_level": 0}
@@ -237,7 +236,7 @@ def main() -> int:
         try:
             LIBRARIES[args.library](args.bootstrap, args.copier, args.seed)
         except Exception as error:
-            # librdkafka may wait for ever for the end of a producer whose transaction is open.
+            # librdkafka may wait forever for the end of a producer with an open transaction.
             print(f"ends: {error}", flush=True)
             os._exit(1)
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""What was acknowledged, and by whom it was sent. Producers write it from their own threads; the rounds read it."""
+"""The acknowledged records and their producers. Producer threads write it; the rounds read it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEYS = 25
 
 
 class Ack(NamedTuple):
-    """A record that the broker has acknowledged, and the offset that it named."""
+    """An acknowledged record and its offset."""
 
     producer: str
     sequence: int
@@ -21,12 +21,12 @@ class Ack(NamedTuple):
 
 
 class Ledger:
-    """All acknowledgements, and everything that went wrong on the way."""
+    """All acknowledgements and all errors."""
 
     def __init__(self) -> None:
         self.acks: dict[TopicPartition, list[Ack]] = defaultdict(list)
         self.sent: dict[tuple[str, TopicPartition], int] = defaultdict(int)
-        """How many records each producer has sent to each partition, acknowledged or not."""
+        """The number of records that each producer has sent to each partition, acknowledged or not."""
         self.problems: list[str] = []
 
     @property
@@ -34,7 +34,7 @@ class Ledger:
         return sum(map(len, self.acks.values()))
 
     def next_record(self, producer: str, where: TopicPartition, rng: random.Random) -> tuple[bytes, bytes]:
-        """Key and value of the next record that a producer sends to a partition; the value says which it is."""
+        """Return key and value of the next record of a producer for a partition. The value identifies the record."""
         sequence = self.sent[producer, where]
         self.sent[producer, where] = sequence + 1
         return key_of(producer, sequence), value_of(producer, sequence, rng.randrange(300))

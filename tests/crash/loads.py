@@ -1,7 +1,7 @@
-"""Producers of three client libraries that go on over every death of the broker, and a consumer that watches.
+"""Producers of three client libraries that survive every death of the broker, and a consumer that watches.
 
-Each load is a thread. A record that is refused for good, or a producer that gives up, is a problem in the ledger:
-with the time that these have, whatever the broker does to them must be something that a client can wait for.
+Each load is a thread. A rejected record, or a producer that gives up, is a problem in the ledger: with these timeouts,
+a client must survive whatever the broker does.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ JOIN_SECONDS = 90.0
 
 
 for _library in ("kafka", "aiokafka"):
-    # They tell of every connection that is refused while the broker is down.
+    # They log every refused connection while the broker is down.
     logging.getLogger(_library).setLevel(logging.CRITICAL)
 
 
 class Load(threading.Thread, abc.ABC):
-    """A producer that sends bursts of numbered records to its partitions until it is told to stop."""
+    """A producer that sends bursts of numbered records to its partitions until it is stopped."""
 
     exactly_once = True
-    """Whether every record must be in the log once; otherwise it may be there several times."""
+    """Whether every record must be in the log once. Otherwise it may be there several times."""
 
     def __init__(
         self, name: str, servers: str, partitions: Sequence[TopicPartition], ledger: Ledger, seed: int
@@ -51,7 +51,7 @@ class Load(threading.Thread, abc.ABC):
         self.rng = random.Random(f"{seed} {name}")
         self.halt = threading.Event()
         self.may_send = threading.Event()
-        """Cleared while the logs are read: they would never end."""
+        """Cleared while the logs are read, which would otherwise never end."""
 
     def run(self) -> None:
         try:
@@ -61,10 +61,10 @@ class Load(threading.Thread, abc.ABC):
 
     @abc.abstractmethod
     def produce(self) -> None:
-        """Send bursts until `halt` is set, then wait for what is under way."""
+        """Send bursts until `halt` is set, then wait for the records in flight."""
 
     def finish(self) -> None:
-        """Stop sending; everything that was sent is acknowledged when this returns."""
+        """Stop sending and wait until everything is acknowledged."""
         self.halt.set()
         self.join(JOIN_SECONDS)
         if self.is_alive():
@@ -78,7 +78,7 @@ class Load(threading.Thread, abc.ABC):
         self.halt.wait(self.rng.random() * PAUSE)
 
     def wants_to_send(self) -> bool:
-        """Wait a little for the permission to send; acknowledgements come in meanwhile."""
+        """Wait briefly for permission to send. Acknowledgements arrive meanwhile."""
         return not self.halt.is_set() and self.may_send.wait(PAUSE)
 
 
@@ -123,7 +123,7 @@ class ConfluentLoad(Load):
 
 
 class PlainConfluentLoad(ConfluentLoad):
-    """librdkafka without idempotence: a retry may write a record twice, but one in flight keeps the order."""
+    """librdkafka without idempotence: a retry may write a record twice, but one request in flight keeps the order."""
 
     config = {"enable.idempotence": False, "max.in.flight.requests.per.connection": 1}
     exactly_once = False
@@ -207,9 +207,9 @@ class AioKafkaLoad(Load):
 
 
 class Watcher(threading.Thread):
-    """A consumer by assignment that reads everything from the first record on, through all restarts.
+    """A consumer with manual assignment that reads everything from the start, through all restarts.
 
-    What it has seen is in `seen`: the values of each partition by offset. A gap or a step back is a problem.
+    `seen` has the values of each partition by offset. A gap or a step back is a problem.
     """
 
     def __init__(self, servers: str, partitions: Sequence[TopicPartition], ledger: Ledger) -> None:

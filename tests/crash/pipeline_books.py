@@ -1,8 +1,8 @@
-"""The numbers that go into a pipeline, and what came out of it, read without Spark.
+"""The input of a pipeline, and its output, read without Spark.
 
-A writer sends numbered records, some of them broken, through all the deaths of the broker. What must be true at the
-end: every number that was sent once in the table and once in the output for readers of committed records, or, if it was
-broken, once among the dead letters.
+A writer sends numbered records, some of them broken, through all deaths of the broker. At the end every valid number
+must be once in the table and once in the output for read_committed consumers. Every broken one must be once in the
+dead letters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ottla import Admin, Consumer, OttlaError, Producer, TopicPartition
 from ottla.clients.cluster.coordinators import by_broker
 from ottla.clients.producer.prepared import PreparingProducer, _list_ongoing
 
-#: Every so many-th record is broken.
+#: Every n-th record is broken.
 BROKEN = 13
 PAUSE_SECONDS = 0.5
 SHOWN = 10
@@ -39,7 +39,7 @@ def is_broken(number: int) -> bool:
 
 
 class Writer(threading.Thread):
-    """Sends the next numbers, some at a time, until it is told to end."""
+    """Sends the next numbers in small groups until it is stopped."""
 
     def __init__(self, servers: str, topic: str, partitions: int, seed: int, burst: int) -> None:
         super().__init__(name="writer", daemon=True)
@@ -78,7 +78,7 @@ class Writer(threading.Thread):
         self._may.clear()
 
     def finish(self) -> None:
-        """Everything that was sent is acknowledged."""
+        """Wait until everything is acknowledged."""
         self._ended.set()
         self.join()
 
@@ -87,7 +87,7 @@ class Writer(threading.Thread):
 
 
 def read_topic(servers: str, topic: str) -> list[bytes]:
-    """What a reader of committed records sees, up to the first open transaction."""
+    """Return what a read_committed consumer sees, up to the first open transaction."""
     with Admin(bootstrap_servers=servers) as admin:
         count = len(admin.describe_topics([topic])[topic].partitions)
     keys = [TopicPartition(topic, number) for number in range(count)]
@@ -105,7 +105,7 @@ def read_topic(servers: str, topic: str) -> list[bytes]:
 
 
 def open_transactions(servers: str, topics: Iterable[str]) -> list[str]:
-    """What is open: as the coordinator says, and as the ends of topics for the two kinds of readers tell."""
+    """Return open transactions, according to the coordinator and to the end offsets of both isolation levels."""
     with PreparingProducer(bootstrap_servers=servers, transactional_id="nobody") as producer:
         listed = producer._ask(lambda cluster: by_broker(cluster, _list_ongoing))
     found = [f"transaction {name} is open" for names in listed for name in names]
@@ -123,7 +123,7 @@ def open_transactions(servers: str, topics: Iterable[str]) -> list[str]:
 
 
 def read_table(directory: Path) -> list[int]:
-    """The numbers in the files that the sink's own log names; others in the directory belong to nobody."""
+    """Return the numbers in the files that the sink's log names. Other files in the directory do not count."""
     return [number for file in _files(directory) for number in pq.read_table(file, columns=["n"])["n"].to_pylist()]
 
 

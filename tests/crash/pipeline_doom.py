@@ -1,15 +1,15 @@
-"""Ends a Spark application with SIGKILL at the n-th call of a function of the data source, in whichever process.
+"""Kill a Spark application with SIGKILL at the n-th call of a function of the data source, in any process.
 
-A kill from outside hardly ever hits the moment between two steps that belong together; this does. The harness puts a
-`sitecustomize` that calls `install` on the PYTHONPATH of the driver; the JVM, its planning processes and its workers
-inherit it with the environment:
+A kill from outside rarely hits the moment between two related steps; this does. The harness puts a `sitecustomize` that
+calls `install` on the PYTHONPATH of the driver. The JVM, its planning processes and its workers inherit it with the
+environment:
 
     OTTLA_DOOM         the point, a name of POINTS
     OTTLA_DOOM_COUNT   at which call, counted over all processes
     OTTLA_DOOM_VICTIM  machine: every process of the driver's session at once; self: only the process that calls
     OTTLA_DOOM_FILE    its size is the number of calls so far; FILE.note is written when the point is reached
 
-Nothing of it is in ottla itself. Every worker runs this, so that it imports little.
+Nothing of it is in ottla itself. Every worker runs this, so it imports little.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Point(NamedTuple):
     module: str
     function: str
     moment: str
-    """before, after, or between: after the first of several calls that run beside each other."""
+    """before, after, or between: after the first of several concurrent calls."""
     most: int
-    """How often it is called in the first one or two micro-batches: the n-th is chosen up to this."""
+    """How often it is called in the first one or two micro-batches, the upper limit for n."""
 
 
 #: In the order of a micro-batch.
@@ -73,7 +73,7 @@ def install() -> None:
 
 
 def unknown() -> list[str]:
-    """The points whose functions are not there (any more)."""
+    """Return the points whose functions do not exist (any more)."""
     found = []
     for name, point in POINTS.items():
         try:
@@ -90,7 +90,7 @@ class _Doom:
         self._file = os.environ["OTTLA_DOOM_FILE"]
 
     def next(self) -> int:
-        """The number of this call; an append is one step for all processes."""
+        """Return the number of this call; an append is atomic for all processes."""
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(descriptor, b".")
@@ -109,7 +109,7 @@ class _Doom:
 
 
 class _Finder:
-    """Finds the module as others do, and patches it after it was executed."""
+    """Finds the module as usual, and patches it after it was executed."""
 
     def __init__(self, point: Point, doom: _Doom) -> None:
         self._point = point
@@ -153,7 +153,7 @@ def _patch(module: ModuleType, point: Point, doom: _Doom) -> None:
 
 
 def _between(original: Callable[..., Any], doom: _Doom) -> Callable[..., Any]:
-    """Of the calls of one gather only the first is made; then all ends. Those of earlier gathers are let through."""
+    """Make only the first call of one gather, then end everything. Calls of earlier gathers pass."""
     import asyncio
 
     waiting: list[bool] = []
@@ -176,7 +176,7 @@ def _between(original: Callable[..., Any], doom: _Doom) -> Callable[..., Any]:
 
 
 def session_members(session: int) -> list[int]:
-    """The processes of a session: pyspark's daemon leaves the process group of the driver, but not this."""
+    """Return the processes of a session. pyspark's daemon leaves the driver's process group, but not its session."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -190,7 +190,7 @@ def session_members(session: int) -> list[int]:
 
 
 def kill_session(session: int) -> None:
-    """SIGKILL to every process of a session, the caller last if it is one: first all stand still, as by a power cut."""
+    """Send SIGKILL to every process of a session, the caller last. All are stopped first, as in a power cut."""
     own = os.getpid()
     stopped: set[int] = set()
     while new := {pid for pid in session_members(session) if pid != own} - stopped:

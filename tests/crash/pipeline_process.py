@@ -1,5 +1,6 @@
-"""`ottla pipeline run` as an application that can be killed as a whole or in parts: the Python driver, the JVM, Python
-workers, executors. It runs in a session of its own, by which all of its processes are found.
+"""`ottla pipeline run` as an application that can be killed as a whole or in parts.
+
+The parts are the Python driver, the JVM, Python workers and executors. All its processes are found by their session.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from .broker_process import ROOT
 from .pipeline_doom import MACHINE, kill_session, session_members
 
-#: The JVM starts faster with these; what it writes to disk, and how, stays that of every user.
+#: These make the JVM start faster. They do not change what it writes to disk.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 SITECUSTOMIZE = """\
 import os
@@ -38,7 +39,7 @@ class Application:
     """One run of a pipeline."""
 
     def __init__(self, file: Path, directory: Path, *, master: str, doom: Mapping[str, str]) -> None:
-        """`directory` takes the log and what doom.py notes; `doom` are its variables without OTTLA_DOOM_FILE."""
+        """`directory` is for the log and the notes of doom.py; `doom` are its variables without OTTLA_DOOM_FILE."""
         directory.mkdir(parents=True, exist_ok=True)
         self._log_file = directory / "driver.log"
         self._doom_file = directory / "doom"
@@ -67,7 +68,7 @@ class Application:
 
     @property
     def was_struck(self) -> str | None:
-        """What the doomed process wrote before it ended, if it came to that."""
+        """Return what the doomed process wrote before it ended, if it did."""
         note = Path(f"{self._doom_file}.note")
         return note.read_text().strip() if note.exists() else None
 
@@ -79,7 +80,7 @@ class Application:
         return session_members(self.process.pid)
 
     def kill_all(self) -> None:
-        """As if the machine died."""
+        """Kill everything, as if the machine died."""
         kill_session(self.process.pid)
         self.process.wait()
 
@@ -88,14 +89,14 @@ class Application:
         self.process.wait()
 
     def kill_java(self) -> bool:
-        """The JVM of the driver."""
+        """Return the JVM of the driver."""
         return _kill(self._javas(executors=False)[:1])
 
     def kill_executor(self) -> bool:
         return _kill(self._javas(executors=True)[:1])
 
     def kill_worker(self) -> bool:
-        """One Python worker: a child of the daemon, of which a busy one is preferred."""
+        """Return a Python worker: a child of the daemon, preferably a busy one."""
         daemons = {pid for pid in self.members() if _is_daemon(pid) and _parent(pid) not in self._daemons()}
         workers = [pid for pid in self.members() if _parent(pid) in daemons]
         return _kill(sorted(workers, key=_cpu, reverse=True)[:1])
@@ -111,7 +112,7 @@ class Application:
         return True
 
     def leftovers(self, seconds: float = GONE_SECONDS) -> list[str]:
-        """Processes that are still there so long after the driver has ended. They are ended now."""
+        """Return the processes that still run this long after the driver has ended, and end them."""
         deadline = time.monotonic() + seconds
         while (left := self.members()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -138,7 +139,7 @@ class Application:
 
 @dataclass
 class Flow:
-    """The checkpoint of one query, looked at from outside."""
+    """The checkpoint of one query, seen from outside."""
 
     directory: Path
 

@@ -1,4 +1,4 @@
-"""A few of the rounds that ``python -m tests.crash.exactly_once`` runs many of."""
+"""A few rounds of ``python -m tests.crash.exactly_once``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 170
 
 @pytest.mark.timeout(SECONDS + 10)
 def test_every_input_is_copied_exactly_once_whoever_is_killed() -> None:
-    """In a process of its own, because the clients leave sockets behind when a broker dies under them."""
+    """Run in a separate process, because the clients leave sockets open when a broker dies."""
     command = [sys.executable, "-m", "tests.crash.exactly_once", "--rounds", str(ROUNDS), "--seed", "1"]
     run = subprocess.run(
         command, cwd=ROOT, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

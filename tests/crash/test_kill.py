@@ -1,4 +1,4 @@
-"""A few of the rounds that `make crash` runs many of."""
+"""A few rounds of `make crash`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SECONDS = 170
 
 @pytest.mark.timeout(SECONDS + 10)
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    """Producers of three libraries, with and without idempotence; every record is where its producer was told.
+    """Producers of three libraries, with and without idempotence: every acknowledged record is at its offset.
 
-    In a process of its own, because the clients leave sockets behind when a broker dies under them.
+    Runs in a separate process, because the clients leave sockets open when a broker dies.
     """
     command = [sys.executable, "-m", "tests.crash.torture", "--rounds", str(ROUNDS), "--seed", "1"]
     command += ["--directory", str(tmp_path / "torture")]

@@ -1,4 +1,4 @@
-"""The two most telling of the rounds that `make crash-pipelines` runs many of."""
+"""The two most critical rounds of `make crash-pipelines`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 from tests.crash.broker_process import ROOT
 
-#: Nothing is decided yet and rows are written; decided, and one of the transactions is committed.
+#: Rows are written but not decided; decided, and one of the transactions is committed.
 FAULTS = "after flush,between two EndTxns"
 SECONDS = 400
 

@@ -1,4 +1,4 @@
-"""How a broker process ends when it is asked to, and what the next one makes of that."""
+"""How a broker process stops when asked to, and what the next start does."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ RECORDS = 50
 
 
 def _create(wire: Wire, name: str, partitions: int = 1, **configs: str) -> None:
-    wish = {
+    entry = {
         "name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
         "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
     }  # fmt: skip
-    answer = wire.call(ApiKey.CREATE_TOPICS, 5, {"topics": [wish], "timeout": 30_000, "validate_only": False})
+    answer = wire.call(ApiKey.CREATE_TOPICS, 5, {"topics": [entry], "timeout": 30_000, "validate_only": False})
     assert answer.topics[0].error_code == 0
 
 
@@ -78,7 +78,7 @@ def test_a_kill_leaves_no_marker_and_the_next_start_leads_in_a_new_epoch(filled:
 
 
 def test_a_kill_of_the_next_start_does_not_make_the_first_stop_clean_again(filled: BrokerProcess) -> None:
-    """The marker of a clean stop is used up by the start after it, however that one ends."""
+    """The next start removes the marker of a clean stop, however that start ends."""
     assert filled.terminate() == 0
     filled.start()
     with Wire(filled.port) as wire:
@@ -106,7 +106,7 @@ def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(
 
 
 def test_the_directory_is_free_again_after_a_kill(filled: BrokerProcess) -> None:
-    """The lock goes with the process; a stale .lock file is no lock."""
+    """The lock ends with the process; a stale .lock file is no lock."""
     filled.kill()
     assert (filled.data_dir / ".lock").exists()
     filled.start()
@@ -114,7 +114,7 @@ def test_the_directory_is_free_again_after_a_kill(filled: BrokerProcess) -> None
 
 @pytest.mark.parametrize("name", ["deleted", "x" * 249])
 def test_a_kill_between_the_two_steps_of_deleting_a_topic(broker: BrokerProcess, name: str) -> None:
-    """The metadata says that it is gone, and its files are still there: they are not those of a new one."""
+    """The metadata deletes the topic, but its files remain: a new topic must not use them."""
     broker.kill()
     broker.start(doom=["--call", "rename", "--count", "1", "--moment", "before"])
     with Wire(broker.port) as wire:

@@ -1,4 +1,4 @@
-"""Two of the rounds that `make crash-transactions` runs many of."""
+"""Two rounds of `make crash-transactions`."""
 
 from __future__ import annotations
 

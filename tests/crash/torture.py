@@ -1,10 +1,10 @@
-"""Kill the broker under load, start it again, and look for everything that it had acknowledged. Many rounds.
+"""Kill the broker under load, start it again, and check everything that it acknowledged. Many rounds.
 
     python -m tests.crash.torture --rounds 25 --seed 1
 
-The ways to die, in turn: a kill from outside at a random moment, at the n-th change of a file, while it recovers from
-the death before, while a topic is created or altered, while it compacts. Now and then it is stopped cleanly instead,
-and must leave its marker and come back without recovery. The seed decides everything but the timing.
+The broker dies in turn: by a kill from outside at a random moment, at the n-th change of a file, during the recovery
+from its last death, while a topic is created or altered, during compaction. Sometimes it is stopped cleanly instead; it
+must leave its marker and start without recovery. The seed decides everything but the timing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ MODES = ("load", "doomed", "compaction", "topics", "recovery", "doomed", "doomed
 
 @dataclass
 class Summary:
-    """What a run did."""
+    """The results of a run."""
 
     deaths: dict[str, int] = field(default_factory=dict)
     acknowledged: int = 0
@@ -97,7 +97,7 @@ class Torture:
         self._watcher: Watcher
 
     def run(self, rounds: int) -> Summary:
-        """The rounds, and the end: everything that was sent must have arrived."""
+        """Run the rounds and the end: everything that was sent must have arrived."""
         try:
             self._begin()
             for number in range(rounds):
@@ -150,7 +150,7 @@ class Torture:
         )
 
     def _live(self) -> float:
-        """Let the broker work for a while, but not without a single acknowledgement."""
+        """Let the broker work for a while, until there is at least one acknowledgement."""
         seconds = self._rng.random() * LONGEST_LIFE
         had, begin = self.ledger.acknowledged, time.monotonic()
         while time.monotonic() - begin < seconds or self.ledger.acknowledged == had:
@@ -165,7 +165,7 @@ class Torture:
         return f"killed after {seconds:.2f} s"
 
     def _die_at_a_call(self) -> str:
-        """The broker is started anew with its end decided, and works until it comes."""
+        """Start the broker with a planned death, and let it work until then."""
         self.broker.kill()
         doom = self._doom(self._rng.choice((20, 100, 600)))
         self.broker.launch(doom)
@@ -239,7 +239,7 @@ class Torture:
             self._churn.verify(wire)
 
     def _verify_epoch(self, wire: Wire, *, clean: bool) -> None:
-        """After a kill everything is led in a new epoch, after a clean stop in the one before."""
+        """Check that a kill starts a new leader epoch and a clean stop does not."""
         asked: dict[str, Any] = {"topics": [{"name": "plain"}], "allow_auto_topic_creation": False}
         epoch = wire.call(ApiKey.METADATA, 8, asked).topics[0].partitions[0].leader_epoch
         if clean:
@@ -263,7 +263,7 @@ class Torture:
         self.summary.verified += len(log.origins)
 
     def _end(self) -> None:
-        """Let everything arrive, and compare it with all that was sent and with what the consumer saw."""
+        """Let everything arrive, and compare it with what was sent and with what the consumer saw."""
         self._churn.finish()
         for load in self._loads:
             load.finish()
@@ -303,16 +303,16 @@ _DEATHS: dict[str, Callable[[Torture], str]] = {
 
 
 def _create_topic(wire: Wire, name: str, partitions: int, configs: dict[str, str]) -> None:
-    wish = {
+    entry = {
         "name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }  # fmt: skip
-    answer = wire.call(ApiKey.CREATE_TOPICS, 5, {"topics": [wish], "timeout": 30_000, "validate_only": False})
+    answer = wire.call(ApiKey.CREATE_TOPICS, 5, {"topics": [entry], "timeout": 30_000, "validate_only": False})
     assert answer.topics[0].error_code == 0, f"{name}: {answer.topics[0].error_message}"
 
 
 def _spin(seconds: float) -> None:
-    """Wait more exactly than sleep does."""
+    """Wait more precisely than sleep."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0)

@@ -2,13 +2,13 @@
 
     python -m tests.crash.transactions --rounds 25 --seed 1
 
-Copiers, each a process with a transactional id of its own, are members of one group and share the partitions of the
-input; what a dead one leaves is taken over by the others. They copy each record to the output, offsets and records in
-one transaction, some of which they abort. A round adds inputs, lets them work for a moment, and kills the broker, a
-copier, or both; or starts a second copier of the same id beside the first. In the end everything is drained, and the
-output must have every input exactly once, in the order of the inputs of its partition.
+Copiers, each a process with its own transactional id, are members of one group and share the input partitions; the
+others take over from a dead one. They copy each record to the output, with offsets and records in one transaction, and
+abort some of them. A round adds inputs, lets them work for a moment, and kills the broker, a copier, or both; or it
+starts a second copier with the same id next to the first. At the end everything is drained, and the output must have
+every input exactly once, in the order of its input partition.
 
-It differs from exactly_once.py in the clients and in the group: there a copier has a partition of its own.
+It differs from exactly_once.py in the clients and in the group: there each copier has its own partition.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BROKER = {
 
 
 def copy(servers: str, name: str, seed: int, version: int) -> None:
-    """Copy until killed, fenced, or left alone by the broker for too long."""
+    """Copy until killed, fenced, or without a response from the broker for too long."""
     if version == 1:
         transaction_requests._version = lambda connection: 1
     chance = random.Random(seed)
@@ -80,7 +80,7 @@ def copy(servers: str, name: str, seed: int, version: int) -> None:
 
 
 class Changed(Exception):
-    """The copier has changed its mind."""
+    """The copier aborts on purpose."""
 
 
 def read_again(consumer: Consumer) -> None:
@@ -95,7 +95,7 @@ def read_again(consumer: Consumer) -> None:
 
 
 class Run:
-    """Broker, copiers and the books."""
+    """The broker, the copiers and the expected results."""
 
     def __init__(self, directory: Path, seed: int, version: int) -> None:
         self.version = version
@@ -132,7 +132,7 @@ class Run:
         print(f"round {number + 1}: {victims}, {sum(self.written)} inputs, {copies} copies", flush=True)
 
     def _let_them_work(self) -> None:
-        """Until something is copied, which after a death takes a session timeout, and some random moment longer."""
+        """Wait until something is copied, which after a death takes a session timeout, plus a random time."""
         before = sum(map(len, self.seen().values()))
         deadline = time.monotonic() + WORK_SECONDS
         while time.monotonic() < deadline and sum(map(len, self.seen().values())) == before:
@@ -151,7 +151,7 @@ class Run:
                 future.result(60)
 
     def _look_after(self) -> None:
-        """One that was fenced or gave up has ended; there has to be one that works."""
+        """Replace a copier that has ended because it was fenced or gave up."""
         for index in range(COPIERS):
             self.copiers[index] = [each for each in self.copiers[index] if each.poll() is None]
             if not self.copiers[index]:
@@ -178,7 +178,7 @@ class Run:
             self._kill(index)
 
     def seen(self) -> dict[int, list[bytes]]:
-        """What a reader of committed records sees of the output, by partition."""
+        """Return the output as a read_committed consumer sees it, by partition."""
         keys = [TopicPartition(OUTPUT, number) for number in range(PARTITIONS)]
         found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
         with Consumer(
@@ -205,7 +205,7 @@ class Run:
         return found
 
     def tell(self) -> None:
-        """Say how things stand."""
+        """Describe the state."""
         for index in range(COPIERS):
             print((self.directory / f"copier-{index}.log").read_text("utf-8", "replace")[-3000:])
         print(self.broker.last_words(30), flush=True)

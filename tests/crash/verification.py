@@ -1,4 +1,4 @@
-"""What must be true of a log, whatever happened to the broker that wrote it. All of it raises AssertionError."""
+"""Checks of a log, whatever happened to its broker. They raise AssertionError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SEQUENCE = 2**31 - 1
 
 @dataclass
 class PartitionLog:
-    """A partition as it was read from the broker, from the first record to the last."""
+    """A partition as read from the broker, from the first record to the last."""
 
     where: TopicPartition
     batches: list[Batch] = field(default_factory=list)
@@ -28,12 +28,12 @@ class PartitionLog:
 
     @property
     def fingerprint(self) -> list[tuple[int, int]]:
-        """Offset and CRC of every batch."""
+        """Return offset and CRC of every batch."""
         return [(batch.header.base_offset, batch.header.crc) for batch in self.batches]
 
 
 def read_partition(wire: Wire, where: TopicPartition) -> PartitionLog:
-    """Read a partition as a whole; every batch has its CRC checked on the way."""
+    """Read a whole partition, and check the CRC of every batch."""
     log = PartitionLog(where)
     for batch in read_log(wire, where.topic, where.partition, list_offset(wire, where.topic, where.partition, -2)):
         log.batches.append(batch)
@@ -46,7 +46,7 @@ def read_partition(wire: Wire, where: TopicPartition) -> PartitionLog:
 
 
 def check_dense(log: PartitionLog) -> None:
-    """Every offset from 0 on is there, in order."""
+    """Check that every offset from 0 on is there, in order."""
     following = 0
     for batch in log.batches:
         assert batch.header.base_offset == following, f"{log.where}: {batch.header.base_offset} after {following - 1}"
@@ -56,14 +56,14 @@ def check_dense(log: PartitionLog) -> None:
 
 
 def check_acknowledged(log: PartitionLog, acks: Sequence[Ack]) -> None:
-    """Every acknowledged record is at the offset that was named."""
+    """Check that every acknowledged record is at its offset."""
     for ack in acks:
         found = log.origins.get(ack.offset)
         assert found == (ack.producer, ack.sequence), f"{log.where} has {found} where {ack} was acknowledged"
 
 
 def check_compacted(log: PartitionLog, acks: Sequence[Ack]) -> None:
-    """Of each key the last acknowledged record, or a later one, is there; nothing is at another record's offset."""
+    """Check that the last acknowledged record of each key, or a later one, is there, at the right offset."""
     last: dict[bytes, int] = {}
     for ack in acks:
         key = key_of(ack.producer, ack.sequence)
@@ -77,7 +77,7 @@ def check_compacted(log: PartitionLog, acks: Sequence[Ack]) -> None:
 
 
 def check_order(log: PartitionLog, exactly_once: Mapping[str, bool]) -> None:
-    """The records of each producer are in the order in which they were sent, without a gap; once where promised."""
+    """Check that the records of each producer are in order and without gaps, and exist once if that was promised."""
     found: dict[str, list[int]] = defaultdict(list)
     for producer, sequence in log.origins.values():
         found[producer].append(sequence)
@@ -97,7 +97,7 @@ def _check_count_up(log: PartitionLog, producer: str, sequences: list[int]) -> N
 
 
 def check_sequence_numbers(log: PartitionLog) -> None:
-    """The batches of an idempotent producer follow each other in every epoch: none twice, none left out."""
+    """Check that the batches of an idempotent producer are complete in every epoch, without duplicates."""
     last: dict[tuple[int, int], int] = {}
     for header in (batch.header for batch in log.batches):
         if header.producer_id < 0:
@@ -109,7 +109,7 @@ def check_sequence_numbers(log: PartitionLog) -> None:
 
 
 def check_prefix(log: PartitionLog, before: Sequence[tuple[int, int]]) -> None:
-    """What was served once is served for ever."""
+    """Check that records that were served once are still served."""
     now = log.fingerprint[: len(before)]
     assert now == list(before), f"{log.where} is not what it was: {_first_difference(now, before)}"
 

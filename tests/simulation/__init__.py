@@ -1,1 +1,1 @@
-"""Whole groups from a seed: the real coordinator, a model of its members, and a world that treats both badly."""
+"""Simulated groups from a seed: the real coordinator, a model of its members, and a faulty environment."""

@@ -1,4 +1,4 @@
-"""A model of a consumer of the classic protocol, as the Java client behaves: eager, with a heartbeat of its own."""
+"""A model of a consumer of the classic protocol, like the Java client: eager, with separate heartbeats."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ METADATA = 4_000
 
 
 class ClassicMember(Member):
-    """It joins, syncs, and gives everything up before it joins again."""
+    """It joins, syncs, and gives up all partitions before it joins again."""
 
     def __init__(self, world: World, group_id: str, name: str, instance_id: str | None = None) -> None:
         super().__init__(world, group_id, name, instance_id)
         self.session_timeout = world.random.choice([6_000, 10_000, 10_000, 10_000 if instance_id is None else 45_000])
-        # A static leader of an old client that restarts does not learn that it leads: nobody would see the topic grow.
+        # A restarted static leader of an old client does not know that it leads, so nobody would notice new partitions.
         self.is_old = instance_id is None and world.random.random() < 0.2
         self.protocols = world.random.choice([("range",), ("range", "roundrobin"), ("roundrobin", "range")])
         self.state = "joining"
@@ -60,7 +60,7 @@ class ClassicMember(Member):
     # ── join ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _rejoin(self, reason: str) -> None:
-        """Give everything up and join, once the application polls; until then it works on and commits."""
+        """Give up everything and join when the application polls. Until then it keeps working and commits."""
         if self.busy_until > self.world.now:
             if not self._rejoin_is_due:
                 self._rejoin_is_due = True
@@ -161,7 +161,7 @@ class ClassicMember(Member):
         self._fetch_positions()
 
     def _failed(self, error: Any) -> None:
-        """What an error means to a member that has joined."""
+        """React to an error as a member that has joined."""
         if isinstance(error, errors.UnknownMemberId):
             self.member_id = ""
         if isinstance(error, errors.FencedInstanceId):

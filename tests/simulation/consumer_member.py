@@ -1,7 +1,7 @@
-"""A model of a consumer of the consumer protocol (KIP-848): one heartbeat says and brings everything.
+"""A model of a consumer of the consumer protocol (KIP-848), which uses one heartbeat for everything.
 
-It gives up what it no longer has before it says so, and only then takes what is new. After a request that was not
-answered it tells everything again, since it cannot know what the coordinator has heard.
+It gives up revoked partitions before it reports that, and only then takes new ones. After a request without a response
+it reports everything again, because it cannot know what the coordinator received.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 
 
 class ConsumerMember(Member):
-    """It is told what to have, epoch by epoch."""
+    """It gets its assignment epoch by epoch."""
 
     def __init__(self, world: World, group_id: str, name: str, instance_id: str | None = None) -> None:
         super().__init__(world, group_id, name, instance_id)
@@ -106,7 +106,7 @@ class ConsumerMember(Member):
             self.world.say(f"{self} is in epoch {response.member_epoch}")
             self.generation = response.member_epoch
         if response.assignment is None or self._revoking:
-            # What it is told while it revokes, it will be told again when it says what it has.
+            # What arrives while it revokes is sent again after its next report.
             return
         target = frozenset(number for entry in response.assignment for number in entry.partitions)
         if self.owned - target:
@@ -115,7 +115,7 @@ class ConsumerMember(Member):
             self._have(target)
 
     def _revoke(self, target: frozenset[int]) -> None:
-        """Commit, and give up in the application's own time."""
+        """Commit, and give up partitions when the application is ready."""
         self._revoking = True
         self._commit()
         generation, slowness = self.generation, self.world.random.choice([0, 0, 500, 3_000])

@@ -1,4 +1,4 @@
-"""What must hold, by name. Most are looked at after every step of the coordinator; liveness once churn has stopped."""
+"""The invariants, by name. Most are checked after every step of the coordinator; liveness after churn has stopped."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ STABLE_AFTER_CHURN = "every group is stable once churn stops"
 ACKNOWLEDGED_SURVIVES = "an acknowledged commit survives a kill"
 SESSIONS_END = "a member that was silent for longer than its session is not taken back"
 
-#: The longest that a request may be parked: the largest rebalance timeout of the members, and a late event loop.
+#: The longest time that a request may be parked: the largest rebalance timeout of the members plus a late event loop.
 LONGEST_WAIT = 35_000
-#: A gathered request is answered at the end of its turn, and a step without records when earlier ones are committed.
+#: A gathered request is answered at the end of its turn, and a step without records once earlier ones are committed.
 TURN = 600
 NEVER = 2**62
-#: What a log that fails may add, since its waits begin again.
+#: The extra time that a failing log may cause, because waits start again.
 LONGER_WAIT = 90_000
 
 
@@ -53,15 +53,15 @@ class Invariants:
         self._offsets: dict[tuple[str, str, int], int] = {}
         self._states: dict[ClassicGroup, State] = {}
         self._rebalances: dict[str, r.HistoryValue] = {}
-        """The last that the history tells of each group."""
+        """The last rebalance in the history of each group."""
         self._lives: Counter[str] = Counter()
-        """How often a group was deleted: after that its generations begin anew."""
+        """How often a group was deleted. Its generations start again after that."""
         self._given: dict[tuple[str, int], Counter[str]] = {}
-        """In which of these lives a member was told of a generation: what it is told may reach it in a later one."""
+        """The life of the group in which a member was told of a generation. The response may arrive in a later life."""
         self._acknowledged: dict[tuple[str, str, int], int] = {}
-        """Offsets whose commits were answered without an error."""
+        """Offsets whose commits got a response without an error."""
         self._heard: dict[tuple[str, str], tuple[int, type | None]] = {}
-        """When a member last got a response in this life of the broker, and of which kind its group was."""
+        """When a member last got a response in this life of the broker, and the type of its group."""
         world.observers.append(self.after_step)
         world.on_decided.append(self.look)
         world.on_acknowledged.append(self.after_response)
@@ -85,7 +85,7 @@ class Invariants:
         self._check_timers()
 
     def _note_ends(self, records: Iterable[r.CoordinatorRecord]) -> None:
-        """A group that has ended begins anew with its generations, unless its members go on as another kind."""
+        """Generations start again when a group has ended, unless its members continue as another type."""
         groups = (r.GroupMetadataKey, r.ConsumerGroupMetadataKey)
         ended = {key.group_id for key, value in records if isinstance(key, groups) and value is None}
         going_on = {_group_of(key) for key, value in records if _takes_over(value)}
@@ -105,7 +105,7 @@ class Invariants:
                 self._check_holders(group)
 
     def _check_holders(self, group: ConsumerGroup) -> None:
-        """Nobody has what another has, or has not given up yet."""
+        """No member owns a partition that another one owns or has not given up yet."""
         holders: dict[tuple[UUID, int], str] = {}
         for member in group.members.values():
             for partitions in (member.assigned, member.pending_revocation):
@@ -158,13 +158,13 @@ class Invariants:
             )
 
     def member_owns(self, member: Member) -> None:
-        """A member believes to own something: nobody else may in that generation."""
+        """A member believes that it owns partitions: no other member may own them in that generation."""
         life = self._given.get((member.member_id, member.generation), self._lives)[member.group_id]
         for partition in member.owned:
             self._owns(member.group_id, life, member.generation, partition, member.identity)
 
     def _check_history(self, key: r.HistoryKey, value: object) -> None:
-        """Numbers go up one by one, each in its slot; what is under way is the last, and written until it is over."""
+        """Numbers increase by one, each in its slot. Only the last rebalance may be in progress."""
         if not isinstance(value, r.HistoryValue):
             self._rebalances.pop(key.group_id, None)
             return
@@ -180,7 +180,7 @@ class Invariants:
         groups = [group for group in self.world.coordinator.groups.values() if isinstance(group, ClassicGroup)]
         for group in groups:
             before = self._states.get(group, group.state)
-            # A step may go through the wait for joins: the last one waited for makes the generation at once.
+            # A step may pass through the wait for joins: the last member completes the generation at once.
             if before is not group.state and group.state is not State.COMPLETING_REBALANCE:
                 self._check_way(group.group_id, before, group.state)
         self._states = {group: group.state for group in groups}
@@ -210,14 +210,14 @@ class Invariants:
                 most += 2 + is_told + len(group.members) + len(group.pending)
             elif isinstance(group, ConsumerGroup):
                 most += 2 + 3 * len(group.members)
-        # An append that failed leaves the timer of a member that is gone; it runs out by itself.
+        # A failed append leaves the timer of a removed member. It expires by itself.
         if len(self.world.timers) > most + 20:
             raise Violation(NO_TIMER_LEFT_OVER, f"{len(self.world.timers)} timers for {most} reasons")
 
     # ── responses ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def after_response(self, step: Step) -> None:
-        """A response without an error is on its way to its client."""
+        """A response without an error was sent to its client."""
         if step.name == "commit":
             for key, value in step.outcome.records:
                 if isinstance(key, r.OffsetCommitKey) and isinstance(value, r.OffsetCommitValue):
@@ -233,7 +233,7 @@ class Invariants:
         request, response = step.request, step.outcome.response
         group = self.world.coordinator.groups.get(request.group_id)
         heard, kind = self._heard.get((request.group_id, request.member_id), (0, None))
-        # A group that becomes another kind gives every member a new session.
+        # A group that changes its type gives every member a new session.
         if kind is not type(group) or response.error_code or self.world.log_fails:
             return
         if getattr(request, "member_epoch", 1) <= 0 or self._waits(request.member_id):
@@ -243,7 +243,7 @@ class Invariants:
             raise Violation(SESSIONS_END, f"{request.member_id} of {request.group_id} was silent for {silent} ms")
 
     def _waits(self, member_id: str) -> bool:
-        """Whether a request of the member is parked: its session does not end meanwhile."""
+        """Return whether a request of the member is parked: its session does not expire meanwhile."""
         waiting = [each.step for each in self.world.waiting.values() if each.is_parked]
         return any(step is not None and step.request.member_id == member_id for step in waiting)
 
@@ -257,7 +257,7 @@ class Invariants:
     # ── at restarts and at the end ────────────────────────────────────────────────────────────────────────────────
 
     def after_start(self) -> None:
-        """The broker has loaded its log: it has every commit that was acknowledged. Sessions start again."""
+        """The broker has loaded its log: it has every acknowledged commit. Sessions start again."""
         self._heard.clear()
         for (group_id, topic, partition), offset in self._acknowledged.items():
             known = self.world.coordinator.offsets.get(group_id, topic, partition)
@@ -283,7 +283,7 @@ class Invariants:
                 raise Violation(LOG_TELLS_EVERYTHING, f"the members of {group_id} differ")
 
     def unsettled(self, members: list[Member]) -> str | None:
-        """Say what is still missing until every group is stable, or None."""
+        """Return what prevents every group from being stable, or None."""
         if parked := [each for each in self.world.waiting.values() if each.is_parked]:
             return f"{len(parked)} requests are parked"
         for group_id in {member.group_id for member in members}:
@@ -315,25 +315,25 @@ def _group_of(key: r.Key) -> str | None:
 
 
 def _takes_over(value: r.Value | None) -> bool:
-    """Whether a record has members that a group of the other kind had."""
+    """Return whether a record has members of a group of the other type."""
     if isinstance(value, r.ConsumerGroupMemberMetadataValue):
         return value.classic_member_metadata is not None
     return isinstance(value, r.GroupMetadataValue) and bool(value.members)
 
 
 def _known(coordinator: Coordinator, group_id: str) -> tuple[int, r.HistoryValue | None]:
-    """What a coordinator knows of the history of a group."""
+    """Return what a coordinator knows of the history of a group."""
     return coordinator.histories.next_number(group_id), coordinator.histories.under_way(group_id)
 
 
 def _same(live: Group, copy: Group | None) -> bool:
-    """Whether a group is the same after a restart; between two records a live classic one runs ahead of the log."""
+    """Return whether a group is the same after a restart. A live classic group may be ahead of the log."""
     if isinstance(live, ConsumerGroup):
         return isinstance(copy, ConsumerGroup) and _told(live) == _told(copy)
     if not isinstance(live, ClassicGroup) or live.state not in (State.STABLE, State.EMPTY):
         return True
     if not isinstance(copy, ClassicGroup):
-        return live.generation == 0  # Its very first record may not have been taken.
+        return live.generation == 0  # Its first record may have been lost.
     if live.state is State.EMPTY or copy.state is State.EMPTY:
         return (live.state, live.generation) == (copy.state, copy.generation)
     return live.record(live.assignments) == copy.record(copy.assignments)

@@ -1,8 +1,7 @@
-"""What simulated consumers of both protocols share: a process that can crash, pause and be busy, its connection, its
-offsets.
+"""The base of simulated consumers: a process that can crash, pause and be busy, its connection and its offsets.
 
-What it believes to own is recorded, for the invariants to look at. Paused, everything that it would do happens when it
-wakes, be that too late; busy, its heartbeats go on while it does not poll.
+It records what it believes to own, for the invariants. A paused process does everything when it wakes, even if that is
+too late. A busy process sends heartbeats but does not poll.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ class Member:
         self.fatal: str | None = None
         self.member_id = ""
         self.generation = -1
-        """Or the member epoch."""
+        """The generation, or the member epoch."""
         self.owned: frozenset[int] = frozenset()
         self.positions: dict[int, int] = {}
         self.observers: list[Callable[[Member], None]] = []
-        """Told whenever it believes to own something new."""
+        """Called when it believes to own new partitions."""
         self._epoch = 0
         self._connect()
 
@@ -54,20 +53,20 @@ class Member:
 
     @property
     def identity(self) -> str:
-        """Who owns a partition: a static member is the same after a restart."""
+        """The owner of its partitions: a static member is the same after a restart."""
         return self.instance_id or self.member_id
 
     @property
     def is_stable(self) -> bool:
-        """Whether it works, as far as it knows."""
+        """Whether it believes to be working normally."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Close in order, and tell the group."""
+        """Close cleanly and leave the group."""
         raise NotImplementedError
 
     def change_subscription(self) -> None:
-        """Subscribe to something else."""
+        """Change the subscription."""
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,7 +116,7 @@ class Member:
         return run
 
     def _later(self, task: Callable[[], None]) -> None:
-        """Do something after the back-off, unless something else was begun meanwhile."""
+        """Do something after the back-off, unless something else was started meanwhile."""
         self._epoch += 1
         epoch = self._epoch
         delay = max(BACKOFF, self.busy_until - self.world.now)
@@ -133,7 +132,7 @@ class Member:
         self._disconnected()
 
     def _disconnected(self) -> None:
-        """The connection broke, and what was asked on it will not be answered."""
+        """The connection broke; its requests get no response."""
 
     def _call(self, name: str, request: Any, on_answer: Callable[[Any], None], timeout: int = REQUEST_TIMEOUT) -> None:
         connection = self.connection
@@ -150,7 +149,7 @@ class Member:
     # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _fetch_positions(self) -> None:
-        """Ask where to go on with what is new."""
+        """Fetch the committed offsets of new partitions."""
         generation = self.generation
         wanted = m.TopicToFetch(TOPIC, tuple(sorted(self.owned - self.positions.keys())))
 
@@ -161,7 +160,7 @@ class Member:
                 self.world.after(BACKOFF, self._when_awake(self._fetch_positions))
                 return
             for entry in answer.partitions:
-                # An answer to an earlier question may have come in between, and work gone on from there.
+                # An earlier response may have arrived in between, and work may have continued from it.
                 if entry.partition in self.owned:
                     self.positions.setdefault(entry.partition, max(entry.offset, 0))
 
@@ -177,7 +176,7 @@ class Member:
             member_id=self.member_id,
             generation_id=self.generation,
             group_instance_id=self.instance_id,
-            # Both ways, in turn: as they come with most requests, and with the rest.
+            # Use both paths in turn: with most requests, and separately.
             offsets=self._packed() if self.generation % 2 else self._unpacked(),
         )
         self._call("commit", request, lambda _: None)
@@ -203,7 +202,7 @@ class Member:
 
 
 def error_of(answer: Any) -> errors.KafkaError | None:
-    """Return the error in an answer, or that is the answer."""
+    """Return the error in a response, or the response if it is an error."""
     if isinstance(answer, errors.KafkaError):
         return answer
     code = getattr(answer, "error_code", 0)

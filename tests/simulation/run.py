@@ -1,4 +1,4 @@
-"""Run simulations: ``python -m tests.simulation.run --seeds 0:10000``, or one with all that happened: ``--seed 17``."""
+"""Run simulations: ``python -m tests.simulation.run --seeds 0:10000``, or one in detail: ``--seed 17``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROTOCOLS = {"any": None, "classic": CLASSIC, "mixed": MIXED, "consumer": CONSUM
 
 
 def run_seed(seed: int, protocols: str = "any") -> tuple[int, str | None, int]:
-    """Run one seed; return it, what went wrong, and how many steps the coordinator took."""
+    """Run one seed; return it, the violation if any, and the number of coordinator steps."""
     scenario = Scenario(seed, PROTOCOLS[protocols])
     try:
         scenario.run()
@@ -47,7 +47,7 @@ def how_to_run_again(seed: int, protocols: str) -> str:
 
 
 def run_seeds(seeds: range, jobs: int, protocols: str) -> int:
-    """Run many seeds and print those that fail, with how to run them again."""
+    """Run many seeds and print the failed ones, with how to run them again."""
     started, steps, failures = time.monotonic(), 0, Counter[str]()
     with ProcessPoolExecutor(jobs) as pool:
         run = partial(run_seed, protocols=protocols)
@@ -75,11 +75,11 @@ def seed_range(text: str) -> range:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.run", description=__doc__)
     parser.add_argument("--seeds", type=seed_range, default=range(1_000), help="a range, such as 0:10000")
-    parser.add_argument("--seed", type=int, help="one seed, with all that happened")
+    parser.add_argument("--seed", type=int, help="one seed, with all its events")
     parser.add_argument("--jobs", type=int, default=1, help="processes to use (1)")
-    parser.add_argument("--protocols", choices=PROTOCOLS, default="any", help="what the members speak (any)")
+    parser.add_argument("--protocols", choices=PROTOCOLS, default="any", help="the protocols of the members (any)")
     arguments = parser.parse_args()
-    logging.disable()  # The driver logs every append that fails.
+    logging.disable()  # The driver logs every failed append.
     if arguments.seed is not None:
         return show_seed(arguments.seed, arguments.protocols)
     return run_seeds(arguments.seeds, arguments.jobs, arguments.protocols)

@@ -1,6 +1,7 @@
-"""A life from a seed: members come, crash, pause, leave and come back; the broker restarts; the topic grows; the
-network and the log fail. Then all that stops, and the groups have to become stable. Members speak the classic protocol,
-the consumer protocol, or some this and some that.
+"""A scenario from a seed, for the classic protocol, the consumer protocol, or a mix.
+
+Members come, crash, pause, leave and return; the broker restarts; the topic grows; the network and the log fail. Then
+the faults stop, and the groups must become stable.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from tests.simulation.member import Member
 from tests.simulation.world import START, Violation, Weather, World
 
 CHURN = 90_000
-#: After the last bad thing: sessions end, absent members are waited for, those who lost an answer ask again.
+#: After the last fault: sessions expire, absent members time out, and lost requests are sent again.
 SETTLE = 240_000
 
 
-#: How many of the members speak the consumer protocol.
+#: The share of members with the consumer protocol.
 CLASSIC, MIXED, CONSUMER = 0.0, 0.5, 1.0
 
 
@@ -41,7 +42,7 @@ class Scenario:
         self.modern = chosen if self.modern is None else self.modern
 
     def run(self) -> None:
-        """Live through it; raise Violation if something that must hold does not."""
+        """Run the scenario; raise Violation if an invariant does not hold."""
         self.world.weather = Weather(
             lost=self.random.choice([0, 0.01, 0.05]),
             slow=self.random.choice([0, 0.02, 0.1]),
@@ -114,7 +115,7 @@ class Scenario:
             member.leave()
 
     def _double(self) -> None:
-        """Start a static member a second time while the first still runs."""
+        """Start a static member again while the first one still runs."""
         static = [member for member in self._alive() if member.instance_id is not None]
         if static:
             member = self.random.choice(static)

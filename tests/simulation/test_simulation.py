@@ -38,13 +38,13 @@ def test_a_seed_always_tells_the_same_story() -> None:
 
 
 def _told(invariants: Invariants, member_id: str) -> Any:
-    """A member of generation 1 that has partition 0, and does not know of it yet."""
+    """A member of generation 1 that owns partition 0 and does not know it yet."""
     invariants._note_given(m.JoinResponse(member_id=member_id, generation_id=1))
     return SimpleNamespace(group_id="group", member_id=member_id, generation=1, owned={0}, identity=member_id)
 
 
 def test_two_owners_are_found_unless_the_group_began_anew_between_them() -> None:
-    """Seeds 42042 and 43434 of all protocols: an answer may reach its member when the group has ended long ago."""
+    """Found by seeds 42042 and 43434: a response may arrive long after the group has ended."""
     invariants = Invariants(SimpleNamespace(observers=[], on_decided=[], on_acknowledged=[], on_start=[]))  # type: ignore[arg-type]
     early, late = _told(invariants, "a"), _told(invariants, "b")
     invariants._note_ends([r.CoordinatorRecord(r.GroupMetadataKey("group"), None)])

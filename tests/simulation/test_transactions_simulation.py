@@ -1,4 +1,4 @@
-"""Transactions under churn. Many more seeds: ``python -m tests.simulation.transactions --seeds 0:10000``."""
+"""Transactions under churn. For more seeds: ``python -m tests.simulation.transactions --seeds 0:10000``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_every_invariant_of_transactions_holds_whatever_happens(version: int, fi
 
 
 def test_the_first_version_breaks_when_requests_and_markers_come_late() -> None:
-    """That is what the second one is for, which takes the same in the test above; and that the invariants notice it."""
+    """The second version passes with the same messages. This also shows that the invariants find violations."""
     found = {str(run_seed(seed, FIRST_VERSION, late=True)[0]).split(":")[0] for seed in range(12)}
     assert found & {"all or nothing", "exactly once"}
 

@@ -1,17 +1,17 @@
-"""Consume, transform, produce under churn, from a seed: the transaction coordinator, partitions and the offsets of a
-group in virtual time, with a network that delays, loses and repeats, producers that are killed and brokers that are.
+"""Consume, transform and produce under churn, from a seed.
 
-The coordinator, the producer state of partitions and the committed offsets are the real ones; what lies between them
-(`Broker`) does what the handlers do. Their logs are all that survives a kill. Invariants:
+A transaction coordinator, partitions and the offsets of a group run in virtual time. The network delays, loses and
+repeats messages; producers and brokers are killed. The coordinator, the producer state of partitions and the committed
+offsets are real; `Broker` replaces the handlers between them. Only the logs survive a kill. Invariants:
 
-- all or nothing: readers of committed records see every record of a transaction or none
+- all or nothing: read_committed consumers see every record of a transaction or none
 - exactly once: in the end they see every input once
-- together: the committed offset is as far as the records that are seen
-- fenced: nothing is written with an epoch that has been taken away, or outside of a transaction that somebody ends
-- nothing hangs: once churn has stopped every transaction ends, and the last stable offset comes to the end of the log
+- together: the committed offset matches the visible records
+- fenced: nothing is written with an old epoch, or outside of a transaction that will end
+- nothing hangs: after churn every transaction ends, and the last stable offset reaches the end of the log
 
-In the second version of the protocol requests and markers may also come late, after whoever sent them has given up. In
-the first one they are lost then: it cannot tell them from new ones, which is why there is a second.
+In the second version of the protocol, requests and markers may also arrive after their sender has given up. In the
+first version they are lost instead, because it cannot distinguish them from new ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TRY_AGAIN = frozenset({14, 15, 16, 19, 51, 88})
 CONFIG = TransactionConfig(transaction_abort_timed_out_transaction_cleanup_interval_ms=500)
 _TRANSACTIONAL, _CONTROL = 0x10, 0x30
 LOST = object()
-"""What a client gets instead of an answer."""
+"""What a client gets if there is no response."""
 
 
 class Entry(NamedTuple):
@@ -73,7 +73,7 @@ class Partition:
         self.restart()
 
     def restart(self) -> None:
-        """Learn everything from the log again."""
+        """Rebuild the state from the log."""
         self.producers = ProducerState(self.place)
         for offset, entry in enumerate(self.log):
             self._learn(entry, offset)
@@ -85,7 +85,7 @@ class Partition:
             self.producers.complete(entry.header, Marker(0, not entry.commits, START), offset)
 
     def append(self, producer_id: int, epoch: int, sequence: int, value: Any, *, checked: bool = True) -> bool:
-        """Write a batch; False if it was there already."""
+        """Write a batch; return False if it is a duplicate."""
         header = _header(producer_id, epoch, sequence, _TRANSACTIONAL)
         known = self.producers.entries.get(producer_id)
         if checked and known is not None and known.duplicate_of(header) is not None:
@@ -110,7 +110,7 @@ class Partition:
         return len(self.log) if unstable is None else unstable
 
     def committed(self) -> list[Any]:
-        """What a reader of committed records sees."""
+        """Return the records that a read_committed consumer sees."""
         open_: dict[int, list[Any]] = {}
         seen: list[Any] = []
         for entry in self.log[: self.last_stable_offset]:
@@ -133,7 +133,7 @@ class Weather:
 
 
 class World:
-    """Time, chance and the network."""
+    """Time, randomness and the network."""
 
     def __init__(self, seed: int, version: int, *, late: bool) -> None:
         self.random = Random(seed)
@@ -168,7 +168,7 @@ class World:
 
 
 class Broker:
-    """The coordinator and the partitions; what the handlers and the shard of the real one do."""
+    """The coordinator and the partitions, with what the real handlers and shards do."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -366,18 +366,18 @@ Steps = Generator[Callable[[], Any], Any, None]
 
 
 class Fatal(Exception):
-    """The producer cannot go on: it starts again."""
+    """The producer cannot continue and starts again."""
 
 
 @dataclass
 class Attempt:
-    """A transaction that an application tried."""
+    """A transaction that an application attempted."""
 
     values: list[tuple[str, int, int]] = field(default_factory=list)
 
 
 class Client:
-    """An application: reads its input, writes it to the outputs, and commits both. It is killed and started again."""
+    """An application that reads its input, writes it to the outputs and commits both. It is killed and restarted."""
 
     _attempts = count()
 
@@ -391,21 +391,21 @@ class Client:
         self.start()
 
     def start(self) -> None:
-        """Start an instance; there may be another one that is taken for dead and is not."""
+        """Start an instance. Another one may still run that was assumed dead."""
         life = next(self._numbers)
         self.lives.add(life)
         steps = self._work()
         self._ask(steps, next(steps), life)
 
     def kill(self) -> None:
-        """Nobody waits for its requests any more; some may still arrive."""
+        """Its requests get no response any more, but may still arrive."""
         if not self.is_done:
             self.world.say(f"{self.name} is killed")
             self.lives.clear()
             self.world.after(self.world.random.randint(1, 1_500), self._start_if_gone)
 
     def double(self) -> None:
-        """Start another instance beside the one that runs."""
+        """Start another instance next to the running one."""
         if not self.is_done:
             self.world.say(f"{self.name} has a double")
             self.start()
@@ -483,7 +483,7 @@ class Client:
         yield from self._patiently(call, lambda code: code)
 
     def _patiently(self, call: Callable[[], Any], code_of: Callable[[Any], int]) -> Generator[Any, Any, Any]:
-        """Ask until there is an answer that is not to ask again."""
+        """Repeat a request until it gets a response that is not retriable."""
         while True:
             answer = yield call
             if answer is LOST or code_of(answer) in TRY_AGAIN:
@@ -494,7 +494,7 @@ class Client:
 
 
 class Scenario:
-    """Some applications, some time of churn, and then calm until everything is done."""
+    """Some applications, a time of churn, and then calm until everything is done."""
 
     def __init__(self, seed: int, version: int, *, late: bool | None = None) -> None:
         self.world = World(seed, version, late=version >= m.SECOND_VERSION if late is None else late)
@@ -561,7 +561,7 @@ class Scenario:
 
 
 def run_seed(seed: int, version: int, *, late: bool | None = None) -> tuple[str | None, list[str]]:
-    """Run one seed; what was violated, if anything, and what happened."""
+    """Run one seed; return the violation, if any, and the events."""
     scenario = Scenario(seed, version, late=late)
     try:
         scenario.run()

@@ -2,12 +2,12 @@
 
 Everything follows from the seed. The broker is the real coordinator with the real driver. Its ports are simulated:
 
-- The journal may refuse records. In some lives of the broker it commits late, as with several replicas; what is not
-  committed may be lost when the broker is killed.
+- The journal may reject records. In some lives of the broker it commits late, as with several replicas; uncommitted
+  records may be lost when the broker is killed.
 - Wake-ups come late, as from a busy event loop.
 - Responses to gathered requests leave at the end of a turn, after the write.
 
-A connection is closed by the side that gives up first. What was sent on it before is lost, as with TCP.
+A connection is closed by the side that gives up first. Messages still in flight on it are lost, as with TCP.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Violation(AssertionError):
 
 
 class AppendFailed(Exception):
-    """The log did not take the records, and says so."""
+    """The log rejected the records."""
 
 
 @dataclass(eq=False)
 class Connection:
-    """From one client to the broker. Requests arrive in the order in which they were sent."""
+    """A connection from a client to the broker. Requests arrive in the order in which they were sent."""
 
     is_open: bool = True
     last_arrival: int = 0
@@ -69,26 +69,26 @@ class Connection:
 
 @dataclass
 class Waiting:
-    """A request that the broker has not answered yet."""
+    """A request without a response so far."""
 
     step: Step | None
     since: int
 
     @property
     def is_parked(self) -> bool:
-        """Whether it waits for other members, and not only until its records are committed."""
+        """Whether it waits for other members, and not only for the commit of its records."""
         return self.step is not None and isinstance(self.step.outcome.response, Parked)
 
 
 @dataclass
 class Weather:
-    """How badly the network and the disk behave; all zero once churn has stopped."""
+    """The fault rates of the network and the disk; all zero after churn."""
 
     lost: float = 0.0
     slow: float = 0.0
     append_fails: float = 0.0
     late: float = 0.0
-    """How often the event loop is late by more than a moment."""
+    """How often the event loop is noticeably late."""
 
 
 class Step(NamedTuple):
@@ -110,7 +110,7 @@ class Provisional:
 
 
 class WatchedCoordinator(Coordinator):
-    """Tells the world what it decides and when that is in the log."""
+    """Reports its decisions to the world, and when they are in the log."""
 
     world: World
 
@@ -181,11 +181,11 @@ class World:
         self.partitions = 4
         self.trace: deque[str] = deque(maxlen=400)
         self.observers: list[Callable[[Step], None]] = []
-        """Told of every step once it is committed."""
+        """Called for every step once it is committed."""
         self.on_decided: list[Callable[[], None]] = []
-        """Told of every step once the coordinator has taken it."""
+        """Called for every step once the coordinator has accepted it."""
         self.on_acknowledged: list[Callable[[Step], None]] = []
-        """Told of every step whose response is sent."""
+        """Called for every step whose response is sent."""
         self.on_start: list[Callable[[], None]] = []
         self.steps = 0
         self._decided: list[Step] = []
@@ -208,12 +208,12 @@ class World:
         heapq.heappush(self._events, (self.now + max(0, int(delay)), next(self._order), event))
 
     def after_unless_killed(self, delay: float, event: Callable[[], None]) -> None:
-        """The same for what a kill of the broker prevents."""
+        """Like `after`, but a kill of the broker cancels it."""
         life = self._life
         self.after(delay, lambda: event() if self._life == life else None)
 
     def run_until(self, end: int, stop: Callable[[], bool] | None = None) -> None:
-        """Let things happen until a time, or until the world is as wanted."""
+        """Run events until a time, or until a condition holds."""
         while self._events and self._events[0][0] <= end:
             at, _, event = heapq.heappop(self._events)
             self.now = max(self.now, at)
@@ -234,7 +234,7 @@ class World:
         return str(next(self._ids))
 
     def grow(self, partitions: int) -> None:
-        """Give the topic more partitions; the broker is told if it runs."""
+        """Add partitions to the topic, and tell the broker if it runs."""
         self.partitions += partitions
         self.say(f"the topic has {self.partitions} partitions")
         if self.is_up:
@@ -265,7 +265,7 @@ class World:
             observe()
 
     def stop_broker(self) -> None:
-        """Kill it: connections break, parked requests are never answered, what is not committed may be lost."""
+        """Kill the broker: connections break, parked requests get no response, uncommitted records may be lost."""
         self._life += 1
         self.is_up = False
         self.waiting.clear()
@@ -303,7 +303,7 @@ class World:
         return outcome
 
     def replayed(self, records: Sequence[r.CoordinatorRecord]) -> None:
-        """The records of an outcome are in the log. Those of earlier ones that are not, never will be."""
+        """The records of an outcome are in the log. Missing records of earlier outcomes will never be."""
         while self._decided:
             step = self._decided.pop(0)
             if step.outcome.records is records:
@@ -317,7 +317,7 @@ class World:
         self.observe_up_to(self.journal.committed_end)
 
     def observe_up_to(self, position: int) -> None:
-        """Tell the observers of what is committed now."""
+        """Report what is committed now to the observers."""
         while self._uncommitted and self._uncommitted[0][0] <= position:
             self.steps += 1
             _, step = self._uncommitted.popleft()
@@ -347,7 +347,7 @@ class World:
         return connection
 
     def close(self, connection: Connection, *, tell: bool = True) -> None:
-        """Close a connection; its client learns of it a little later, unless it was the one who closed it."""
+        """Close a connection. With `tell`, its client learns of it a little later."""
         on_close = self._on_close.pop(connection, None)
         connection.is_open = False
         if tell and on_close is not None:
@@ -359,7 +359,7 @@ class World:
         return self.random.uniform(1, 20)
 
     def call(self, connection: Connection, name: str, request: Any, timeout: int, on_answer: OnAnswer) -> None:
-        """Send a request. The answer is a response or an error; if none comes in time the connection is closed."""
+        """Send a request. It gets a response or an error; if none comes in time the connection is closed."""
         answered: list[bool] = []
 
         def deliver(answer: Any) -> None:
@@ -399,7 +399,7 @@ class World:
             self._send(step, begun.result if isinstance(begun, VirtualReply) else begun, reply)
 
     def _gather(self, name: str, request: Any, reply: OnAnswer) -> bool:
-        """Take ordinary commits and heartbeats as the broker does: written together, answered after the write."""
+        """Accept ordinary commits and heartbeats like the broker: written together, answered after the write."""
         if name == "consumer_heartbeat":
             name = "follow"
         elif name != "commit" or not isinstance(request.offsets, bytes):

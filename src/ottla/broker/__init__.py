@@ -1,1 +1,1 @@
-"""The broker: logs, metadata and connections put together. ``handlers/`` has one file an API."""
+"""The broker: logs, metadata and connections. ``handlers/`` has one file per API."""

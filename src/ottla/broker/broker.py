@@ -1,6 +1,7 @@
-"""``ottla.Broker``: a broker in one line, for programs and tests. It runs on a thread with an event loop of its own,
-so that
-neither blocking nor asyncio code around it can hold it up."""
+"""``ottla.Broker``: an embedded broker for programs and tests.
+
+It has its own thread and event loop, so neither blocking nor asyncio code around it can stall it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ottla.runtime.assignors import server_assignors
 from ottla.runtime.clock import Clock
 from ottla.runtime.loops import new_event_loop
 
-#: Memory-backed on Linux: what is thrown away at the end need not reach a disk.
+#: Held in memory on Linux, because temporary data need not reach a disk.
 _MEMORY = Path("/dev/shm")
 _ENOUGH = 256 << 20
 
@@ -33,10 +34,9 @@ class Broker:
     ...     broker.bootstrap_servers.startswith("127.0.0.1:")
     True
 
-    Without ``data_dir`` the data is temporary, in memory where the system offers that, and gone at the end. Port 0
-    picks a
-    free port. ``config`` takes Kafka's broker configs; keywords do too, with underscores:
-    ``Broker(num_partitions=3)``. ``async with Broker() as broker:`` works as well.
+    Without ``data_dir`` the data is temporary, in memory if the system supports it, and is deleted at the end. Port 0
+    picks a free port. ``config`` takes Kafka's broker configs; keywords do too, with underscores:
+    ``Broker(num_partitions=3)``. ``async with Broker() as broker:`` also works.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Broker:
         if not names & {"log.dirs", "log.dir"}:
             values["log.dirs"] = str(data_dir)
         if self._data_dir is None and "group.initial.rebalance.delay.ms" not in names:
-            # A broker that is thrown away is a test's: nobody else is about to join.
+            # Temporary brokers are used in tests, where no other member is about to join.
             values["group.initial.rebalance.delay.ms"] = 0
         return BrokerConfig.parse(values)
 
@@ -97,12 +97,12 @@ class Broker:
 
     @property
     def data_dir(self) -> Path:
-        """Where the logs are."""
+        """The directory of the logs."""
         return Path(self._running().config.data_dirs[0])
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Where metrics are served, if ``ottla.metrics.listener`` is set."""
+        """The address that serves metrics, if ``ottla.metrics.listener`` is set."""
         return self._running().metrics_address
 
     def _running(self) -> BrokerServer:
@@ -113,10 +113,10 @@ class Broker:
     # ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> Self:
-        """Start the broker and wait until it can be connected to."""
+        """Start the broker and wait until it accepts connections."""
         with self._lock:
             if self._thread is not None:
-                raise OttlaError("the broker is running already")
+                raise OttlaError("the broker is already running")
             config = self._config(self._data_dir or self._make_temporary())
             started: _Result = _Result()
             self._thread = threading.Thread(target=self._run, args=(config, started), name="ottla-broker", daemon=True)
@@ -130,7 +130,7 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop the broker; temporary data is removed. Does nothing if it is not running."""
+        """Stop the broker and remove temporary data. Does nothing if it is not running."""
         with self._lock:
             if self._thread is None:
                 return
@@ -196,7 +196,7 @@ class Broker:
 
 
 class _Result:
-    """How the start of the thread ended."""
+    """The outcome of starting the thread."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

@@ -1,7 +1,7 @@
-"""Changes that take several steps, such as a new topic in the metadata and then its logs on disk.
+"""Changes with several steps, such as a new topic in the metadata and then its logs on disk.
 
-A request ends with its connection, wherever it is. Half of a change would be worse than all or nothing of it: so the
-steps run as a task of their own, and the request only waits for that.
+A request ends with its connection, at any point. To avoid half-finished changes, the steps run in a separate task and
+the request only waits for it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ Result = TypeVar("Result")
 
 
 class Changes:
-    """The changes that are under way."""
+    """The changes in progress."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, change: Coroutine[Any, Any, Result]) -> Result:
-        """Carry out a change to its end, even if nobody waits for it any more; return what it returns."""
+        """Run a change to its end, even if the caller stops waiting, and return its result."""
         task = asyncio.ensure_future(change)
         self._running.add(task)
         task.add_done_callback(self._finished)
@@ -30,8 +30,8 @@ class Changes:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # is told to who waits; if nobody does any more, it is nobody's
+            task.exception()  # Mark it as retrieved: the caller may no longer wait for it.
 
     async def finish(self) -> None:
-        """Wait until none is under way."""
+        """Wait until no change is in progress."""
         await asyncio.gather(*self._running, return_exceptions=True)

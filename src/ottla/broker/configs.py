@@ -1,20 +1,37 @@
-"""Configs of topics, groups and the broker, altered while the broker runs."""
+"""Configs of topics, groups and the broker that can be altered while the broker runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ottla import errors
+from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Node
 from ottla.broker.topics import set_topic_configs
 from ottla.config import Change, alter_broker, alter_group, alter_topic, effective_topic_config
 from ottla.metadata.machine import check_topic_name
+from ottla.protocol.codec import Message, Struct
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 
 
-async def alter(node: Node, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
-    """Change the configs of a resource."""
+async def alter_each(node: Node, request: Struct, change_of: Callable[[Struct], Change]) -> list[Message]:
+    """Change each resource and return a response for each. A resource that is named twice is rejected."""
+    responses = []
+    async for resource, twice in with_pauses(unique(request.resources, lambda r: (r.resource_type, r.resource_name))):
+        kind, name = resource.resource_type, resource.resource_name
+        response: Message = {"error_message": None, "resource_type": kind, "resource_name": name}
+        try:
+            if twice:
+                raise errors.InvalidRequest("The request names this resource more than once. Name each resource once.")
+            await _alter(node, kind, name, change_of(resource), validate_only=request.validate_only)
+        except errors.KafkaError as error:
+            response |= {"error_code": error.code, "error_message": str(error)}
+        responses.append(response)
+    return responses
+
+
+async def _alter(node: Node, resource_type: int, name: str, change: Change, *, validate_only: bool) -> None:
     if resource_type == TOPIC:
         check_topic_name(name)
         node.metadata.topic(name)
@@ -54,29 +71,31 @@ async def _alter_group(node: Node, name: str, change: Change, *, validate_only: 
 
 
 def group_overrides(node: Node, name: str) -> Mapping[str, str]:
-    """A group's own settings. A group that nobody knows has none, and may be given some before it comes."""
+    """Return the overrides of a group. They may be set before the group exists."""
     return node.metadata.group_configs.get(name, {})
 
 
 def check_broker_name(node: Node, name: str) -> None:
     """Raise InvalidRequest unless a resource name is this broker's id, or empty for all brokers."""
     if name not in ("", str(node.id)):
-        raise errors.InvalidRequest(f"There is no broker {name!r}: this one is {node.id}.")
+        raise errors.InvalidRequest(f"There is no broker {name!r}. Use {node.id}, or an empty name for all brokers.")
 
 
 def check_group_name(name: str) -> None:
-    """Raise InvalidRequest for the empty name: there are no configs of all groups."""
+    """Raise InvalidRequest for an empty name: there are no configs for all groups."""
     if not name:
-        raise errors.InvalidRequest("Group name must not be empty.")
+        raise errors.InvalidRequest("The group name is empty. Configs are set for one group at a time.")
 
 
 def no_configs(resource_type: int) -> errors.InvalidRequest:
-    """The error for resources that have no configs."""
-    return errors.InvalidRequest(f"Resources of the type {resource_type} have no configs here.")
+    """Return the error for a resource type without configs."""
+    return errors.InvalidRequest(
+        f"The resource type {resource_type} has no configs; 2, 4 and 32 (topic, broker, group) have."
+    )
 
 
 def use_dynamic_configs(node: Node) -> None:
-    """Let what was altered at run time hold, for the broker and as the default of its topics."""
+    """Apply the dynamic configs to the broker and, as defaults, to its topics."""
     node.config = node.config.with_dynamic(node.metadata.broker_configs, node.metadata.cluster_configs)
     for name, partitions in node.partitions.items():
         config = effective_topic_config(node.config, node.metadata.topics[name].configs)

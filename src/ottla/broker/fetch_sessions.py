@@ -1,8 +1,6 @@
-"""Fetch sessions (KIP-227): the broker remembers which partitions a client fetches, requests and responses carry
-changes.
+"""Fetch sessions (KIP-227): the broker remembers the partitions of a client, so messages carry only changes.
 
-No sockets and no clock here: the time comes in. A session is found by its id, and its epoch must be the one that
-follows.
+There are no sockets and no clock here; callers pass the time. Each request must have the next epoch of its session.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ EVICTION_AFTER: Millis = 120_000
 
 
 class Key(NamedTuple):
-    """A partition as the client names it: by the topic's id, or by its name in versions that have no ids."""
+    """A partition as the client names it: by topic id, or by topic name in versions without ids."""
 
     topic: str | None
     topic_id: UUID | None
@@ -31,7 +29,7 @@ class Key(NamedTuple):
 
 
 class Wanted:
-    """What a session fetches of one partition, and what the client was last told of it."""
+    """What a session fetches from one partition, and what was last reported to the client."""
 
     __slots__ = ("current_leader_epoch", "fetch_offset", "high_watermark", "key", "log_start_offset", "max_bytes")
 
@@ -42,13 +40,13 @@ class Wanted:
         self.update(request)
 
     def update(self, request: Struct) -> None:
-        """Take over what an incremental request changes."""
+        """Apply the changes of an incremental request."""
         self.fetch_offset: int = request.fetch_offset
         self.max_bytes: int = request.partition_max_bytes
         self.current_leader_epoch: int = request.current_leader_epoch
 
     def is_news(self, response: Message, size: int) -> bool:
-        """Say whether the client must be told of this partition, and remember that it is."""
+        """Return whether the response must include this partition, and remember what is reported."""
         news = (
             size > 0
             or response["error_code"] != 0
@@ -57,7 +55,7 @@ class Wanted:
         )
         self.high_watermark = response["high_watermark"]
         self.log_start_offset = response["log_start_offset"]
-        # After an error the client knows nothing for certain: the next answer is news whatever it says.
+        # After an error the client's state is unknown: the next response includes the partition in any case.
         if response["error_code"] != 0:
             self.high_watermark = -1
         return news
@@ -76,7 +74,7 @@ class Session:
         self.created = self.last_used = now
 
     def change(self, topics: Iterable[Struct], forgotten: Iterable[Struct]) -> None:
-        """Add, change and forget partitions as an incremental request says."""
+        """Add, change and remove partitions as an incremental request says."""
         for key, request in _partitions(topics):
             if key in self.wanted:
                 self.wanted[key].update(request)
@@ -87,14 +85,14 @@ class Session:
                 self.wanted.pop(Key(topic.topic or None, topic.topic_id, partition), None)
 
     def move_to_end(self, keys: Iterable[Key]) -> None:
-        """Let partitions that have just been served be read last next time, so that none starves."""
+        """Read partitions that were just served last next time, so that none starves."""
         for key in keys:
             if key in self.wanted:
                 self.wanted[key] = self.wanted.pop(key)
 
 
 class FetchPlan(NamedTuple):
-    """What one request fetches, and how it is answered."""
+    """What one request fetches, and its session."""
 
     wanted: list[Wanted]
     session: Session | None
@@ -106,7 +104,7 @@ class FetchPlan(NamedTuple):
 
 
 class FetchSessions:
-    """The sessions of a broker, at most so many."""
+    """The sessions of a broker, up to a limit."""
 
     def __init__(self, slots: int, new_id: Callable[[], int]) -> None:
         self._slots = slots
@@ -117,7 +115,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(self, request: Struct, *, by_id: bool, now: Millis) -> FetchPlan:
-        """Find out what a request fetches. Raises the error of a session that is not there or out of step."""
+        """Return what a request fetches. Raises an error if its session is missing or has another epoch."""
         if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self._sessions.pop(request.session_id, None)
@@ -126,10 +124,10 @@ class FetchSessions:
         if session is None:
             raise errors.FetchSessionIdNotFound(f"There is no fetch session {request.session_id}.")
         if session.by_id != by_id:
-            raise errors.FetchSessionTopicIdError("A fetch session names its topics by id or by name, not both.")
+            raise errors.FetchSessionTopicIdError("A fetch session uses topic ids or names, not both. Start a new one.")
         if session.epoch != request.session_epoch:
             raise errors.InvalidFetchSessionEpoch(
-                f"The fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}."
+                f"The fetch session {session.id} expects epoch {session.epoch}, not {request.session_epoch}."
             )
         session.change(request.topics, request.forgotten_topics_data)
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
@@ -161,13 +159,13 @@ def _partitions(topics: Iterable[Struct]) -> Iterator[tuple[Key, Struct]]:
             yield Key(name, topic_id, partition.partition), partition
 
 
-def grouped(answers: Iterable[tuple[Key, Message]]) -> list[Message]:
-    """Group the answers of partitions by topic, in their order: neighbours of one topic share an entry."""
+def grouped(partitions: Iterable[tuple[Key, Message]]) -> list[Message]:
+    """Group partitions by topic in their order: adjacent partitions of a topic share an entry."""
 
-    def topic_of(answer: tuple[Key, Message]) -> tuple[Any, ...]:
-        return answer[0][:2]
+    def topic_of(partition: tuple[Key, Message]) -> tuple[Any, ...]:
+        return partition[0][:2]
 
     return [
         {"topic": topic or "", "topic_id": topic_id, "partitions": [message for _, message in group]}
-        for (topic, topic_id), group in itertools.groupby(answers, key=topic_of)
+        for (topic, topic_id), group in itertools.groupby(partitions, key=topic_of)
     ]

@@ -1,10 +1,10 @@
-"""The broker's own log lines: events with fields, as text or as JSON.
+"""The broker's log lines: events with fields, as text or as JSON.
 
     2026-01-31T12:00:00.000Z INFO ottla.broker: broker started address=127.0.0.1:9092 topics=3
     {"time": "2026-01-31T12:00:00.000Z", "level": "INFO", "logger": "ottla.broker", "event": ...}
 
-`log_event` is for everybody. `configure_logging` is for the command line alone: a program that embeds a
-broker decides itself what becomes of log lines, and sees the fields in the message.
+`configure_logging` is for the command line only. A program that embeds a broker configures logging itself, and sees the
+fields in the message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESERVED = ("time", "level", "logger", "event", "traceback")
 
 
 class Event:
-    """The message of a log record: a name that is always the same, and the fields of this one time."""
+    """The message of a log record: a constant name, and the fields of this occurrence."""
 
     __slots__ = ("fields", "name")
 
@@ -31,7 +31,7 @@ class Event:
         self.fields = fields
 
     def __str__(self) -> str:
-        """As text, which any logging set-up of an application shows."""
+        """Format as text, for any logging setup."""
         return " ".join([self.name, *(f"{name}={_text(value)}" for name, value in self.fields.items())])
 
 
@@ -44,18 +44,18 @@ def log_event(
     exc_info: BaseException | None = None,
     **fields: object,
 ) -> None:
-    """Logs an event with its fields. Costs next to nothing if the level is not shown."""
+    """Log an event with its fields. Costs almost nothing if the level is disabled."""
     if logger.isEnabledFor(level):
         logger.log(level, Event(event, fields), exc_info=exc_info, stacklevel=2)
 
 
 def configure_logging(format: LogFormat, level: str | int, *, stream: TextIO | None = None) -> None:  # noqa: A002
-    """Sends the log lines of this process to a stream (stderr), in place of where they went before.
+    """Send the log lines of this process to a stream (default stderr), instead of the previous handlers.
 
-    `level` counts for ottla; of everything else warnings and errors are shown.
+    `level` applies to ottla. Other loggers show warnings and errors.
     """
     if format not in ("text", "json"):
-        raise ValueError(f"a log format is text or json, not {format!r}")
+        raise ValueError(f"the log format must be text or json, not {format!r}")
     logging.getLogger("ottla").setLevel(level)
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
@@ -67,19 +67,19 @@ def configure_logging(format: LogFormat, level: str | int, *, stream: TextIO | N
 
 
 class TextFormatter(logging.Formatter):
-    """One line an event, fields as key=value; a traceback follows on lines of its own."""
+    """One line per event with fields as key=value, followed by a traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
         if not isinstance(record.msg, Event):
-            # Other people's messages may carry line ends, with which a client could forge lines.
+            # Messages of other libraries may contain line breaks, which a client could use to forge lines.
             message = message.replace("\r", "\\r").replace("\n", "\\n")
         line = f"{_time(record)} {record.levelname} {record.name}: {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line. A field with a name that every line has gets an underscore after it."""
+    """One JSON object per line. An underscore is added to fields with a reserved name."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = record.msg if isinstance(record.msg, Event) else Event(record.getMessage(), {})
@@ -102,7 +102,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _json(value: object) -> object:
-    """JSON has no word for infinity and the like."""
+    """Return a value that JSON can hold: it has no infinity or NaN."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,5 +1,4 @@
-"""What a broker is made of, as its handlers see it: config, metadata, partitions, sessions, metrics. No sockets
-here."""
+"""The state of a broker as its handlers see it: config, metadata, partitions, sessions, metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition as the broker serves it: a log, who leads it, how far it can be read, and who waits for more of it."""
+"""A partition as the broker serves it: its log, leader epoch, readable range and waiting fetches."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ottla.types import Millis
 
 
 class FetchWaiter:
-    """A fetch that waits until enough bytes have become readable, or its time is over."""
+    """A fetch that waits until enough bytes are readable or its time is up."""
 
     __slots__ = ("_future", "_missing", "read_committed")
 
     def __init__(self, missing: int, *, read_committed: bool = False) -> None:
         self._missing = missing
         self.read_committed = read_committed
-        """It waits for bytes below the last stable offset: those of open transactions are nothing to it."""
+        """It waits for bytes below the last stable offset and ignores open transactions."""
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def appended(self, size: int) -> None:
-        """Count bytes that have become readable."""
+        """Count bytes that became readable."""
         self._missing -= size
         if self._missing <= 0:
             self.release()
@@ -36,7 +36,7 @@ class FetchWaiter:
             self._future.set_result(None)
 
     async def wait(self, partitions: Iterable[Partition], seconds: float) -> None:
-        """Wait for data in any of the partitions, for a time at most."""
+        """Wait for data in any of the partitions, at most this many seconds."""
         partitions = list(partitions)
         timer = asyncio.get_running_loop().call_later(seconds, self.release)
         for partition in partitions:
@@ -50,14 +50,14 @@ class FetchWaiter:
 
 
 class EndOfTransaction(NamedTuple):
-    """What a marker says."""
+    """The content of a transaction marker."""
 
     producer_id: int
     producer_epoch: int
     committed: bool
     coordinator_epoch: int
     version: int
-    """The version of the transaction protocol: the second one has markers of an epoch that was never used before."""
+    """The version of the transaction protocol. In the second, a marker has a new epoch."""
 
 
 class Partition:
@@ -75,16 +75,16 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """The end of what can be read: with one replica, everything that has been written."""
+        """The end of the readable records. With one replica, this is the end of the log."""
         return self.log.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what is decided: where the first open transaction begins, if there is one."""
+        """The end of the decided records: the start of the first open transaction, if there is one."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def readable_end(self, *, read_committed: bool) -> int:
-        """Return the offset up to which a consumer of this isolation level reads."""
+        """Return the offset up to which a consumer with this isolation level reads."""
         return self.last_stable_offset if read_committed else self.high_watermark
 
     @property
@@ -101,13 +101,13 @@ class Partition:
         return self.flushed(offset)
 
     def flushed(self, offset: int) -> asyncio.Future[None] | None:
-        """Return None if the topic's config asks for no flush below the offset, else a future that waits for it."""
+        """Return None if the topic's config requires no flush below the offset, else a future that waits for it."""
         if not self.log.must_flush(offset):
             return None
         return asyncio.ensure_future(self._flusher.flushed(self.log, offset))
 
     def check_epoch(self, leader_epoch: int) -> None:
-        """Compare the leader epoch that a client knows with the present one; -1 is not compared."""
+        """Compare the client's leader epoch with the current one; -1 is not compared."""
         if leader_epoch < 0 or leader_epoch == self.leader_epoch:
             return
         if leader_epoch < self.leader_epoch:
@@ -115,10 +115,9 @@ class Partition:
         raise errors.UnknownLeaderEpoch(f"The leader epoch is still {self.leader_epoch}, not {leader_epoch}.")
 
     def append(self, records: memoryview, *, now: Millis) -> AppendInfo:
-        """Append what a producer sent, and wake the fetches that wait for it.
+        """Append the records of a producer, and wake waiting fetches.
 
-        Whatever ``min.insync.replicas`` says, one replica is enough where a partition has no more: Kafka compares with
-        the smaller of the two.
+        ``min.insync.replicas`` has no effect: like Kafka, the broker requires no more replicas than the partition has.
         """
         info = self.log.append(records, leader_epoch=self.leader_epoch, now=now)
         if self.waiters and not info.duplicate:
@@ -126,14 +125,14 @@ class Partition:
         return info
 
     def append_own(self, records: memoryview, *, now: Millis) -> AppendInfo:
-        """Append what the broker itself has to say."""
+        """Append records of the broker itself."""
         info = self.log.append(records, leader_epoch=self.leader_epoch, now=now, from_client=False)
         if self.waiters:
             self._wake(len(records))
         return info
 
     def append_marker(self, end: EndOfTransaction, *, now: Millis) -> AppendInfo:
-        """Append the marker that ends a transaction here, and wake who waits for it to be decided."""
+        """Append the marker that ends a transaction, and wake the fetches that wait for it."""
         batch = marker_batch(
             end.producer_id,
             end.producer_epoch,
@@ -157,12 +156,12 @@ class Partition:
                 waiter.appended(size)
 
     def _release_stable(self) -> None:
-        """Wake the read_committed fetches: they check again how much they can read."""
+        """Wake the read_committed fetches, which check again how much they can read."""
         for waiter in tuple(self.waiters):
             if waiter.read_committed:
                 waiter.release()
 
     def release_waiters(self) -> None:
-        """Wake every fetch that waits here: the partition goes away, or its epoch has changed."""
+        """Wake all waiting fetches: the partition was deleted, or its epoch changed."""
         for waiter in tuple(self.waiters):
             waiter.release()

@@ -1,4 +1,4 @@
-"""Producer ids for idempotent producers, from blocks that the metadata journal remembers as taken."""
+"""Producer ids, taken from blocks that the metadata journal marks as used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.runtime.runner import Runner
 
 
 class ProducerIds:
-    """Gives each producer an id that no other has had, also after a crash."""
+    """Gives each producer a unique id, even after a crash."""
 
     def __init__(self, controller: Runner[MetadataRecord], metadata: Metadata) -> None:
         self._controller = controller

@@ -1,4 +1,4 @@
-"""A broker on an event loop: data directory, metadata, connections; started and stopped in the right order.
+"""A broker on an event loop: starts and stops its data directory, metadata and connections in the right order.
 
 ``broker.py`` runs one in a thread for programs and tests; ``ottla broker`` runs one in the main thread.
 """
@@ -40,9 +40,9 @@ _NEVER = 10.0**9
 
 
 class BrokerServer:
-    """One broker. All methods are called on the event loop that it runs on.
+    """One broker. Call all methods on its event loop.
 
-    ``durable_metadata=False`` leaves out the fsync of topics and configs, for brokers whose data is thrown away.
+    ``durable_metadata=False`` skips the fsync of topics and configs, for brokers with temporary data.
     """
 
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, durable_metadata: bool = True) -> None:
@@ -56,11 +56,11 @@ class BrokerServer:
         self._metrics_server: MetricsServer | None = None
         self._turn = Turn()
         self._deleted: set[UUID] = set()
-        """Topics whose deletion the journal tells of; a crash may have left their files."""
+        """Topics that the journal deletes. A crash may have left their files."""
 
     @property
     def node(self) -> Node:
-        """What the handlers work on."""
+        """The state that handlers work on."""
         assert self._node is not None, "the broker has not been started"
         return self._node
 
@@ -76,7 +76,7 @@ class BrokerServer:
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster, which the data directory keeps."""
+        """The id of the cluster, stored in the data directory."""
         return self.node.metadata.cluster_id
 
     @property
@@ -86,13 +86,13 @@ class BrokerServer:
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Where metrics are served, if they are."""
+        """The address that serves metrics, if there is one."""
         if self._metrics_server is None or self.config.ottla_metrics_listener is None:
             return None
         return parse_address(self.config.ottla_metrics_listener)[0], self._metrics_server.port
 
     async def start(self) -> None:
-        """Take the data directory, recover what is in it, and begin to serve. OttlaError says why it cannot."""
+        """Lock the data directory, recover its logs and start to serve. Raises OttlaError if that fails."""
         try:
             await self._start()
         except BaseException:
@@ -159,7 +159,7 @@ class BrokerServer:
         return node
 
     def _advertised(self) -> Listener:
-        """Return what clients are told of the first listener; its host is empty if each is told the one it came by."""
+        """Return the address for clients. An empty host means the one that the client connected to."""
         mine = self.config.listeners[0]
         for listener in self.config.advertised_listeners or ():
             if listener.name == mine.name:
@@ -173,17 +173,17 @@ class BrokerServer:
             await open_partitions(node, topic)
 
     def _adopt(self, node: Node, log: Log) -> None:
-        """Keep a log that was found on disk if its topic is known, else take it out of service."""
+        """Keep a log from disk if its topic exists, else remove it or set it aside."""
         topic_partition = log.topic_partition
         topic = node.metadata.topics.get(topic_partition.topic)
         fits = topic is not None and topic_partition.partition < topic.partitions
-        # A crash while the directory was being made leaves it without an id, and empty.
+        # A crash while the directory was created leaves it empty and without an id.
         if fits and topic is not None and log.topic_id in (topic.topic_id, UUID(int=0)):
             log.topic_id = topic.topic_id
         elif log.topic_id in self._deleted:
             node.logs.delete(topic_partition)
         else:
-            logger.warning("%s belongs to no topic of the metadata; it is set aside", log.directory.name)
+            logger.warning("%s belongs to no known topic; it is renamed to end in -stray", log.directory.name)
             node.logs.set_aside(topic_partition)
 
     def _use_limits(self) -> None:
@@ -192,7 +192,7 @@ class BrokerServer:
         self.node.logs.broker_config = self.node.config
 
     async def stop(self) -> None:
-        """Stop serving, write down what must be written, and let the data directory go."""
+        """Stop serving, write checkpoints and unlock the data directory."""
         await self._release(clean=True)
 
     async def _release(self, *, clean: bool) -> None:

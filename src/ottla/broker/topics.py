@@ -1,4 +1,4 @@
-"""Topics as a whole: creating, growing, deleting and configuring them in the metadata and on disk."""
+"""Create, grow, delete and configure topics, in the metadata and on disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ottla.metadata import Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
 from ottla.types import TopicPartition
 
-#: Making files keeps the event loop; after so many partitions others get a turn.
+#: Creating files blocks the event loop. After this many partitions other requests run.
 PARTITIONS_AT_ONCE = 20
 
 
 async def create_topic(
     node: Node, name: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
 ) -> Topic:
-    """Create a topic with its logs; raises the Kafka error that says why not."""
+    """Create a topic with its logs, or raise a Kafka error."""
     check_topic_name(name)
     effective_topic_config(node.config, configs)
     if validate_only:
@@ -40,7 +40,7 @@ async def _create_topic(node: Node, name: str, partitions: int, configs: Mapping
 
 
 async def ensure_topic(node: Node, name: str) -> Topic:
-    """Return a topic, which is created with the broker's defaults if it is not there."""
+    """Return a topic; create it with the broker's defaults if it does not exist."""
     if name not in node.metadata.topics:
         try:
             return await create_topic(node, name, node.config.num_partitions, {})
@@ -50,7 +50,7 @@ async def ensure_topic(node: Node, name: str) -> Topic:
 
 
 async def ensure_internal_topic(node: Node, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-    """Create a topic that the broker itself writes, if it is not there."""
+    """Create a topic that only the broker writes, if it does not exist."""
     if name not in node.metadata.topics:
         try:
             await create_topic(node, name, partitions, configs)
@@ -59,11 +59,11 @@ async def ensure_internal_topic(node: Node, name: str, partitions: int, configs:
 
 
 async def add_partitions(node: Node, name: str, partitions: int, *, validate_only: bool) -> None:
-    """Raise the number of partitions of a topic."""
+    """Increase the number of partitions of a topic."""
     if _is_own(node, name):
-        # Kafka does it, and then looks for most groups and transactions in other partitions than they are in.
+        # Kafka allows it, and then looks for most groups and transactions in the wrong partitions.
         raise errors.InvalidRequest(
-            f"{name} is the broker's own; what is kept in it is found by its number of partitions, which cannot change."
+            f"The number of partitions of {name} cannot change: the broker finds groups and transactions by it."
         )
     node.metadata.add_partitions(name, partitions, now=node.clock.now())
     if not validate_only:
@@ -78,12 +78,12 @@ async def _add_partitions(node: Node, name: str, partitions: int) -> None:
 
 
 async def delete_topic(node: Node, name: str) -> None:
-    """Delete a topic; its files go later, in the background."""
+    """Delete a topic. Its files are removed later, in the background."""
     if not node.config.delete_topic_enable:
-        raise errors.TopicDeletionDisabled("Topics cannot be deleted: delete.topic.enable is false.")
+        raise errors.TopicDeletionDisabled("Topics cannot be deleted: set delete.topic.enable=true on the broker.")
     if _is_own(node, name):
-        # The coordinators live on it: without it groups would lose their offsets, and transactions their ends.
-        raise errors.InvalidRequest(f"{name} is the broker's own; delete groups instead (ottla groups delete).")
+        # Without it, groups would lose their offsets and transactions could not end.
+        raise errors.InvalidRequest(f"{name} is internal. To delete a group use ottla groups delete.")
     await node.changes.run(_delete_topic(node, name))
 
 
@@ -102,7 +102,7 @@ async def _delete_topic(node: Node, name: str) -> None:
 
 
 async def set_topic_configs(node: Node, name: str, configs: Mapping[str, str]) -> None:
-    """Replace the overrides of a topic; they hold from the next append on."""
+    """Replace the overrides of a topic, starting with the next append."""
     config = effective_topic_config(node.config, configs)
     await node.controller.run(node.metadata.set_topic_configs, name, configs)
     for partition in node.partitions.get(name, []):
@@ -110,7 +110,7 @@ async def set_topic_configs(node: Node, name: str, configs: Mapping[str, str]) -
 
 
 async def open_partitions(node: Node, topic: Topic) -> None:
-    """Open the logs of a topic, those that are missing anew."""
+    """Open the logs of a topic, and create missing ones."""
     config = effective_topic_config(node.config, topic.configs)
     opened = list(node.partitions.get(topic.name, []))
     for index in range(len(opened), topic.partitions):

@@ -1,7 +1,7 @@
-"""Whether a producer may write to a partition in its transaction (KIP-890).
+"""Check whether a producer may write to a partition in its transaction (KIP-890).
 
-A producer of the first version of the protocol has added the partition before, and that is looked up; for one of the
-second version it is added now. Either way nothing is written for a transaction that nobody will end.
+A producer of the first transaction protocol must have added the partition, which is verified. For the second protocol
+the partition is added now. Either way, every transaction that writes records has a coordinator that ends it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ADDED: None = None
 
 
 class Producer(NamedTuple):
-    """Who writes."""
+    """The transactional producer that writes."""
 
     transactional_id: str
     producer_id: int
@@ -27,10 +27,10 @@ class Producer(NamedTuple):
 async def added_or_verified(
     node: Node, producer: Producer, partitions: frozenset[TopicPartition], *, adds: bool
 ) -> dict[TopicPartition, errors.KafkaError | None]:
-    """For each of the partitions None, or why nothing may be written to it."""
+    """Return for each partition None, or the error that rejects the write."""
     if not adds and not node.config.transaction_partition_verification_enable:
         return dict.fromkeys(partitions, ADDED)
-    wish = AddPartitionsRequest(
+    add_request = AddPartitionsRequest(
         transactional_id=producer.transactional_id,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
@@ -39,9 +39,9 @@ async def added_or_verified(
     )
     try:
         if adds:
-            codes = dict.fromkeys(partitions, await node.transactions.add_partitions(wish))
+            codes = dict.fromkeys(partitions, await node.transactions.add_partitions(add_request))
         else:
-            codes = await node.transactions.verify(wish)
+            codes = await node.transactions.verify(add_request)
     except errors.KafkaError as error:
         return dict.fromkeys(partitions, error)
     return {place: _error(code, place) for place, code in codes.items()}
@@ -51,6 +51,13 @@ def _error(code: int, place: TopicPartition) -> errors.KafkaError | None:
     if not code:
         return ADDED
     if code == errors.ProducerFenced.code:
-        # Where records are written the producer may still abort and go on; only the coordinator tells it to stop.
-        return errors.InvalidProducerEpoch(f"Another producer has taken over before something was written to {place}.")
-    return errors.error_class(code)(f"{place} is not part of an ongoing transaction of the producer.")
+        # On a write the producer may still abort and continue; only the coordinator tells it to stop.
+        return errors.InvalidProducerEpoch(
+            f"A newer producer with the same transactional id fenced this one before its write to {place}."
+        )
+    return errors.error_class(code)(f"{place} is not part of an ongoing transaction of this producer.")
+
+
+def without_fenced(code: int) -> int:
+    """Replace PRODUCER_FENCED, which older clients do not know."""
+    return errors.InvalidProducerEpoch.code if code == errors.ProducerFenced.code else code

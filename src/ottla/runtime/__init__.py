@@ -1,1 +1,1 @@
-"""Clock, timers, the event loop and the runner that drives pure machines over a journal."""
+"""The clock, the event loop, the journal, and the runner that drives pure state machines."""

@@ -1,4 +1,4 @@
-"""Where time comes from: the only place that reads the wall clock for the layers below."""
+"""The clock. Only this module reads the system time for the layers below."""
 
 from __future__ import annotations
 

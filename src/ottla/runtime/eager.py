@@ -19,9 +19,9 @@ class Finished(Generic[Result]):
 
 
 def start(coroutine: Coroutine[Any, Any, Result]) -> Finished[Result] | Awaitable[Result]:
-    """Run a coroutine as far as it goes at once; return its result, or what is left of it to await.
+    """Run a coroutine until it returns or waits; return its result, or an awaitable for the rest.
 
-    The part that runs at once has no current task: it must not use timeouts.
+    The first part has no current task: it must not use timeouts.
 
     >>> async def answer(): return 42
     >>> start(answer()).result

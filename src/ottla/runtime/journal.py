@@ -1,8 +1,7 @@
-"""A journal in a file: one record a line, each with its checksum, compacted when it is opened.
+"""A journal in a file: one record per line with its checksum, compacted at every start.
 
-A line is eight hexadecimal digits of CRC-32C, a space, and the record as JSON. A torn last line (power loss in the
-middle of
-a write) is cut; damage anywhere else is an error that names the line, because what follows it may depend on it.
+A line is eight hexadecimal digits of CRC-32C, a space, and the record as JSON. A torn last line (power loss during a
+write) is cut off. Damage anywhere else is an error that names the line, because later records may depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Record = TypeVar("Record")
 
 
 class JournalDamaged(OttlaError):
-    """The journal cannot be read past a line."""
+    """A line of the journal is damaged."""
 
 
 class FileJournal(Generic[Record]):
@@ -44,7 +43,7 @@ class FileJournal(Generic[Record]):
         self._syncing: asyncio.Task[None] | None = None
 
     def open(self) -> list[Record]:
-        """Open or create the file, cut a torn last line, and return all records."""
+        """Open or create the file, cut off a torn last line, and return all records."""
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         data = self._path.read_bytes()
         records, self._end = self._parse(data)
@@ -71,7 +70,7 @@ class FileJournal(Generic[Record]):
         return records, position
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Replace the file as a whole by these records, atomically."""
+        """Replace the whole file with these records, atomically."""
         data = b"".join(map(self._line, records))
         temporary = self._path.with_name(self._path.name + ".new")
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
@@ -83,7 +82,7 @@ class FileJournal(Generic[Record]):
         self._fd, self._end, self._synced = fd, len(data), len(data)
 
     def append(self, records: Sequence[Record], /) -> int:
-        """Write the records; on an error nothing of them stays."""
+        """Write all records, or none if there is an error."""
         data = b"".join(map(self._line, records))
         try:
             _write_all(self._fd, data, self._end)
@@ -95,7 +94,7 @@ class FileJournal(Generic[Record]):
         return self._end
 
     def committed(self, position: int, /) -> asyncio.Future[None] | None:
-        """Wait for an fsync that covers the position. All waiters share one."""
+        """Return a future for an fsync that covers the position, or None if it is covered. Waiters share one."""
         if not self._fsync or position <= self._synced:
             return None
         return asyncio.ensure_future(self._sync_up_to(position))
@@ -116,7 +115,7 @@ class FileJournal(Generic[Record]):
         return b"%08x %s\n" % (crc32c(text), text)
 
     def close(self) -> None:
-        """Make everything safe and close the file."""
+        """Sync and close the file."""
         if self._fd >= 0:
             if self._fsync:
                 os.fsync(self._fd)

@@ -1,10 +1,10 @@
-"""The limits that the operating system puts on a process."""
+"""Limits that the operating system sets for a process."""
 
 from __future__ import annotations
 
 
 def raise_open_files_limit() -> None:
-    """Let the process open as many files as the system allows it: logs and connections need many.
+    """Raise the limit of open files to the allowed maximum: logs and connections need many.
 
     >>> raise_open_files_limit()
     """
@@ -16,5 +16,5 @@ def raise_open_files_limit() -> None:
     if hard != resource.RLIM_INFINITY and soft < hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):  # macOS names a limit that it does not grant
+        except (ValueError, OSError):  # macOS reports a limit that it does not grant
             return

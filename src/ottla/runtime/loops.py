@@ -1,4 +1,4 @@
-"""The event loop: uvloop where it is installed, asyncio's own otherwise, and never silently."""
+"""The event loop: uvloop if it is installed, else asyncio's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import ModuleType
 uvloop: ModuleType | None
 try:
     uvloop = importlib.import_module("uvloop")
-except ImportError:  # no wheel for this platform: asyncio serves, and `ottla --version` says so
+except ImportError:  # no wheel for this platform; `ottla --version` shows it
     uvloop = None
 
 LOOP_NAME = "asyncio" if uvloop is None else f"uvloop {uvloop.__version__}"
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop of the best kind there is.
+    """Return a new event loop of the best available kind.
 
     >>> loop = new_event_loop(); loop.close()
     """

@@ -1,4 +1,4 @@
-"""Classes that a configuration names: given as they are, or as the text that says where they can be imported from."""
+"""Classes in a configuration: given as objects, or as text with their import path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ottla.errors import ConfigError
 
 
 def load(value: Any, name: str) -> Any:
-    """What a configuration value stands for: itself, or what the text ``module.name`` or ``module:name`` says.
+    """Return a configuration value, or the object that ``module.name`` or ``module:name`` refers to.
 
     >>> load("collections.OrderedDict", "example").__name__
     'OrderedDict'
@@ -18,18 +18,18 @@ def load(value: Any, name: str) -> Any:
         return value
     module_name, _, attribute = value.replace(":", ".").rpartition(".")
     if not module_name:
-        raise ConfigError(f"{name}: {value!r} says no module: write module.{value}.")
+        raise ConfigError(f"{name}: {value!r} has no module. Write module.{value}.")
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except AttributeError:
-        raise ConfigError(f"{name}: the module {module_name} has no {attribute}.") from None
+        raise ConfigError(f"{name}: the module {module_name} has no attribute {attribute}.") from None
     except Exception as error:
-        # Importing runs somebody's code, which may raise anything.
+        # Importing runs other code, which may raise anything.
         raise ConfigError(f"{name}: {module_name} cannot be imported ({type(error).__name__}: {error}).") from error
 
 
 def instance(value: Any, name: str) -> Any:
-    """The same, and a class is called to make an instance of it.
+    """Like `load`, but create an instance of a class.
 
     >>> instance("collections.OrderedDict", "example")
     OrderedDict()
@@ -41,4 +41,4 @@ def instance(value: Any, name: str) -> Any:
         return found()
     except Exception as error:
         what = f"{found.__module__}.{found.__qualname__}"
-        raise ConfigError(f"{name}: {what} cannot be made without arguments ({error}); give an instance.") from error
+        raise ConfigError(f"{name}: {what}() failed: {error}. Give an instance instead of the class.") from error

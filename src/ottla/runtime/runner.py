@@ -1,4 +1,4 @@
-"""The driver of a machine on asyncio: wake-ups are timers of the event loop, replies are futures."""
+"""The driver of a machine on asyncio: wake-ups are event loop timers, replies are futures."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Runner(Driver[Record]):
         )
 
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:
-        """Run ``operation(*args, **kwargs, now=…)`` and return its response once that may leave."""
-        begun = self.begin(operation, *args, **kwargs)
-        response: Response = await begun if isinstance(begun, asyncio.Future) else begun
+        """Run ``operation(*args, **kwargs, now=…)`` and return its response when it may be sent."""
+        reply = self.begin(operation, *args, **kwargs)
+        response: Response = await reply if isinstance(reply, asyncio.Future) else reply
         return response
 
 

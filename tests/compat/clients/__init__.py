@@ -1,4 +1,4 @@
-"""The client libraries under test, each behind the face of `base`. A further one is one more file and line here."""
+"""The client libraries under test, each behind the interface in `base`. To add one, add a file and a line here."""
 
 from __future__ import annotations
 

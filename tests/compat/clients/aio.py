@@ -1,4 +1,4 @@
-"""aiokafka behind the face of `base`: its coroutines run on one event loop in a thread of its own."""
+"""aiokafka behind the interface in `base`. Its coroutines run on one event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRODUCER_NAMES = {
     "linger_ms": "linger_ms",
     "batch_bytes": "max_batch_size",
     "max_request_bytes": "max_request_size",
-    "delivery_timeout_ms": "request_timeout_ms",  # this library retries for as long as a request may take
+    "delivery_timeout_ms": "request_timeout_ms",  # this library retries as long as a request may take
 }
 CONSUMER_NAMES = {
     "offset_reset": "auto_offset_reset",
@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """One event loop for every aiokafka object of the test run; made on first use, ended by `stop`."""
+    """One event loop for all aiokafka objects of the test run; created on first use, ended by `stop`."""
 
     _loop: asyncio.AbstractEventLoop | None = None
     _thread: threading.Thread | None = None
@@ -73,7 +73,7 @@ run = LoopThread.run
 
 
 async def on_loop(call: Callable[..., Result], *arguments: Any) -> Result:
-    """For the calls of the library that are no coroutines but belong on its loop all the same."""
+    """Call a plain function of the library on its event loop."""
     return call(*arguments)
 
 
@@ -129,7 +129,7 @@ class Producer(base.Producer):
         return Delivery(self._send(topic, value, key, partition, timestamp, list(headers)))
 
     async def _send(self, *record: Any) -> Any:
-        """As a program would that awaits one `send` after the other and looks at the futures later."""
+        """Like a program that awaits one `send` after the other and checks the futures later."""
         async with self._in_order:
             delivery = await self._producer.send(*record)
         return await delivery

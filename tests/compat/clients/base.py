@@ -1,8 +1,8 @@
-"""What a scenario may ask of a Kafka client library, in the same words for all of them.
+"""A common interface to the Kafka client libraries.
 
-An adapter only translates: it adds no retries, no waits and no repairs of its own, so that a scenario sees what a
-user of the library would see. Options left at None stay at the library's own default. Errors that came from the
-broker are raised as `ClientError` with Kafka's code; those that the library made up itself have the code None.
+An adapter only translates. It adds no retries, waits or repairs, so a scenario sees what a user of the library would
+see. Options left at None keep the library's default. Errors of the broker are raised as `ClientError` with Kafka's
+code; errors of the library itself have the code None.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 Headers = Sequence[tuple[str, bytes | None]]
 Feature = Literal[
     "incremental_alter_configs",  # IncrementalAlterConfigs
-    "replace_configs",  # AlterConfigs as Kafka means it: what is not named goes back to its default
+    "replace_configs",  # AlterConfigs as in Kafka: configs that are not named return to their defaults
     "null_header_value",
     "null_key_and_value",
-    "list_offsets",  # the admin client's, which knows the maximum timestamp
-    "default_counts",  # a topic without a number of partitions and replicas
-    "no_retries",  # a retriable error can be seen at once
+    "list_offsets",  # the admin client's, which supports the maximum timestamp
+    "default_counts",  # topics without a number of partitions and replicas
+    "no_retries",  # retriable errors are visible at once
 ]
 
 
@@ -79,7 +79,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What the producer was told of a record. With acks=0 nobody tells it anything."""
+    """The metadata that a producer gets for a record. With acks=0 there is none."""
 
     partition: int | None
     offset: int | None
@@ -110,7 +110,7 @@ class ClusterInfo:
 
 
 class Options:
-    """Translates given options to the names that a library has for them."""
+    """Translates options to the names of a library."""
 
     def named(self, names: Mapping[str, str]) -> dict[str, Any]:
         given = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ class Closing(abc.ABC):
 
 
 class Delivery(abc.ABC):
-    """The answer to one `send`, still to come."""
+    """The pending result of one `send`."""
 
     @abc.abstractmethod
     def result(self, timeout: float = 30.0) -> Delivered: ...
@@ -184,14 +184,14 @@ class Producer(Closing):
     def flush(self, timeout: float = 30.0) -> None: ...
 
     def send_all(self, topic: str, values: Iterable[bytes], partition: int | None = 0) -> list[Delivered]:
-        """Send without waiting in between, so that records share batches, and then wait for all of them."""
+        """Send without waiting in between, so that records share batches, then wait for all of them."""
         deliveries = [self.send(topic, value, partition=partition) for value in values]
         self.flush()
         return [delivery.result() for delivery in deliveries]
 
 
 class Consumer(Closing):
-    """Reads assigned partitions; no scenario here needs a group."""
+    """Reads assigned partitions; these scenarios need no group."""
 
     @abc.abstractmethod
     def assign(self, offsets: Mapping[TP, int | None]) -> None:
@@ -199,7 +199,7 @@ class Consumer(Closing):
 
     @abc.abstractmethod
     def poll(self, timeout: float) -> list[Message]:
-        """What has arrived, waiting at most this many seconds for the first message."""
+        """Return the messages that arrived; wait at most this many seconds for the first."""
 
     @abc.abstractmethod
     def seek(self, partition: TP, offset: int) -> None: ...
@@ -215,11 +215,11 @@ class Consumer(Closing):
 
     @abc.abstractmethod
     def watermarks(self, partition: TP) -> tuple[int, int]:
-        """Log start offset and end offset, asked of the broker."""
+        """Return the log start offset and the end offset from the broker."""
 
     @abc.abstractmethod
     def offsets_for_times(self, times: Mapping[TP, int]) -> dict[TP, int | None]:
-        """The first offset at or after each time; None when there is none."""
+        """Return the first offset at or after each time, or None."""
 
 
 class Admin(Closing):
@@ -260,46 +260,46 @@ class Admin(Closing):
 
     @abc.abstractmethod
     def alter_topic_configs(self, topic: str, configs: Mapping[str, str]) -> None:
-        """AlterConfigs: the topic has these settings afterwards."""
+        """AlterConfigs: replace the configs of the topic."""
 
     @abc.abstractmethod
     def change_topic_configs(
         self, topic: str, changes: Mapping[str, tuple[Literal["set", "delete", "append", "subtract"], str | None]]
     ) -> None:
-        """IncrementalAlterConfigs: the settings that are not named stay as they are."""
+        """IncrementalAlterConfigs: configs that are not named stay unchanged."""
 
     @abc.abstractmethod
     def describe_cluster(self) -> ClusterInfo: ...
 
     @abc.abstractmethod
     def list_offset(self, partition: TP, spec: Literal["earliest", "latest", "max_timestamp"]) -> tuple[int, int]:
-        """Offset and timestamp."""
+        """Return the offset and the timestamp."""
 
 
 Opened = TypeVar("Opened", bound=Closing)
 
 
 class Client(abc.ABC):
-    """One library, connected to one cluster. Everything made here is closed by `close`."""
+    """One library, connected to one cluster. `close` closes everything created here."""
 
     name: ClassVar[str]
     lacks: ClassVar[frozenset[Feature]] = frozenset()
-    unknown_codes: ClassVar[frozenset[Code]] = frozenset()  # the library has no error for them
+    unknown_codes: ClassVar[frozenset[Code]] = frozenset()  # codes that the library does not know
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._opened: list[Closing] = []
 
     def sees(self, code: Code) -> Code | None:
-        """What this library makes of an error code of the broker."""
+        """Return what this library makes of an error code of the broker."""
         return None if code in self.unknown_codes else code
 
     def producer(self, **options: Any) -> Producer:
-        """A producer with these `ProducerOptions`."""
+        """Create a producer with these `ProducerOptions`."""
         return self._keep(self.make_producer(ProducerOptions(**options)))
 
     def consumer(self, **options: Any) -> Consumer:
-        """A consumer with these `ConsumerOptions`."""
+        """Create a consumer with these `ConsumerOptions`."""
         return self._keep(self.make_consumer(ConsumerOptions(**options)))
 
     def admin(self) -> Admin:

@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka behind the face of `base`."""
+"""confluent-kafka (librdkafka) behind the interface in `base`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ OPERATIONS = {
 
 
 def client_error(error: KafkaError) -> base.ClientError:
-    # librdkafka has codes of its own below zero; this one stands for the broker's answer "offset out of range".
+    # librdkafka has its own negative codes; this one means that the offset is out of range.
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         return base.ClientError(base.Code.OFFSET_OUT_OF_RANGE, error.str())
     return base.ClientError(error.code() if error.code() > 0 else None, f"{error.name()}: {error.str()}")
@@ -217,7 +217,7 @@ def _pairs(headers: Any) -> list[tuple[str, bytes | None]]:
 
 
 def _one(futures: Mapping[Any, Future[Any]]) -> Any:
-    """The result of a call about one thing, which the library answers with a future for each."""
+    """Return the result of a call for one item, for which the library returns a dict of futures."""
     (future,) = futures.values()
     with translated():
         return future.result(REQUEST_TIMEOUT)
@@ -319,7 +319,7 @@ class Confluent(base.Client):
         return Producer(self._config(options.named(PRODUCER_NAMES)))
 
     def make_consumer(self, options: base.ConsumerOptions) -> Consumer:
-        # The library wants a group id even where nothing is ever asked of a group.
+        # The library requires a group id even if no group is used.
         needed = {"group.id": f"compat-{uuid4().hex}", "enable.auto.commit": False}
         reset = {"auto.offset.reset": RESET[options.offset_reset]}
         return Consumer(self._config({**needed, **reset, **options.named(CONSUMER_NAMES)}), options.offset_reset)

@@ -1,4 +1,4 @@
-"""kafka-python behind the face of `base`."""
+"""kafka-python behind the interface in `base`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Delivery(base.Delivery):
 
 
 class Failed(base.Delivery):
-    """The library raised at once what other libraries say in the delivery."""
+    """An error that this library raises at once and others report in the delivery."""
 
     def __init__(self, problem: KafkaError) -> None:
         self._problem = problem
@@ -266,7 +266,7 @@ class Admin(base.Admin):
 
 
 def _code_in(text: str) -> int | None:
-    """The library gives only the text "[Error 40] InvalidConfigurationError: …" of an alteration that failed."""
+    """Parse "[Error 40] InvalidConfigurationError: …", all that the library returns for a failed alteration."""
     head = text.removeprefix("[Error ").partition("]")[0]
     return int(head) if head.isdigit() else None
 

@@ -1,4 +1,4 @@
-"""Fixtures of the group scenarios: a broker that notices silence fast, scenarios on it."""
+"""Fixtures of the group scenarios: a broker with short sessions, and scenarios on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MakeScenario(Protocol):
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_loop() -> None:
-    """Made here, since members come on several threads at once."""
+    """Created here, because members run on several threads."""
     LoopThread.loop()
 
 
@@ -54,7 +54,7 @@ def setup_admin(bootstrap_servers: str) -> Iterator[Admin]:
 
 @pytest.fixture
 def make_scenario(bootstrap_servers: str, connect: Connect) -> Iterator[MakeScenario]:
-    """Makes topics with so many partitions each, and a group to read them."""
+    """Create topics with these numbers of partitions, and a group to read them."""
     made: list[Scenario] = []
 
     def make(*partitions: int, on: RunningBroker | None = None) -> Scenario:

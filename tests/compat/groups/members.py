@@ -1,7 +1,7 @@
-"""A member of a consumer group: it polls on a thread of its own until it is told to leave.
+"""A member of a consumer group. It polls on its own thread until it is told to leave.
 
-What it does is written into a `Journal` by the library's callbacks. Journals of one process share an `Owners`, which
-notices when two members own a partition at the same time.
+The library's callbacks write to its `Journal`. Journals of one process share an `Owners`, which detects two members
+that own a partition at the same time.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a member is configured, in the same words for all libraries."""
+    """The configuration of a member, the same for all libraries."""
 
     bootstrap_servers: str
     group: str
     topics: tuple[str, ...] = ()
-    pattern: str | None = None  # in place of topics; begins with ^
+    pattern: str | None = None  # instead of topics; starts with ^
     assignor: str = "range"
     session_ms: int = 10_000
     heartbeat_ms: int = 200
     instance_id: str | None = None
     client_id: str = "member"
     commit: Literal["handover", "each", "auto", "never"] = "handover"
-    """When offsets are committed: before partitions are given away, after each poll, by the library's own timer
-    (and before partitions are given away), never."""
+    """When offsets are committed: before partitions are revoked, after each poll, by the library's timer (and before
+    partitions are revoked), never.
+    """
     offset_reset: Literal["earliest", "latest", "none"] = "earliest"
     metadata_ms: int = 500
 
 
 class Owners:
-    """Who owns what at this moment, as the callbacks tell it."""
+    """The current owners of partitions, according to the callbacks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -109,12 +110,12 @@ class Journal:
 
     @property
     def moves(self) -> list[Event]:
-        """The events that gave or took a partition."""
+        """Return the events that assigned or revoked a partition."""
         return [event for event in self.events if event.partitions]
 
 
 class Driver(abc.ABC):
-    """A consumer of one library. All calls come from the member's thread."""
+    """A consumer of one library. The member's thread makes all calls."""
 
     poll_seconds: ClassVar[float] = 0.05
 
@@ -123,11 +124,11 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def poll(self, timeout: float) -> None:
-        """Put what arrives into the journal; ClientError for what the library reports."""
+        """Add new records to the journal; raise ClientError for errors of the library."""
 
     @abc.abstractmethod
     def commit(self, offsets: dict[TP, tuple[int, str]] | None = None) -> None:
-        """Commit what was read, or these offsets and metadata, and wait for the answer."""
+        """Commit what was read, or these offsets and metadata, and wait for the response."""
 
     @abc.abstractmethod
     def committed(self, partition: TP) -> int | None: ...
@@ -140,7 +141,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Leave the group as the library does it, with what the option `commit` says."""
+        """Leave the group like the library does, with the option `commit`."""
 
 
 class Member:
@@ -164,7 +165,7 @@ class Member:
         return self._thread.is_alive()
 
     def call(self, function: Callable[[Driver], Result]) -> Result:
-        """Run something with the consumer, between two polls."""
+        """Call a function with the consumer between two polls."""
         future: Future[Result] = Future()
         self._calls.put((function, future))
         return future.result(LEAVE_SECONDS)

@@ -1,4 +1,4 @@
-"""A member in a process of its own, which can be killed. It tells what it does in lines of JSON on its output."""
+"""A member in a separate process, which can be killed. It reports its events as lines of JSON on stdout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MemberProcess:
     def _listen(self, output: IO[bytes]) -> None:
         for line in output:
             if not line.endswith(b"\n"):
-                return  # the process was killed in the middle of it
+                return  # the process was killed while it wrote
             what, content = json.loads(line)
             if what == "owned":
                 self.owned = frozenset(TP(*tp) for tp in content)
@@ -51,7 +51,7 @@ class MemberProcess:
                 getattr(self.journal, what)(TP(*tp) for tp in content)
 
     def kill(self) -> None:
-        """SIGKILL: nobody is told."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._end()
 
@@ -77,7 +77,7 @@ def _path() -> str:
 
 
 class Telling(Journal):
-    """A journal that is read by the parent. A record is told before it can be committed."""
+    """A journal that the parent reads. A record is reported before it can be committed."""
 
     def __init__(self, member: str) -> None:
         super().__init__(member, Owners())
@@ -108,7 +108,7 @@ class Telling(Journal):
 
 
 def main() -> None:
-    """The child: be a member until the parent closes the input."""
+    """The child process: be a member until the parent closes stdin."""
     from .drivers import DRIVERS
 
     given = json.loads(sys.argv[1])

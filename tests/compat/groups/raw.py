@@ -1,4 +1,4 @@
-"""Members of a group by hand: every request as it is wanted, every answer as it came."""
+"""Members with hand-made requests and unchanged responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..test_wire_versions import topic_id
 from ..waiting import until
 from ..wire import API_KEYS, Wire
 
-JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH = 9, 5, 4, 5, 9, 9  # the versions that are spoken here
+JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT, FETCH = 9, 5, 4, 5, 9, 9  # the API versions used here
 
 UNKNOWN_SERVER_ERROR = -1
 OK = 0
@@ -45,7 +45,7 @@ INVALID_REGULAR_EXPRESSION = 128
 
 
 def subscription(topics: Sequence[str]) -> bytes:
-    """What a consumer says of itself when it joins: version 0, topics, no user data."""
+    """Return the subscription metadata of a consumer: version 0, topics, no user data."""
     named = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)
 
@@ -62,7 +62,7 @@ def need_consumer_protocol(bootstrap_servers: str) -> None:
 
 
 def find(wire: Wire, group: str) -> None:
-    """Wait until the group has a coordinator, which the first who asks has made."""
+    """Wait until the group has a coordinator, which the first request creates."""
 
     def is_there() -> bool:
         (answer,) = wire.call("find_coordinator", 4, {"key_type": 0, "coordinator_keys": [group]}).coordinators
@@ -98,7 +98,7 @@ class RawMember:
         self.vanish()
 
     def vanish(self) -> None:
-        """The connection is cut; the broker is told nothing."""
+        """Cut the connection without leaving the group."""
         self.wire.__exit__()
 
     def call(self, api: str, version: int, content: Mapping[str, Any]) -> Any:
@@ -124,7 +124,7 @@ class RawMember:
         return self.wire.send("join_group", version, content)
 
     def receive_join(self, correlation_id: int, version: int = JOIN) -> int:
-        """The error code; what else was answered is in the attributes."""
+        """Return the error code; the rest of the response is in the attributes."""
         answer = self.wire.receive("join_group", version, correlation_id)
         self.member_id = answer.member_id or self.member_id
         if int(answer.error_code) == OK:
@@ -134,7 +134,7 @@ class RawMember:
         return int(answer.error_code)
 
     def join(self, version: int = JOIN, **changes: Any) -> int:
-        """Ask to join, once more if an id was given first, and wait for the answer."""
+        """Join, again if only an id was assigned, and wait for the response."""
         code = self.receive_join(self.send_join(version, **changes), version)
         if code == MEMBER_ID_REQUIRED:
             code = self.receive_join(self.send_join(version, **changes), version)
@@ -160,7 +160,7 @@ class RawMember:
         return int(answer.error_code) or int(answer.members[0].error_code)
 
     def commit(self, offsets: Mapping[TP, int], metadata: str | None = "", **changes: Any) -> list[int]:
-        """The error codes, one for each partition."""
+        """Return the error codes, one per partition."""
         version = changes.pop("version", COMMIT)
         answer = self.call("offset_commit", version, {**self.identity, **commit_content(offsets, metadata), **changes})
         return [int(partition.error_code) for topic in answer.topics for partition in topic.partitions]
@@ -189,7 +189,7 @@ def commit_content(offsets: Mapping[TP, int], metadata: str | None = "", topic: 
 
 
 def committed(wire: Wire, group: str, partitions: Sequence[TP]) -> dict[TP, tuple[int, str]]:
-    """What OffsetFetch says, without errors."""
+    """Return the response to OffsetFetch, without errors."""
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -206,7 +206,7 @@ def committed(wire: Wire, group: str, partitions: Sequence[TP]) -> dict[TP, tupl
 
 
 class RawConsumer:
-    """A member of the consumer protocol (KIP-848): one request for everything."""
+    """A member of the consumer protocol (KIP-848), with one request for everything."""
 
     def __init__(self, bootstrap_servers: str, group: str, topics: Sequence[str] = ("topic",), **fields: Any) -> None:
         need_consumer_protocol(bootstrap_servers)
@@ -220,7 +220,7 @@ class RawConsumer:
         self.wire.__exit__()
 
     def heartbeat(self, **changes: Any) -> int:
-        """The error code; what else was answered is in the attributes."""
+        """Return the error code; the rest of the response is in the attributes."""
         known = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, **self.fields}
         rest = self.first if self.epoch == 0 else {"rebalance_timeout": -1}
         answer = self.wire.call("consumer_group_heartbeat", 1, {**known, **rest, **changes})
@@ -231,7 +231,7 @@ class RawConsumer:
         return int(answer.error_code)
 
     def settle(self) -> None:
-        """Join, and say that one has what one was given."""
+        """Join, and confirm the assignment."""
         assert self.heartbeat() == OK
         owned = [{"topic_id": topic, "partitions": numbers} for topic, numbers in self.assignment.items()]
         assert self.heartbeat(topic_partitions=owned) == OK
@@ -243,7 +243,7 @@ class RawConsumer:
         return [int(partition.error_code) for topic in answer.topics for partition in topic.partitions]
 
     def fetch(self, partition: TP, **changes: Any) -> int:
-        """The error code of the group."""
+        """Return the error code of the group."""
         wanted = {"group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch}
         topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
         content = {"groups": [{**wanted, "topics": topics, **changes}], "require_stable": False}
@@ -263,7 +263,7 @@ class Crowd:
             member.vanish()
 
     def ask(self) -> None:
-        """All send a join, with an id."""
+        """Send a join of every member, with its id."""
         for member in self.members:
             if not member.member_id:
                 assert member.receive_join(member.send_join()) == MEMBER_ID_REQUIRED
@@ -271,12 +271,12 @@ class Crowd:
             self._waiting[member] = member.send_join()
 
     def assemble(self) -> None:
-        """All join until they are in one generation."""
+        """Join until all members are in one generation."""
         self.ask()
         until(self._is_one, "all are in one generation", 60)
 
     def rally(self) -> None:
-        """All join, and the leader gives each its assignment."""
+        """Join all members and let the leader distribute the assignments."""
         self.assemble()
         leader = next(member for member in self.members if member.leads)
         followers = [member for member in self.members if member is not leader]

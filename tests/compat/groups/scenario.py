@@ -1,7 +1,7 @@
-"""A group under test: members that come and go, records that keep coming, and what must be true of them.
+"""A group under test: members that come and go, a stream of records, and the checks.
 
-After each change `settle` waits until the broker calls the group stable and every partition has exactly one owner, by
-the broker's account and by the members' own. At the end `finish` looks for every record that was produced.
+After each change `settle` waits until the group is stable and every partition has exactly one owner, according to the
+broker and to the members. At the end `finish` looks for every produced record.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Feed:
             self.problems.append(str(error))
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Produce to so many partitions of a topic from now on."""
+        """Produce to this many partitions of a topic from now on."""
         until(lambda: self._knows(topic, partitions), f"the producer knows of {partitions} partitions")
         self.topics[topic] = partitions
 
@@ -86,7 +86,7 @@ class Feed:
         self._thread.join()
 
     def stop(self) -> dict[int, TP]:
-        """Give every partition a last record and wait until all are written; what was sent."""
+        """Write a last record to every partition and wait until all are written; return what was sent."""
         self.close()
         for topic, partitions in self.topics.items():
             for partition in range(partitions):
@@ -126,9 +126,9 @@ class Scenario:
         return member.start()
 
     def join_process(self, kind: str, **changes: Any) -> MemberProcess:
-        """A member in a process of its own."""
+        """Start a member in a separate process."""
         options = self.options(kind, **changes)
-        # Its callbacks are heard of with a delay, so that they must not be held against those of others.
+        # Its callbacks arrive late, so its owners are not compared with those of other members.
         member = MemberProcess(kind, options, Journal(options.client_id, Owners()))
         self._keep(member)
         return member
@@ -142,7 +142,7 @@ class Scenario:
         member.leave()
 
     def forget(self, member: AnyMember) -> None:
-        """The member is dead, or about to be fenced: nothing is expected of it any more."""
+        """Expect nothing more of a member: it is dead or about to be fenced."""
         self.members.remove(member)
         self.owners.give(member.options.client_id, self.partitions)
 
@@ -155,14 +155,14 @@ class Scenario:
         for member in running:
             member.leave()
 
-    # ── what must be true ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── checks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def partitions(self) -> set[TP]:
         return {TP(topic, number) for topic, count in self.topics.items() for number in range(count)}
 
     def settle(self, timeout: float = SETTLE_SECONDS, *, balanced: bool = True) -> dict[str, frozenset[TP]]:
-        """Wait until every partition has exactly one owner; who owns what, by client id."""
+        """Wait until every partition has exactly one owner; return the owners by client id."""
         seen: list[str] = []
 
         def is_settled() -> bool:
@@ -178,7 +178,7 @@ class Scenario:
         return {member.options.client_id: member.owned for member in self.members}
 
     def _unsettled(self, balanced: bool) -> str:
-        """What is missing yet, in words."""
+        """Describe what is still missing."""
         for member in self.members:
             assert member.is_running, f"{member.options.client_id} ended"
         owned = [member.owned for member in self.members]
@@ -192,13 +192,13 @@ class Scenario:
         return "" if sorted(map(sorted, owned)) == told else f"by the broker's account: {told}"
 
     def described(self) -> list[list[TP]] | str:
-        """The assignments by the broker's account, or the state that the group is in."""
+        """Return the assignments according to the broker, or the state of the group."""
         try:
             found = self.admin.describe_consumer_groups([self.group])[self.group].result(DESCRIBE_TIMEOUT)
         except KafkaException as problem:
             return str(problem)
         except TimeoutError:
-            # librdkafka does not always ask again when a broker that restarts has lost its question.
+            # librdkafka does not always repeat a request that a restarting broker has lost.
             self.admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
             return "no answer"
         if found.state != ConsumerGroupState.STABLE:
@@ -210,11 +210,11 @@ class Scenario:
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def feed(self) -> None:
-        """Begin to produce."""
+        """Start to produce."""
         self._feed = Feed(self.bootstrap_servers, self.topics)
 
     def produce(self, count: int, start: int = 0) -> None:
-        """Write so many numbered records, evenly over all partitions."""
+        """Write numbered records, evenly over all partitions."""
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 2})
         partitions = sorted(self.partitions)
         for number in range(start, start + count):
@@ -223,19 +223,19 @@ class Scenario:
         assert producer.flush(30) == 0
 
     def committed(self) -> dict[TP, int]:
-        """What the group has committed, by the broker's account."""
+        """Return the committed offsets according to the broker."""
         asked = [ConsumerGroupTopicPartitions(self.group)]
         found = self.admin.list_consumer_group_offsets(asked)[self.group].result(REQUEST_TIMEOUT)
         return {TP(each.topic, each.partition): each.offset for each in found.topic_partitions}
 
     def grow(self, topic: str, partitions: int) -> None:
-        """The topic has more partitions from now on, or is new."""
+        """Add partitions to a topic, or create it."""
         self.topics[topic] = partitions
         if self._feed is not None:
             self._feed.grow(topic, partitions)
 
     def finish(self, *, exactly_once: bool = True) -> None:
-        """Every record produced has been read: once, or at least once."""
+        """Check that every produced record was read: once, or at least once."""
         assert self._feed is not None
         sent = self._feed.stop()
         until(lambda: not missing(sent, self.reads()), "everything is read", SETTLE_SECONDS)

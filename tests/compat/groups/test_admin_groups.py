@@ -1,4 +1,4 @@
-"""Groups in the hands of an administrator: confluent-kafka's admin client and kafka-python's."""
+"""Groups managed with the admin clients of confluent-kafka and kafka-python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kafka_python(bootstrap_servers: str) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture
 def group(make_scenario: MakeScenario) -> Scenario:
-    """A group that has read a topic with two partitions and committed that."""
+    """A group that has read a topic with two partitions and committed."""
     scenario = make_scenario(2)
     scenario.produce(RECORDS)
     return scenario
@@ -142,7 +142,7 @@ def test_a_group_that_is_not_there_is_described(confluent: AdminClient, kafka_py
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_is_deleted(confluent: AdminClient, group: Scenario, kind: str) -> None:
-    """Not while it has members, and not twice."""
+    """A group with members cannot be deleted, and no group twice."""
     member = group.join(kind)
     until(lambda: len(member.journal.reads) == RECORDS, "everything is read")
     group.settle()
@@ -168,7 +168,7 @@ def test_groups_are_deleted_by_kafka_python(kafka_python: KafkaAdminClient, grou
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_offsets_are_altered(confluent: AdminClient, group: Scenario, kind: str) -> None:
-    """Not while the group has members; the next one begins there."""
+    """Offsets can be altered only without members; the next member starts there."""
     member = group.join(kind)
     until(lambda: len(member.journal.reads) == RECORDS, "everything is read")
     group.settle()
@@ -228,7 +228,7 @@ def test_offsets_that_are_read_cannot_be_deleted(kafka_python: KafkaAdminClient,
 
 
 def test_a_static_member_is_removed(kafka_python: KafkaAdminClient, group: Scenario) -> None:
-    """One that has gone need not be waited for."""
+    """A removed member does not delay the group."""
     gone = group.join("confluent", instance_id="gone", session_ms=60_000)
     stays = group.join("confluent", instance_id="stays", session_ms=60_000)
     group.settle()

@@ -1,4 +1,4 @@
-"""The broker goes away and comes back with the same address and data: groups and their offsets are there again."""
+"""The broker restarts with the same address and data: groups and their offsets are still there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..conftest import StartBroker
 from .conftest import GROUP_CONFIG, MakeScenario
 from .drivers import ALL
 
-#: Members must not be given up while the broker is away.
+#: Members must not expire while the broker is down.
 PATIENT = {**GROUP_CONFIG, "group.consumer.session.timeout.ms": "30000"}
 
 

@@ -1,4 +1,4 @@
-"""Incremental rebalances: only partitions that move are taken away, all others are read on."""
+"""Incremental rebalances: only moving partitions are revoked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COOPERATIVE = "cooperative-sticky"
 
 
 def taken(member: Member, since: int) -> set[object]:
-    """The partitions that were revoked from a member, or lost, after so many of its events."""
+    """Return the partitions that a member lost after this many of its events."""
     return {tp for event in member.journal.events[since:] if event.what != "assigned" for tp in event.partitions}
 
 

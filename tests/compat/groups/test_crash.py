@@ -1,4 +1,4 @@
-"""A member dies without a word: its session ends, and the others read on from what it committed."""
+"""A member dies: its session expires, and the others continue from its commits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_member_is_killed(make_scenario: MakeScenario, kind: str) -> None:
     group = make_scenario(4)
     group.feed()
     doomed = group.join_process(kind, session_ms=SHORT_SESSION_MS, commit="each")
-    group.settle()  # it came first, so that it leads a classic group
+    group.settle()  # it joins first, so it leads a classic group
     survivor = group.join(kind)
     group.settle()
     group.flowing()
@@ -29,7 +29,7 @@ def test_a_member_is_killed(make_scenario: MakeScenario, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_everybody_is_killed_and_others_come(make_scenario: MakeScenario, kind: str) -> None:
-    """The newcomers wait for the sessions of the dead to end, and go on from what those committed."""
+    """New members wait until the sessions of the dead ones expire, and continue from their commits."""
     group = make_scenario(4)
     group.feed()
     doomed = [group.join_process(kind, session_ms=SHORT_SESSION_MS, commit="each") for _ in range(2)]

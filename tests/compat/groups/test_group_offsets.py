@@ -1,4 +1,4 @@
-"""Committed offsets as the libraries see them: resume, auto commit, seek, reset."""
+"""Committed offsets in the libraries: resume, auto commit, seek, reset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def has_read(member: Member, count: int) -> None:
 
 @pytest.fixture
 def filled(make_scenario: MakeScenario) -> Scenario:
-    """A topic with three partitions and twenty records in each."""
+    """Create a topic with three partitions and 20 records in each."""
     scenario = make_scenario(3)
     scenario.produce(RECORDS)
     return scenario
@@ -45,7 +45,7 @@ def test_the_next_member_goes_on(filled: Scenario, kind: str, commit: str) -> No
 
 @pytest.mark.parametrize("kind", ALL)
 def test_auto_commit_needs_no_handover(filled: Scenario, kind: str) -> None:
-    """What a member has read is committed while it reads on."""
+    """Offsets are committed while the member continues to read."""
     member = filled.join(kind, commit="auto")
     has_read(member, RECORDS)
     until(lambda: filled.committed() == dict.fromkeys(filled.partitions, RECORDS // 3), "everything is committed")
@@ -62,7 +62,7 @@ def test_without_a_commit_everything_is_read_again(filled: Scenario, kind: str) 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_offsets_of_ones_own_choice(filled: Scenario, kind: str) -> None:
-    """Backwards too, and with metadata."""
+    """Offsets may go back, and have metadata."""
     member = filled.join(kind, commit="never")
     has_read(member, RECORDS)
     first, second, third = sorted(filled.partitions)

@@ -1,4 +1,4 @@
-"""Members come and go; those who stay share the partitions of those who went."""
+"""Members come and go; the remaining ones take over their partitions."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def test_a_group_grows_and_shrinks(make_scenario: MakeScenario, kind: str) -> No
     group.flowing()
     group.leave(second)
     group.settle()
-    group.leave(first)  # of a classic group this is the leader
+    group.leave(first)  # in a classic group this is the leader
     assert len(group.settle()[third.options.client_id]) == 6
     group.finish()
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
 def test_members_of_three_libraries_in_one_group(make_scenario: MakeScenario, assignor: str) -> None:
-    """Each of the libraries leads once, and assigns partitions to the others."""
+    """Each library leads once, and assigns partitions to the others."""
     group = make_scenario(6, 3)
     group.feed()
     members = [group.join(kind, assignor=assignor) for kind in CLASSIC]
     group.settle()
     group.flowing()
-    # One after the other: a member of kafka-python that misses a whole generation reads on where it was before it.
+    # One after the other: a kafka-python member that misses a generation continues at its old positions.
     for kind, member in zip(CLASSIC, members, strict=True):
         group.leave(member)
         group.settle()
@@ -47,7 +47,7 @@ def test_members_of_three_libraries_in_one_group(make_scenario: MakeScenario, as
 
 @pytest.mark.parametrize("kind", ALL)
 def test_more_members_than_partitions(make_scenario: MakeScenario, kind: str) -> None:
-    """Those without partitions are there, and take over."""
+    """Members without partitions stay, and take over."""
     group = make_scenario(2)
     group.feed()
     for _ in range(4):
@@ -62,7 +62,7 @@ def test_more_members_than_partitions(make_scenario: MakeScenario, kind: str) ->
 
 @pytest.mark.parametrize("kind", ALL)
 def test_members_with_different_subscriptions(make_scenario: MakeScenario, kind: str) -> None:
-    """A topic's partitions go to those who subscribe to it, and to nobody else."""
+    """The partitions of a topic go to its subscribers only."""
     group = make_scenario(2, 2)
     one, other = group.topics
     group.feed()

@@ -1,4 +1,4 @@
-"""A group moves from the classic protocol to the consumer protocol and back, member by member, without a stop."""
+"""A group moves from the classic to the consumer protocol and back, member by member, without downtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A class of the user's own assigns the partitions of real clients of the consumer protocol."""
+"""A custom assignor assigns partitions to real clients of the consumer protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members with a group.instance.id keep their partitions over a restart, and only one of each id can be there."""
+"""Members with a group.instance.id keep their partitions over a restart, and each id is used once."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def test_a_member_that_stays_away_loses_its_partitions(make_scenario: MakeScenar
     group.finish()
 
 
-@pytest.mark.parametrize("kind", ["confluent", "kafka_python"])  # aiokafka does not tell its id, and joins again
+@pytest.mark.parametrize("kind", ["confluent", "kafka_python"])  # aiokafka does not send its id, and joins again
 def test_a_second_member_with_the_same_id_fences_the_first(make_scenario: MakeScenario, kind: str) -> None:
     group = make_scenario(2)
-    # With rare heartbeats it is the commit that is told: librdkafka keeps the code that a heartbeat was told to itself.
+    # Rare heartbeats, so that the commit gets the error: librdkafka does not report the error of a heartbeat.
     first = group.join(kind, instance_id="same", commit="never", heartbeat_ms=20_000, session_ms=60_000)
     owned = group.settle()[first.options.client_id]
     group.forget(first)
@@ -75,7 +75,7 @@ def test_a_second_member_with_the_same_id_fences_the_first(make_scenario: MakeSc
 
 
 def test_a_second_member_with_the_same_id_is_kept_out(make_scenario: MakeScenario) -> None:
-    """The other way around than with the classic protocol: whoever is there stays."""
+    """Unlike in the classic protocol, the first member stays."""
     group = make_scenario(2)
     group.feed()
     first = group.join(CONSUMER_PROTOCOL, instance_id="same")

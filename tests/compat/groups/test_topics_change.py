@@ -1,4 +1,4 @@
-"""Topics get more partitions, and new topics fit a pattern: the group takes them on without being asked."""
+"""Topics grow, and new topics match a pattern: the group picks them up."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def test_a_new_topic_fits_the_pattern(make_scenario: MakeScenario, setup_admin: 
     create_and_wait(setup_admin, f"{prefix}-second", 3, {})
     group.grow(f"{prefix}-second", 3)
     group.settle()
-    # aiokafka forgets how far it has read when the topics of its pattern change.
+    # aiokafka loses its positions when the topics of its pattern change.
     group.finish(exactly_once=kind != "aiokafka")

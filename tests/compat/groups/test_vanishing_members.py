@@ -26,7 +26,7 @@ def found_group(bootstrap_servers: str) -> str:
 
 
 def test_all_but_one_vanish(bootstrap_servers: str) -> None:
-    """The one that is left has the group for itself when the sessions of the others have ended."""
+    """The remaining member owns everything when the other sessions have expired."""
     group = found_group(bootstrap_servers)
     crowd = Crowd(bootstrap_servers, group, MEMBERS, session_timeout=SESSION_MS, rebalance_timeout=30_000)
     crowd.rally()
@@ -55,7 +55,7 @@ def test_all_vanish(bootstrap_servers: str) -> None:
 
 
 def test_all_vanish_while_they_wait_to_join(bootstrap_servers: str) -> None:
-    """Nobody answers for them any more; the one that is there goes on when they are given up."""
+    """The dead members do not respond; the live one continues when they have expired."""
     group = found_group(bootstrap_servers)
     with RawMember(bootstrap_servers, group, **PATIENT) as there:
         there.settle_alone()
@@ -68,7 +68,7 @@ def test_all_vanish_while_they_wait_to_join(bootstrap_servers: str) -> None:
 
 
 def alone_again(member: RawMember) -> bool:
-    """Do what a member does, once; whether it is alone now."""
+    """Act once like a member; return whether it is alone."""
     if member.leads and member.members:
         member.sync({member.member_id: b"everything"})
     code = member.heartbeat()
@@ -79,7 +79,7 @@ def alone_again(member: RawMember) -> bool:
 
 
 def test_ids_that_nobody_comes_back_with(bootstrap_servers: str) -> None:
-    """Those who were given an id and vanished hold up a rebalance for a session, and no longer."""
+    """Pending members that vanished delay a rebalance by at most one session timeout."""
     group = found_group(bootstrap_servers)
     with RawMember(bootstrap_servers, group, **PATIENT) as there, RawMember(bootstrap_servers, group) as other:
         there.settle_alone()

@@ -1,4 +1,4 @@
-"""Members of the consumer protocol (KIP-848) by hand, and requests of one protocol in groups of the other."""
+"""Hand-made requests of the consumer protocol (KIP-848), and requests of one protocol in groups of the other."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_instance_id_that_is_in_use(connect: Connect) -> None:
     there.settle()
     assert other.heartbeat() == UNRELEASED_INSTANCE_ID
     assert there.heartbeat() == OK
-    assert there.heartbeat(member_epoch=-2) == OK  # gone for a moment
+    assert there.heartbeat(member_epoch=-2) == OK  # a static member leaves temporarily
     other.settle()
     assert there.heartbeat(member_epoch=other.epoch) == FENCED_INSTANCE_ID
 
@@ -144,7 +144,7 @@ def test_commits_and_fetches_of_other_epochs(connect: Connect, make_topic: MakeT
 
 
 def test_a_member_falls_silent(connect: Connect, make_topic: MakeTopic) -> None:
-    """When its session has ended the other has everything."""
+    """When its session has expired the other member gets everything."""
     topic = make_topic(2)
     silent, there = connect(topic), connect(topic)
     silent.settle()
@@ -160,7 +160,7 @@ def test_a_member_falls_silent(connect: Connect, make_topic: MakeTopic) -> None:
     assert silent.heartbeat() == UNKNOWN_MEMBER_ID
 
 
-# ── groups of the other kind ──────────────────────────────────────────────────────────────────────────────────────
+# ── groups of the other type ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_consumer_in_a_group_of_workers(connect: Connect, connect_classic: ConnectClassic) -> None:
@@ -170,7 +170,7 @@ def test_a_consumer_in_a_group_of_workers(connect: Connect, connect_classic: Con
     assert consumer.heartbeat() == GROUP_ID_NOT_FOUND
     assert worker.heartbeat() == OK
     assert worker.leave() == OK
-    consumer.settle()  # an empty group may become another kind
+    consumer.settle()  # an empty group may change its type
 
 
 def test_a_worker_in_a_group_of_consumers(connect: Connect, connect_classic: ConnectClassic) -> None:
@@ -184,7 +184,7 @@ def test_a_worker_in_a_group_of_consumers(connect: Connect, connect_classic: Con
 
 
 def test_requests_of_the_other_protocol(connect: Connect, connect_classic: ConnectClassic) -> None:
-    """A consumer's id is not known to the classic requests, but an administrator may remove it by it."""
+    """Classic requests do not know a consumer's id, but an administrator can remove it by id."""
     consumer, classic = connect(), connect_classic()
     consumer.settle()
     classic.member_id, classic.generation = consumer.member_id, consumer.epoch

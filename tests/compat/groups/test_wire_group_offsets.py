@@ -1,4 +1,4 @@
-"""Offsets and groups as a whole by hand: every version, and what is refused."""
+"""Hand-made requests about offsets and groups: every version and every rejection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .raw import (
 )
 
 NOBODY = {"member_id": "", "generation_id_or_member_epoch": -1}
-BY_ID = 10  # the first version that names topics by their id
+BY_ID = 10  # the first version with topic ids
 LIMIT = 4_096
 Connect = Callable[..., RawMember]
 
@@ -74,7 +74,7 @@ def codes(answer: Any) -> list[int]:
 
 @pytest.mark.parametrize("version", versions_known("offset_commit"))
 def test_every_version_of_commit(wire: Wire, group: str, make_topic: MakeTopic, version: int) -> None:
-    """By somebody who is in no group, as one who assigns partitions to itself."""
+    """Commit without a membership, like a consumer with manual assignment."""
     topic = make_topic(2)
     content = commit_content({TP(topic, 0): 7, TP(topic, 1): 0}, "note", id_of(wire, topic))
     answer = wire.call("offset_commit", version, {"group_id": group, **NOBODY, **content})
@@ -130,7 +130,7 @@ def test_everything_that_a_group_has_committed(
 def test_a_topic_is_told_once_however_its_partitions_were_committed(
     wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int
 ) -> None:
-    """Some clients keep one entry a topic, and would lose the partitions of the others."""
+    """Some clients keep one entry per topic, and would lose partitions."""
     one, two = make_topic(2), make_topic(2)
     names = [group, unique_name("raw")]
     for name in names[: 2 if version >= 8 else 1]:
@@ -147,7 +147,7 @@ def test_a_topic_is_told_once_however_its_partitions_were_committed(
 
 
 def test_answers_have_the_shape_of_the_request(wire: Wire, group: str, make_topic: MakeTopic) -> None:
-    """A topic that is named twice is told twice."""
+    """A topic that is named twice is returned twice."""
     one, two = make_topic(2), make_topic(1)
     wanted = [(one, [0]), (two, [0]), (one, [1, 0])]
     fields = {"committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
@@ -202,7 +202,7 @@ def test_a_topic_id_that_nobody_has(wire: Wire, group: str, make_topic: MakeTopi
 
 
 def test_partitions_that_do_not_exist(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
-    """They cannot be committed, and nothing was committed for them; the others are."""
+    """Unknown partitions cannot be committed; the others of the request can."""
     topic = make_topic(1)
     offsets = {TP(topic, 0): 5, TP(topic, 1): 5, TP(topic, -1): 5, TP("no-such-topic", 0): 5}
     unknown = UNKNOWN_TOPIC_OR_PARTITION
@@ -279,7 +279,7 @@ def test_commits_of_those_who_are_no_members(wire: Wire, connect: Connect, group
     assert committed(wire, group, [TP(topic, 0)]) == {TP(topic, 0): (-1, "")}
     assert there.leave() == OK
     nobody.member_id, nobody.generation = "", -1
-    assert nobody.commit({TP(topic, 0): 6}) == [OK]  # now that the group is empty
+    assert nobody.commit({TP(topic, 0): 6}) == [OK]  # now the group is empty
 
 
 def test_commits_for_a_group_that_is_not_there(connect: Connect, make_topic: MakeTopic) -> None:
@@ -294,7 +294,7 @@ def test_commits_for_a_group_that_is_not_there(connect: Connect, make_topic: Mak
 def test_what_does_not_exist_is_told_so_whatever_the_group_says(
     wire: Wire, group: str, make_topic: MakeTopic, version: int
 ) -> None:
-    """What is wrong with the group is told of the others."""
+    """The error of the group is reported for the existing partitions."""
     topic, missing = make_topic(), "no-such-topic"
     ids = {topic: id_of(wire, topic), missing: UUID(int=99)}
     topics = commit_content({TP(missing, 0): 6, TP(topic, 0): 6, TP(topic, 1): 6})["topics"]
@@ -316,7 +316,7 @@ def test_what_does_not_exist_is_told_so_whatever_the_group_says(
 
 
 def test_offsets_of_the_empty_group_id(wire: Wire, make_topic: MakeTopic) -> None:
-    """It cannot have members, but offsets, as it could when clients of long ago began."""
+    """It cannot have members, but it has offsets, for old clients."""
     topic = make_topic()
     find(wire, unique_name("raw"))
     (found,) = wire.call("find_coordinator", 4, {"key_type": 0, "coordinator_keys": [""]}).coordinators
@@ -331,7 +331,7 @@ def test_offsets_of_the_empty_group_id(wire: Wire, make_topic: MakeTopic) -> Non
 
 
 def test_a_member_is_kept_by_its_commits(connect: Connect, make_topic: MakeTopic) -> None:
-    """As long as it commits it need not send heartbeats."""
+    """A member that commits need not send heartbeats."""
     topic, there = make_topic(), connect(session_timeout=1_000)
     there.settle_alone()
     ends = time.monotonic() + 1.5
@@ -358,7 +358,7 @@ def deleted(wire: Wire, groups: list[str], version: int = 2) -> dict[str, int]:
 
 
 def test_offsets_are_deleted(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
-    """Of what the members read nothing can be deleted."""
+    """Offsets of topics that members read cannot be deleted."""
     read, other = make_topic(), make_topic()
     there = connect(protocols=[{"name": "range", "metadata": subscription([read])}])
     there.settle_alone()
@@ -388,7 +388,7 @@ def test_offsets_that_cannot_be_deleted(wire: Wire, connect: Connect, group: str
     assert delete("") == INVALID_GROUP_ID
     workers = connect(protocol_type="connect", protocols=[{"name": "sessioned", "metadata": b""}])
     workers.settle_alone()
-    assert delete(group) == NON_EMPTY_GROUP  # nobody but its members knows what they read
+    assert delete(group) == NON_EMPTY_GROUP  # only its members know their topics
     assert workers.heartbeat() == OK
 
 

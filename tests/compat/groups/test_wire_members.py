@@ -1,4 +1,4 @@
-"""What members may not do, request by request: each time the right error code, and the group goes on."""
+"""Invalid requests of members: each gets the right error code, and the group continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def group(bootstrap_servers: str) -> str:
 
 @pytest.fixture
 def connect(bootstrap_servers: str, group: str) -> Iterator[Connect]:
-    """Connects members of the group; all are cut off at the end."""
+    """Connect members of the group; all are cut off at the end."""
     made: list[RawMember] = []
 
     def make(**fields: Any) -> RawMember:
@@ -55,7 +55,7 @@ def connect(bootstrap_servers: str, group: str) -> Iterator[Connect]:
 
 
 def goes_on(member: RawMember) -> bool:
-    """Whether the member still is in the group, which is at rest."""
+    """Return whether the member is still in the group, which is stable."""
     return member.heartbeat() == OK
 
 
@@ -113,7 +113,7 @@ def test_requests_of_somebody_who_is_not_a_member(connect: Connect) -> None:
 
 
 def test_a_new_member_is_given_an_id_first(connect: Connect) -> None:
-    """From version 4 on; whoever never comes back with it holds nobody up for longer than its session."""
+    """From version 4 on. A pending member that never returns delays the group by at most its session timeout."""
     gone, there = connect(session_timeout=1_000), connect()
     assert gone.receive_join(gone.send_join()) == MEMBER_ID_REQUIRED
     assert gone.member_id
@@ -179,7 +179,7 @@ def test_a_sync_for_another_protocol(connect: Connect, strange: dict[str, Any]) 
 
 
 def test_members_agree_on_what_all_of_them_know(connect: Connect) -> None:
-    """The first likes `sticky` best, but the second does not know it."""
+    """The first member prefers `sticky`, but the second does not support it."""
     one = connect(protocols=[{"name": name, "metadata": subscription(["t"])} for name in ("sticky", "range")])
     two = connect(protocols=[{"name": name, "metadata": subscription(["t"])} for name in ("roundrobin", "range")])
     one.settle_alone()
@@ -204,7 +204,7 @@ def test_requests_while_the_group_waits_for_joins(connect: Connect, make_topic: 
     waiting = other.send_join()
     assert there.heartbeat() == REBALANCE_IN_PROGRESS
     assert there.sync() == REBALANCE_IN_PROGRESS
-    assert there.commit({TP(topic, 0): 5}) == [OK]  # what it has read it may still commit
+    assert there.commit({TP(topic, 0): 5}) == [OK]  # it may still commit what it has read
     assert there.join() == OK
     assert other.receive_join(waiting) == OK
 
@@ -216,14 +216,14 @@ def test_requests_while_the_group_waits_for_its_leader(connect: Connect, make_to
     assert there.heartbeat() == OK
     assert there.commit({TP(topic, 0): 5}) == [REBALANCE_IN_PROGRESS]
     before = there.generation
-    assert there.join() == OK  # as if it had not got the answer
+    assert there.join() == OK  # as if the response was lost
     assert there.generation == before
     assert there.sync({there.member_id: b""}) == OK
     assert there.commit({TP(topic, 0): 5}) == [OK]
 
 
 def test_a_leader_that_never_assigns(connect: Connect) -> None:
-    """It is removed when the time for the rebalance is over, and the next one leads."""
+    """It is removed after the rebalance timeout, and the next member leads."""
     silent = connect(rebalance_timeout=1_000, session_timeout=30_000)
     other = connect(rebalance_timeout=1_000, session_timeout=30_000)
     assert silent.join() == OK
@@ -240,7 +240,7 @@ def test_a_leader_that_never_assigns(connect: Connect) -> None:
 
 
 def test_a_group_that_is_too_large_for_its_log(start_own_broker: StartBroker, group: str) -> None:
-    """Nobody is given what could not be written down; with less of it the group goes on."""
+    """Nobody gets an assignment that could not be written; the group continues with a smaller one."""
     broker = start_own_broker(**GROUP_CONFIG, **{"offsets.topic.segment.bytes": str(1 << 20)})
     workers = {"protocol_type": "connect", "protocols": [{"name": "sessioned", "metadata": b""}]}
     with Wire(broker.bootstrap_servers) as wire:

@@ -1,4 +1,4 @@
-"""Changes are carried to their end, whether anybody waits for them or not."""
+"""Changes run to their end, even if no caller waits for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_result_and_an_error_come_to_who_waits() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("how", ["cancelled", "dropped"])
 def test_a_change_goes_on_when_nobody_waits_any_more(how: str, fails: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """Dropped is what a request is that was begun at once and then lost its connection."""
+    """A started request is dropped when its connection closes."""
     steps: list[str] = []
 
     async def change(go_on: asyncio.Event) -> None:

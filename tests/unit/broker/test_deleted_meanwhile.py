@@ -1,4 +1,4 @@
-"""A topic is deleted while requests about it are waiting: they are answered, and nothing else notices."""
+"""A topic is deleted while requests for it wait: they get responses, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def broker() -> Iterator[ottla.Broker]:
 
 
 class SlowDisk:
-    """fdatasync that waits until it is let go."""
+    """An fdatasync that blocks until released."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -42,7 +42,7 @@ def produce_request(topic: str) -> dict[str, object]:
 def test_a_topic_is_deleted_while_producers_wait_for_its_flush(
     broker: ottla.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second producer waits for a flush that begins only when the files are gone."""
+    """The second producer waits for a flush that starts after the files are deleted."""
     servers = broker.bootstrap_servers
     with Wire(servers) as first, Wire(servers) as second, Wire(servers) as other:
         other.create_topic("flushed", flush_messages="1")
@@ -57,7 +57,7 @@ def test_a_topic_is_deleted_while_producers_wait_for_its_flush(
         disk.go_on.set()
         for number, wire in enumerate((first, second)):
             answer = wire.receive(ApiKey.PRODUCE, 9).responses[0].partition_responses[0]
-            assert (answer.error_code, answer.base_offset) == (0, number)  # they came before the end of the topic
+            assert (answer.error_code, answer.base_offset) == (0, number)  # written before the topic was deleted
 
 
 def latest(topic: str) -> dict[str, object]:

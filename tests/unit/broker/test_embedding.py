@@ -1,4 +1,4 @@
-"""A broker in one line: blocking and asyncio, temporary and lasting, and clear words when it cannot start."""
+"""An embedded broker: blocking and asyncio, temporary and persistent, and clear errors when it cannot start."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_address_in_use_is_told(tmp_path: Path) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ottla.OttlaError, match=f"cannot listen on {address}.*choose another"):
             ottla.Broker(tmp_path, listen=address).start()
-    # The directory was let go again.
+    # The directory was unlocked again.
     with ottla.Broker(tmp_path):
         pass
 
@@ -153,15 +153,15 @@ def test_files_of_unknown_topics_are_set_aside_and_told(tmp_path: Path, caplog: 
     (tmp_path / "metadata.journal").unlink()
     with caplog.at_level(logging.WARNING), ottla.Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
         assert wire.call(3, 9, {"topics": None}).topics == []
-    assert any("orders-0 belongs to no topic" in record.message for record in caplog.records)
+    assert any("orders-0 belongs to no known topic" in record.message for record in caplog.records)
     assert [path.name for path in tmp_path.glob("orders-0.*-stray")]
 
 
 def test_the_topic_of_the_groups_cannot_be_deleted() -> None:
     with ottla.Broker() as broker, Wire(broker.bootstrap_servers) as wire:
         wire.call(10, 3, {"key": "readers"})
-        wish = {"name": "__consumer_offsets", "topic_id": None}
-        answer = wire.call(20, 6, {"topics": [wish], "timeout": 1}).responses[0]
+        entry = {"name": "__consumer_offsets", "topic_id": None}
+        answer = wire.call(20, 6, {"topics": [entry], "timeout": 1}).responses[0]
         assert answer.error_code == 42
         assert "groups" in answer.error_message
 
@@ -169,14 +169,14 @@ def test_the_topic_of_the_groups_cannot_be_deleted() -> None:
 @pytest.mark.parametrize(("name", "key_type"), [("__consumer_offsets", 0), ("__transaction_state", 1)])
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_topics_of_the_broker_keep_their_number_of_partitions(name: str, key_type: int, validate_only: bool) -> None:
-    """Groups and transactions are found by it."""
+    """The number of partitions determines where groups and transactions are."""
     with ottla.Broker() as broker, Wire(broker.bootstrap_servers) as wire:
         message = {
             "topics": [{"name": name, "count": 60, "assignments": None}],
             "timeout": 1000,
             "validate_only": validate_only,
         }
-        assert wire.call(37, 3, message).results[0].error_code == 3  # before anybody needed it
+        assert wire.call(37, 3, message).results[0].error_code == 3  # before the topic exists
         wire.call(10, 3, {"key": "somebody", "key_type": key_type})
         answer = wire.call(37, 3, message).results[0]
         assert answer.error_code == 42

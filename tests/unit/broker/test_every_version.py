@@ -1,5 +1,4 @@
-"""Every API in every version that is advertised answers a sensible request with what the schema of that version
-says."""
+"""Every advertised version of every API answers a valid request according to its schema."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
     produced = [{"index": 1, "records": batch(b"x")}]
     resource = {"resource_type": 2, "resource_name": "orders"}
     retention = {"name": "retention.ms", "value": "1234567", "config_operation": 0}
-    wish = {"name": f"new-{version}", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    entry = {"name": f"new-{version}", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
     fetch = fetch_request("orders", 0)
     fetch["topics"][0]["topic_id"] = topic_id
     return {
@@ -60,7 +59,7 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
         },
         ApiKey.METADATA: {"topics": [{"name": "orders", "topic_id": None}]},
         ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1.0"},
-        ApiKey.CREATE_TOPICS: {"topics": [wish]},
+        ApiKey.CREATE_TOPICS: {"topics": [entry]},
         ApiKey.DELETE_TOPICS: {
             "topic_names": [f"gone-{version}"], "topics": [{"name": f"gone-{version}", "topic_id": None}], "timeout": 1,
         },
@@ -87,7 +86,7 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
 
 
 def group_requests(topic_id: UUID) -> dict[int, dict[str, Any]]:
-    """Requests of the group "readers", which has offsets and no members."""
+    """Requests of the group "readers", which has offsets but no members."""
     named = {"name": "orders", "topic_id": topic_id}
     offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": "m"}
     asked = {**named, "partition_indexes": [0]}
@@ -120,7 +119,7 @@ def commit(wire: Wire, group_id: str) -> None:
 
 
 def errors_in(answer: Any) -> set[int]:
-    """All error codes anywhere in an answer."""
+    """Return all error codes anywhere in a response."""
     if isinstance(answer, list | tuple):
         return {code for item in answer for code in errors_in(item)}
     if not hasattr(answer, "__slots__") or isinstance(answer, bytes):
@@ -143,7 +142,7 @@ def test_a_sensible_request_succeeds(broker: ottla.Broker, topic: Any, key: int,
             commit(wire, "leavers")
         answer = wire.call(key, version, requests(version, topic.topic_id)[key])
         assert errors_in(answer) <= {0}
-        # The connection is in step: another request is answered on it.
+        # The connection is still in sync: it answers another request.
         assert wire.call(ApiKey.METADATA, 9, {"topics": []}).controller_id == 1
 
 
@@ -165,7 +164,7 @@ def test_only_what_is_served_is_advertised(broker: ottla.Broker) -> None:
 
 def test_a_too_new_api_versions_request_is_answered_in_version_0(broker: ottla.Broker) -> None:
     with Wire(broker.bootstrap_servers) as wire:
-        # A header and body that only a client of the future understands.
+        # A header and body of an unknown future version.
         wire.socket.sendall(bytes.fromhex("0000000e 0012 7fff 00000007 0001 78 00 ff ff"))
         answer = wire.receive(ApiKey.API_VERSIONS, 0)
     assert answer.error_code == 35

@@ -1,4 +1,4 @@
-"""Fetch sessions: created, continued, changed, out of step, and evicted."""
+"""Fetch sessions: created, continued, changed, with a wrong epoch, and evicted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION = 12
 
 
 def request(partitions: dict[int, int], session: tuple[int, int] = (0, 0), forget: list[int] | None = None) -> Any:
-    """Build a fetch request for partitions of topic t at offsets, as it comes off the wire."""
+    """Build a decoded fetch request for partitions of topic t."""
     message = {
         "max_wait": 0, "min_bytes": 0, "session_id": session[0], "session_epoch": session[1],
         "topics": [{

@@ -1,4 +1,4 @@
-"""Configs of single groups: set over the wire, told to members, kept over a restart."""
+"""Configs of groups: set over the wire, sent to members, kept after a restart."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ def test_resources_with_configs_are_listed() -> None:
         assert found(1, [GROUP_RESOURCE]) == [(GROUP_RESOURCE, "billing")]
         everything = found(1, [])
         assert {(GROUP_RESOURCE, "billing"), (TOPIC_RESOURCE, "orders"), (4, "1")} <= set(everything)
-        assert found(0, []) == []  # That version asks for client metrics only.
+        assert found(0, []) == []  # v0 lists client metrics only.
         assert listed(1, [99]).error_code == errors.UnsupportedVersion.code

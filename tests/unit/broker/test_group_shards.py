@@ -1,4 +1,4 @@
-"""The coordinators of a broker from its start on: what they answer while they are loaded, and that their timers run."""
+"""The coordinators of a broker after its start: their responses while they load, and their timers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unit.broker.wire import Wire
 
 OLD_ENOUGH = 2 * 60_000
 LOADING = errors.CoordinatorLoadInProgress.code
-GROUP, OTHER = "group", "other"  # of two partitions
+GROUP, OTHER = "group", "other"  # in two different partitions
 
 
 def open_broker(**configs: Any) -> ottla.Broker:
@@ -30,7 +30,7 @@ def open_broker(**configs: Any) -> ottla.Broker:
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    """A broker whose coordinator of the group is still being loaded."""
+    """A broker that is still loading the coordinator of the group."""
     with open_broker() as broker, Wire(broker.bootstrap_servers) as wire:
         wire.create_topic("topic")
         find(wire)
@@ -65,7 +65,7 @@ def commit(
 
 
 def committed(wire: Wire, group: str = GROUP) -> tuple[int, int]:
-    """The error code, and the offset."""
+    """Return the error code and the offset."""
     topics = [{"name": "topic", "partition_indexes": [0]}]
     asked = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
     answer = wire.call(ApiKey.OFFSET_FETCH, 9, {"groups": [asked], "require_stable": False}).groups[0]
@@ -73,7 +73,7 @@ def committed(wire: Wire, group: str = GROUP) -> tuple[int, int]:
 
 
 def test_a_heartbeat_while_the_group_is_loaded_is_fine(wire: Wire) -> None:
-    """There are clients that give up at any other answer; whether the member is known will be seen."""
+    """Some clients give up on any other response. The membership is checked after the load."""
     member = {"group_id": GROUP, "generation_id": 1, "member_id": "member", "group_instance_id": None}
     assert wire.call(ApiKey.HEARTBEAT, 4, member).error_code == 0
 
@@ -167,7 +167,7 @@ def test_a_step_of_a_consumer_that_cannot_be_written_is_refused_and_taken_again(
         end = log.log_end_offset
         assert [beat(wire, member, 6) for member in members[1:5]] == [(0, 7)] * 4
         assert [beat(wire, member, 7) for member in members[:5]] == [(0, 7)] * 5
-        assert log.log_end_offset == end + 5  # With that of the history.
+        assert log.log_end_offset == end + 5  # Includes the record of the history.
 
 
 @pytest.mark.parametrize("version", [7, 9])

@@ -1,4 +1,4 @@
-"""A connection ends while a change of a topic is under way: the change is done as a whole all the same."""
+"""A connection closes during a change of a topic: the change is still completed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey
 from unit.broker.wire import batch, fetch_request
 
-WISH = {"name": "topic", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-CREATE = (ApiKey.CREATE_TOPICS, 4, {"topics": [WISH], "timeout": 1000, "validate_only": False})
+TOPIC_ENTRY = {"name": "topic", "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+CREATE = (ApiKey.CREATE_TOPICS, 4, {"topics": [TOPIC_ENTRY], "timeout": 1000, "validate_only": False})
 DELETE = (ApiKey.DELETE_TOPICS, 4, {"topic_names": ["topic"], "timeout": 1000})
 
 
 class SlowJournal:
-    """fsync that waits until it is let go, once it has been told to."""
+    """An fsync that blocks until released, once enabled."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -86,7 +86,7 @@ async def connect(server: BrokerServer) -> Client:
 
 
 async def ask_and_be_cut_off(server: BrokerServer, journal: SlowJournal, request: tuple[int, int, Any]) -> None:
-    """Send a request and lose the connection while the journal is being written."""
+    """Send a request and lose the connection while the journal is written."""
     client = await connect(server)
     journal.hold()
     client.send(*request)
@@ -121,7 +121,7 @@ def test_a_topic_is_created_with_all_its_partitions(tmp_path: Path, monkeypatch:
 
 
 def test_a_deleted_topic_is_gone_with_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the same name that comes after it is another one, also for the next start of the broker."""
+    """A later topic of the same name is a new topic, also after a restart."""
     journal = SlowJournal(monkeypatch)
 
     async def scenario() -> None:
@@ -145,13 +145,13 @@ def test_a_deleted_topic_is_gone_with_its_records(tmp_path: Path, monkeypatch: p
 
 
 def test_files_of_an_unknown_topic_are_set_aside_however_long_its_name_is(tmp_path: Path) -> None:
-    """A directory name has no room for the longest topic name and an ending."""
-    wish = {**WISH, "name": "x" * 249}
+    """A directory name has no room for the longest topic name plus a suffix."""
+    entry = {**TOPIC_ENTRY, "name": "x" * 249}
 
     async def scenario() -> None:
         async with running(tmp_path) as server:
             client = await connect(server)
-            answer = await client.call(*CREATE[:2], {"topics": [wish], "timeout": 1000, "validate_only": False})
+            answer = await client.call(*CREATE[:2], {"topics": [entry], "timeout": 1000, "validate_only": False})
             assert answer.topics[0].error_code == 0
             client.close()
         (tmp_path / "metadata.journal").unlink()

@@ -1,4 +1,4 @@
-"""Requests that are well-formed and still mean harm, or come by accident: the broker answers, and goes on."""
+"""Well-formed but harmful requests: the broker responds and keeps working."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def wire(broker: ottla.Broker) -> Iterator[Wire]:
 
 
 def with_unreadable_records(data: bytes) -> bytes:
-    """The batch with records that are nonsense, under a right CRC."""
+    """Return the batch with invalid records and a correct CRC."""
     head = bytearray(data[:61] + b"\xff" * (len(data) - 61))
     struct.pack_into(">I", head, 17, crc32c(bytes(head[21:])))
     return bytes(head)
 
 
 def test_a_search_by_time_that_comes_to_unreadable_records_has_an_error_code(wire: Wire) -> None:
-    """A batch is taken by its header, as it came: what is in it is the producer's affair until somebody must look."""
+    """The broker checks only the header of a batch until it has to read the records."""
     wire.create_topic("unreadable")
     assert wire.produce("unreadable", with_unreadable_records(batch(b"value" * 20))).error_code == 0
     partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": 1}
@@ -57,12 +57,12 @@ def test_a_fetch_waits_no_longer_than_a_connection_may_be_idle(max_wait: int) ->
 
 
 def test_a_request_about_very_many_topics_is_answered_for_each(wire: Wire) -> None:
-    wishes = [
+    entries = [
         {"name": f"many-{n}", "num_partitions": 1, "replication_factor": 3, "assignments": [], "configs": []}
         for n in range(MANY)
     ]
-    answer = wire.call(ApiKey.CREATE_TOPICS, 4, {"topics": wishes, "timeout": 1000, "validate_only": True})
-    assert [topic.name for topic in answer.topics] == [wish["name"] for wish in wishes]
+    answer = wire.call(ApiKey.CREATE_TOPICS, 4, {"topics": entries, "timeout": 1000, "validate_only": True})
+    assert [topic.name for topic in answer.topics] == [entry["name"] for entry in entries]
     assert {topic.error_code for topic in answer.topics} == {errors.InvalidReplicationFactor.code}
 
 
@@ -73,8 +73,8 @@ def test_a_request_about_very_many_resources_is_answered_for_each(wire: Wire) ->
 
 
 def test_what_is_named_twice_is_refused_once(wire: Wire) -> None:
-    wish = {"name": "twice", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    request = {"topics": [wish, {**wish, "name": "alone"}, wish], "timeout": 1000, "validate_only": True}
+    entry = {"name": "twice", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    request = {"topics": [entry, {**entry, "name": "alone"}, entry], "timeout": 1000, "validate_only": True}
     answer = wire.call(ApiKey.CREATE_TOPICS, 4, request)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [
         ("twice", errors.InvalidRequest.code),
@@ -89,7 +89,7 @@ def test_a_request_about_more_things_than_a_cluster_has_closes_the_connection(br
 
 
 def test_offsets_may_be_kept_for_ever(wire: Wire) -> None:
-    """The end of a retention that long does not fit into the record that would hold it."""
+    """The expiry of such a retention does not fit into its record."""
     wire.create_topic("committed")
     partition = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
     request = {

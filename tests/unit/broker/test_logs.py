@@ -1,4 +1,4 @@
-"""Log lines as people and log collectors read them."""
+"""Log lines for people and for log collectors."""
 
 import io
 import json

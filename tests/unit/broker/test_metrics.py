@@ -1,4 +1,4 @@
-"""Metrics as Prometheus would read them."""
+"""Metrics in Prometheus' text format."""
 
 import logging
 import math

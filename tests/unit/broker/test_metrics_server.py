@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics, over real sockets: good requests, bad ones, and clients that do nothing."""
+"""The HTTP server of the metrics over real sockets: good requests, bad requests and silent clients."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\n\r\n"
 
 
 def serve(scenario: Callable[[MetricsServer], Awaitable[None]], **options: object) -> None:
-    """Runs a scenario against a running server."""
+    """Run a scenario against a running server."""
 
     async def run() -> None:
         registry = Registry()
@@ -42,7 +42,7 @@ async def connected(server: MetricsServer) -> AsyncIterator[Connection]:
 
 
 async def ask(server: MetricsServer, request: bytes) -> bytes:
-    """Everything that the server says before it closes."""
+    """Return everything that the server sends before it closes."""
     async with connected(server) as (reader, writer):
         writer.write(request)
         try:
@@ -52,7 +52,7 @@ async def ask(server: MetricsServer, request: bytes) -> bytes:
 
 
 async def accepted(server: MetricsServer) -> set[asyncio.Task[None]]:
-    """The connections open at the server. They are accepted in order, so an answered one comes after them."""
+    """Return the open connections. The server accepts in order, so it has accepted all earlier ones."""
     assert status(await ask(server, HEALTH)) == 200
     return set(server._serving)
 
@@ -133,7 +133,7 @@ def test_client_that_never_reads_is_closed() -> None:
         async with connected(server) as (_, writer):
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-            # On a slow machine its time may be over before anybody looks.
+            # On a slow machine the timeout may already have passed.
             if tasks := await accepted(server):
                 await asyncio.wait(tasks)
             assert await accepted(server) == set()

@@ -1,4 +1,4 @@
-"""Produce and Fetch on the wire: what is refused and how, long polls, limits, sessions, damaged input."""
+"""Produce and Fetch on the wire: rejections, long polls, limits, sessions, damaged input."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_compressed_batch_is_stored_as_it_was_sent(wire: Wire, topic: str, com
     sent = batch(b"x" * 1000, b"y" * 1000, compression=compression)
     wire.produce(topic, sent)
     stored = wire.fetch(topic, 0).records
-    # The base offset and the leader epoch are the broker's; everything else is the producer's.
+    # The broker sets the base offset and the leader epoch. The rest is unchanged.
     assert stored[8:12] + stored[16:] == sent[8:12] + sent[16:]
 
 
@@ -280,7 +280,7 @@ def test_flushes_before_the_acknowledgement_are_shared(broker: ottla.Broker, wir
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_nobody_but_the_broker_writes_internal_topics(wire: Wire, name: str) -> None:
-    for key_type in (0, 1):  # Both topics are made when their coordinators are first asked for.
+    for key_type in (0, 1):  # The first FindCoordinator request creates the topic.
         wire.call(ApiKey.FIND_COORDINATOR, 3, {"key": "somebody", "key_type": key_type})
     answer = wire.produce(name, batch(b"not for you"))
     assert answer.error_code == errors.InvalidTopicException.code

@@ -1,4 +1,4 @@
-"""`group.consumer.assignors`: names, Kafka's class names and classes of one's own, and what cannot be one."""
+"""`group.consumer.assignors`: names, Kafka's class names, custom classes and invalid values."""
 
 from __future__ import annotations
 

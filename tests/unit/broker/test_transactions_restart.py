@@ -1,7 +1,7 @@
 """The next start finishes the transactions that a crash interrupted.
 
-A crash is a copy of the data directory while the broker runs: everything that it has written is in the files, and
-nothing of what it only knows.
+A crash is a copy of the data directory while the broker runs: it has everything that was written, and nothing that was
+only in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def crashed(broker: ottla.Broker, to: Path) -> Path:
 
 @pytest.fixture
 def no_markers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """As long as it lasts, no marker can be written."""
+    """While it is active, no marker can be written."""
 
     def refuse(*_: Any) -> None:
         raise errors.KafkaStorageError("the disk is full")
@@ -91,7 +91,7 @@ def test_an_open_transaction_goes_on_after_a_restart(tmp_path: Path, crash: bool
         second = crashed(broker, tmp_path / "second") if crash else tmp_path / "first"
     with started(second) as (_, wire):
         producer.wire = wire
-        patiently(lambda: producer.init(producer_id=99, producer_epoch=0))  # fenced: the coordinator has been loaded
+        patiently(lambda: producer.init(producer_id=99, producer_epoch=0))  # fenced, so the coordinator has been loaded
         assert producer.state() == "Ongoing"
         assert wire.fetch("orders", 0, isolation_level=1).last_stable_offset == 0
         assert offset_of(wire, "group", "orders") == (-1, 88)
@@ -137,7 +137,7 @@ def test_a_topic_that_is_deleted_meanwhile_does_not_keep_a_transaction_open(tmp_
 def test_until_a_coordinator_is_loaded_everybody_is_told_to_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what was put off meanwhile keeps its order."""
+    """Batches that were put off meanwhile keep their order."""
     with started(tmp_path) as (_, wire):
         wire.create_topic("orders")
         producer = Producer(wire, "id")

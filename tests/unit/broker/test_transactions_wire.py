@@ -1,6 +1,6 @@
 """Transactions over the wire: every request in every version, every rejection, both protocol versions.
 
-The codes are those of Apache Kafka 4.2, which was asked the same questions.
+The expected codes were taken from Apache Kafka 4.2.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_the_second_version_of_transactions_is_advertised(wire: Wire) -> None:
         assert (finalized["transaction.version"], answer.finalized_features_epoch) == (2, 0)
 
 
-# ── who is refused ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rejections ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_producer_id_is_refused_for(wire: Wire, producer: Producer) -> None:
@@ -316,14 +316,14 @@ def test_a_transaction_that_takes_too_long_is_aborted(wire: Wire, topic: str) ->
     assert wire.fetch(topic, 0, isolation_level=1).last_stable_offset == 2
 
 
-# ── point 3: weaknesses of the first version ──────────────────────────────────────────────────────────────────────
+# ── weaknesses of the first protocol version ───────────────────────────────────────────────────────────────────────
 
 
 def test_a_late_produce_request_after_an_abort(wire: Wire, topic: str) -> None:
-    """A request that was under way when the transaction was aborted comes when the next one has begun.
+    """A request that was in flight when the transaction was aborted arrives after the next one has started.
 
-    The producer of the first version keeps its epoch, so the batch becomes part of a transaction that it was not
-    written in. In the second version its epoch is over.
+    The producer of the first version keeps its epoch, so the batch becomes part of the wrong transaction. In the second
+    version the epoch has changed.
     """
     first = Producer(wire, f"first-{topic}")
     first.add(topic, 0)
@@ -366,9 +366,9 @@ def test_without_verification_a_late_request_leaves_a_transaction_open_for_ever(
 
 
 def test_a_marker_that_comes_late(wire: Wire, topic: str) -> None:
-    """The marker of an earlier transaction comes again when the next one is open.
+    """The marker of an earlier transaction arrives again while the next one is open.
 
-    In the first version it has the same epoch, and ends what it must not end. In the second it is known by its epoch.
+    In the first version it has the same epoch and ends the wrong transaction. In the second its epoch gives it away.
     """
     first = Producer(wire, f"first-{topic}")
     first.add(topic)

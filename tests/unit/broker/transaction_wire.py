@@ -1,4 +1,4 @@
-"""The requests of a transactional producer, one by one, in whatever version."""
+"""The requests of a transactional producer, one by one, in any version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ended(NamedTuple):
 
 
 class Producer:
-    """A transactional producer that does what it is told, also the wrong thing."""
+    """A transactional producer that sends any request, including wrong ones."""
 
     def __init__(self, wire: Wire, transactional_id: str, *, timeout: int = 60_000, version: int = 5) -> None:
         self.wire = wire
@@ -60,7 +60,7 @@ class Producer:
                 transactional: bool = True, epoch: int | None = None) -> tuple[int, int]:  # fmt: skip
         records = batch(
             *(values or (b"x",)),
-            # A marker has the broker's time: a batch much older than it would lie in a segment of its own.
+            # A marker has the broker's time. A much older batch would get its own segment.
             timestamp=int(time.time() * 1000),
             producer_id=self.producer_id,
             producer_epoch=self.epoch if epoch is None else epoch,
@@ -88,7 +88,7 @@ class Producer:
         return Ended(answer.error_code, answer.producer_id, answer.producer_epoch)
 
     def end_second(self, committed: bool) -> int:
-        """End by the second version of the protocol, and go on with what that gives."""
+        """End with the second version of the protocol, and continue with the id and epoch it returns."""
         ended = self.end(committed, version=5)
         if ended.code == 0:
             self.producer_id, self.epoch = ended.producer_id, ended.producer_epoch
@@ -108,7 +108,7 @@ def patiently(ask: Any) -> Any:
 
 
 def committed(wire: Wire, topic: str, *, partition: int = 0, offset: int = 0) -> list[bytes]:
-    """What a consumer sees that reads only what is committed, as such a consumer works it out."""
+    """Return the records that a read_committed consumer sees, computed as a consumer does."""
     answer = wire.fetch(topic, offset, partition=partition, isolation_level=1)
     assert answer.error_code == 0
     aborted = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
@@ -126,7 +126,7 @@ def committed(wire: Wire, topic: str, *, partition: int = 0, offset: int = 0) ->
 
 
 def everything(wire: Wire, topic: str, *, partition: int = 0) -> list[bytes]:
-    """What a consumer sees that reads uncommitted records, too."""
+    """Return the records that a read_uncommitted consumer sees."""
     data = bytes(wire.fetch(topic, 0, partition=partition).records or b"")
     return [
         record.value or b""
@@ -137,7 +137,7 @@ def everything(wire: Wire, topic: str, *, partition: int = 0) -> list[bytes]:
 
 
 def offset_of(wire: Wire, group: str, topic: str, *, stable: bool = True) -> tuple[int, int]:
-    """The committed offset of a group, and the error code."""
+    """Return the committed offset of a group and the error code."""
     asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]}
     answer = wire.call(ApiKey.OFFSET_FETCH, 8, {"groups": [asked], "require_stable": stable}).groups[0]
     assert answer.error_code == 0
@@ -147,7 +147,7 @@ def offset_of(wire: Wire, group: str, topic: str, *, stable: bool = True) -> tup
 
 def write_marker(wire: Wire, producer: Producer, topic: str, *, epoch: int, committed: bool = True,
                  coordinator_epoch: int = 0, version: int = 2, transaction_version: int = 0) -> int:  # fmt: skip
-    """Write a marker as a coordinator would that comes late."""
+    """Write a marker like a late coordinator."""
     marker = {
         "producer_id": producer.producer_id,
         "producer_epoch": epoch,

@@ -1,4 +1,4 @@
-"""A raw connection for tests: any API in any version, and nothing that a client library would hide."""
+"""A raw connection for tests: any API in any version, without a client library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Wire:
         return self.receive(api_key, version)
 
     def is_closed(self) -> bool:
-        """Whether the broker closes the connection now."""
+        """Return whether the broker closes the connection now."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionError:
@@ -55,17 +55,17 @@ class Wire:
     ) -> None:
         self.socket.close()
 
-    # ── what most tests need ──────────────────────────────────────────────────────────────────────────────────────
+    # ── shortcuts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> codec.Struct:
-        wish = {
+        entry = {
             "name": name,
             "num_partitions": partitions,
             "replication_factor": 1,
             "assignments": [],
             "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
         }
-        created = self.call(19, 7, {"topics": [wish]}).topics[0]
+        created = self.call(19, 7, {"topics": [entry]}).topics[0]
         assert created.error_code == 0, created.error_message
         return created
 
@@ -93,6 +93,6 @@ def fetch_request(
 
 
 def batch(*values: bytes, timestamp: int = 1_700_000_000_000, **changes: Any) -> bytes:
-    """A batch as a producer makes it."""
+    """Build a batch like a producer."""
     records = [Record(number, timestamp + number, None, value) for number, value in enumerate(values)]
     return encode_batch(records, **changes)

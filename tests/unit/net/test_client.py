@@ -55,7 +55,7 @@ def metadata(request: Request, cluster_id: str = "c") -> bytes:
 
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncIterator[int]:
-    """A server on a free port; its open connections are closed at the end."""
+    """A server on a free port. Its open connections are closed at the end."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -107,7 +107,7 @@ def open_error(handler: Handler, *, request_timeout_ms: int = 20_000) -> str:
     return str(run(main()))
 
 
-# Finding out with whom we speak.
+# Negotiation.
 
 
 def test_the_newest_common_version_is_used() -> None:

@@ -1,4 +1,4 @@
-"""A client that goes away in the middle: what it asked for last is told that nobody waits for it any more."""
+"""A client disconnects during a request: the handler is cancelled."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def framed(payload: bytes) -> bytes:
 
 
 def reset(client: socket.socket) -> None:
-    """Close so that the other side cannot send any more."""
+    """Close the socket with a reset, so that the peer cannot send."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
 
 
 def test_a_request_has_begun_when_the_answer_before_it_finds_nobody() -> None:
-    """It is cancelled like any other, and not forgotten where it stands."""
+    """The handler is cancelled and not left hanging."""
     gone = threading.Event()
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""Requests that are received from many connections at once: whole, in order, each to its own; and the two twins."""
+"""Requests received from many connections at once: complete, in order, each for its connection; and both twins."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def many_clients(server: Server) -> AsyncIterator[list[Client]]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("at_once", [True, False])
 def test_each_of_many_clients_gets_its_own_answers_in_order(seed: int, at_once: bool) -> None:
-    """Requests of all sizes in pieces of all sizes, several on their way on each connection."""
+    """Requests of all sizes in pieces of all sizes, several in flight on each connection."""
     random = Random(seed)
     longest = random.choice([30, 3_000, 3 * LITTLE])
 
@@ -132,7 +132,7 @@ def test_clients_that_send_without_end_do_not_keep_the_event_loop_from_others() 
                 before = handled
                 await asyncio.sleep(0)
                 most = max(most, handled - before)
-        assert most <= 7 * len(busy)  # What a buffer holds, of each of them once.
+        assert most <= 7 * len(busy)  # One buffer, once from each of them.
 
     run(scenario)
 
@@ -161,7 +161,7 @@ def test_an_answer_that_cannot_be_sent_for_lack_of_a_write_harms_no_other() -> N
 
 
 def test_those_that_go_wrong_among_many_do_not_harm_the_others() -> None:
-    """One closes, one is reset, one sends a length that cannot be."""
+    """One closes, one is reset, one sends an invalid length."""
 
     async def scenario() -> None:
         async with serving(echo) as server, many_clients(server) as clients:

@@ -188,11 +188,11 @@ def test_the_password_is_in_no_text_of_the_objects() -> None:
     assert "secret" not in repr(Security(sasl=Sasl("PLAIN", "me", "secret")))
 
 
-# Sessions that end (KIP-368).
+# Session expiry (KIP-368).
 
 
 def test_a_session_is_renewed_before_it_ends_and_requests_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two sessions of a day are over for this client at once.
+    # For this client, the sessions of a day expire at once.
     monkeypatch.setattr(client, "RENEW_AFTER", (0.0, 0.0))
     server = SaslServer(mechanisms=("SCRAM-SHA-256",), lifetimes_ms=[86_400_000, 86_400_000])
 
@@ -231,7 +231,7 @@ def test_a_renewal_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatc
     assert "metadata" not in server.diary
 
 
-# Connections that break.
+# Broken connections.
 
 
 def test_a_connection_that_is_cut_anywhere_is_an_error_and_never_a_wait() -> None:

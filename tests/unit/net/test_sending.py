@@ -1,4 +1,4 @@
-"""Answers that a thread sends: whole, in order, whatever the sockets take; and its two twins."""
+"""Responses sent by a thread: complete and in order, whatever the sockets accept; and both twins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY = 3 * MANY_ANSWERS
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["open", "full", "closed"]), st.integers(1, 400_000)), max_size=300))
 def test_both_twins_send_the_same(jobs: list[tuple[str, int]]) -> None:
-    jobs = [*jobs[:5], *((state, size % 50 + 1) for state, size in jobs[5:])]  # pairs of sockets have large buffers
+    jobs = [*jobs[:5], *((state, size % 50 + 1) for state, size in jobs[5:])]  # socket pairs have large buffers
     first, *others = (_sent(twin, jobs) for twin in TWINS)
     assert all(other == first for other in others)
 
@@ -68,7 +68,7 @@ def _received(theirs: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("size", [10, 60_000])
 def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> None:
-    """Some clients read nothing for a while: what their sockets did not take follows."""
+    """Some clients stop reading for a while: the rest is sent later."""
 
     async def scenario() -> None:
         def answer(connection: Connection, frame: memoryview) -> Buffer:
@@ -143,7 +143,7 @@ def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
 
 
 def test_answers_that_wait_for_no_write_are_sent_at_once() -> None:
-    """To wake a thread for them takes longer than it saves."""
+    """For these, waking a thread takes longer than it saves."""
 
     async def scenario() -> None:
         def answer(connection: Connection, frame: memoryview) -> Buffer:
@@ -163,11 +163,11 @@ def test_answers_that_wait_for_no_write_are_sent_at_once() -> None:
 
 
 def nothing() -> None:
-    """What is to be written before answers leave: here it is not looked at."""
+    """What must be written before responses leave; unused here."""
 
 
 def _watch(server: Any) -> list[int]:
-    """How many answers were handed over, each time."""
+    """The number of responses handed over each time."""
     counts: list[int] = []
     hand_over = server.sending.hand_over
 
@@ -180,7 +180,7 @@ def _watch(server: Any) -> list[int]:
 
 
 class Receiver:
-    """A connection as the thread sees it, whose client reads nothing meanwhile."""
+    """A connection as the thread sees it, whose client does not read."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._ours, self._theirs = map(stack.enter_context, _pair("open"))
@@ -198,7 +198,7 @@ class Receiver:
 
 
 class LoopOfNobody:
-    """Calls nothing: the test settles by itself."""
+    """Ignores calls: the test settles itself."""
 
     def call_soon_threadsafe(self, *_: Any) -> None:
         """A real event loop would settle."""
@@ -257,4 +257,4 @@ def test_answers_that_cannot_be_sent_at_all_close_their_connections(
             writer.close()
 
     run(scenario)
-    assert "answers could not be sent" in caplog.text
+    assert "responses could not be sent" in caplog.text

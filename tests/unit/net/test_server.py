@@ -1,4 +1,4 @@
-"""The server's connections over real sockets: order, flow control, files, limits, and misbehaving clients."""
+"""The server's connections over real sockets: order, flow control, files, limits and misbehaving clients."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_a_client_that_does_not_read_is_held_back_and_costs_no_memory() -> None:
             reader, writer = await connect(server)
             other_reader, other_writer = await connect(server)
             writer.write(framed(b"12345678") * 1000)
-            # The others are served as ever.
+            # The others are served as usual.
             for _ in range(20):
                 other_writer.write(framed(b"12345678"))
                 await receive(other_reader)

@@ -1,4 +1,4 @@
-"""Coroutines that are begun at once: results, errors, waits and cancellation as with a task."""
+"""Coroutines that start without a task: results, errors, waits and cancellation work as in a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal file: what was appended comes back, torn tails are cut, damage elsewhere is told."""
+"""The journal file: it returns what was appended, cuts off torn lines and reports other damage."""
 
 from __future__ import annotations
 

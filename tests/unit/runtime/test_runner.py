@@ -1,4 +1,4 @@
-"""The runner: the journal before the state, the answer after the commit, parked requests and timers."""
+"""The runner: the journal before the state, the response after the commit, parked requests and timers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.types import Millis
 
 
 class Counter(Machine[int]):
-    """A machine that adds up numbers, and answers those who wait for a total."""
+    """A machine that sums numbers and answers requests that wait for a total."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -39,7 +39,7 @@ class Counter(Machine[int]):
 
 
 class SlowJournal:
-    """A journal that commits when it is told to."""
+    """A journal that commits on demand."""
 
     def __init__(self) -> None:
         self.records: list[int] = []
@@ -182,7 +182,7 @@ def test_a_timer_that_is_due_comes_before_what_is_asked_even_if_the_event_loop_i
 
 
 def test_a_clock_that_is_set_forward_lets_nobody_be_late() -> None:
-    """Members that are heard of next must find their sessions as they were."""
+    """The next members must find their sessions unchanged."""
 
     async def scenario() -> None:
         machine, clock = Counter(), ManualClock()
@@ -238,7 +238,7 @@ def test_closing_fails_what_is_parked() -> None:
 
 
 class Worried(Counter):
-    """A machine that remembers more than it replays, and waits again when the journal did not take it."""
+    """A machine that remembers more than it replays, and waits again after a failed append."""
 
     def append_failed(self, outcome: Outcome[int, object], /, *, now: Millis) -> Outcome[int, None]:
         return Outcome((), None, timers=(Timer("again", now + 50),), answers={6: -2})
@@ -308,7 +308,7 @@ def test_a_timer_whose_records_the_journal_did_not_take_fires_again() -> None:
 
 
 class ShortJournal(SlowJournal):
-    """A journal that takes few records at once."""
+    """A journal with a limit on records per append."""
 
     longest = 10
 
@@ -319,7 +319,7 @@ class ShortJournal(SlowJournal):
 
 
 class Gatherer:
-    """A runner that gathers, and the requests that were refused."""
+    """A runner that gathers, and its rejected requests."""
 
     def __init__(self) -> None:
         self.machine, self.journal, self.clock = Counter(), ShortJournal(), ManualClock()

@@ -1,8 +1,8 @@
-"""AddPartitionsToTxn: a transaction reaches to more partitions.
+"""AddPartitionsToTxn: add partitions to a transaction.
 
-Up to v3 a producer asks for its own transaction. v4 is for brokers: many transactions at once, and whether partitions
-are in one already (KIP-890); v5 lets them add partitions for producers of the second version of the protocol. v2 tells
-a fenced producer by its own error.
+Up to v3 a producer sends it for its own transaction; v2 adds PRODUCER_FENCED. From v4 it is for brokers (KIP-890): it
+has many transactions, and can check whether partitions belong to one. v5 adds partitions for producers of the second
+transaction protocol.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.broker.verification import without_fenced
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.transactions.messages import FIRST_VERSION, SECOND_VERSION, AddPartitionsRequest
@@ -24,57 +25,53 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     if call.api_version >= BATCHED_FROM:
         return {"results_by_transaction": [await _transaction(node, each) for each in request.transactions]}
     topics = request.v3_and_below_topics
-    wish = AddPartitionsRequest(
+    add_request = AddPartitionsRequest(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         partitions=_partitions(topics),
         version=FIRST_VERSION,
     )
-    codes = await _add(node, wish)
+    codes = await _add(node, add_request)
     if call.api_version < FENCED_FROM:
-        codes = {place: _without_fenced(code) for place, code in codes.items()}
+        codes = {place: without_fenced(code) for place, code in codes.items()}
     return {"results_by_topic_v3_and_below": _results(topics, codes)}
 
 
-async def _transaction(node: Node, asked: Struct) -> Message:
-    wish = AddPartitionsRequest(
-        transactional_id=asked.transactional_id,
-        producer_id=asked.producer_id,
-        producer_epoch=asked.producer_epoch,
-        partitions=_partitions(asked.topics),
+async def _transaction(node: Node, transaction: Struct) -> Message:
+    add_request = AddPartitionsRequest(
+        transactional_id=transaction.transactional_id,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        partitions=_partitions(transaction.topics),
         version=SECOND_VERSION,
     )
-    codes = await (_verify if asked.verify_only else _add)(node, wish)
-    return {"transactional_id": asked.transactional_id, "topic_results": _results(asked.topics, codes)}
+    codes = await (_verify if transaction.verify_only else _add)(node, add_request)
+    return {"transactional_id": transaction.transactional_id, "topic_results": _results(transaction.topics, codes)}
 
 
-async def _verify(node: Node, wish: AddPartitionsRequest) -> dict[TopicPartition, int]:
+async def _verify(node: Node, add_request: AddPartitionsRequest) -> dict[TopicPartition, int]:
     try:
-        return await node.transactions.verify(wish)
+        return await node.transactions.verify(add_request)
     except errors.KafkaError as error:
-        return dict.fromkeys(wish.partitions, error.code)
+        return dict.fromkeys(add_request.partitions, error.code)
 
 
-async def _add(node: Node, wish: AddPartitionsRequest) -> dict[TopicPartition, int]:
-    """All or nothing: a partition that does not exist keeps the others out, too."""
-    unknown = {place for place in wish.partitions if not _exists(node, place)}
+async def _add(node: Node, add_request: AddPartitionsRequest) -> dict[TopicPartition, int]:
+    """Add all partitions or, if one of them does not exist, none."""
+    unknown = {place for place in add_request.partitions if not _exists(node, place)}
     if unknown:
         missing, untried = errors.UnknownTopicOrPartition.code, errors.OperationNotAttempted.code
-        return {place: missing if place in unknown else untried for place in wish.partitions}
+        return {place: missing if place in unknown else untried for place in add_request.partitions}
     try:
-        code = await node.transactions.add_partitions(wish)
+        code = await node.transactions.add_partitions(add_request)
     except errors.KafkaError as error:
         code = error.code
-    return dict.fromkeys(wish.partitions, code)
+    return dict.fromkeys(add_request.partitions, code)
 
 
 def _exists(node: Node, place: TopicPartition) -> bool:
     return 0 <= place.partition < len(node.partitions.get(place.topic, ()))
-
-
-def _without_fenced(code: int) -> int:
-    return errors.InvalidProducerEpoch.code if code == errors.ProducerFenced.code else code
 
 
 def _partitions(topics: Iterable[Struct]) -> frozenset[TopicPartition]:

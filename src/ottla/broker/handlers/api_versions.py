@@ -1,7 +1,7 @@
-"""ApiVersions: which APIs and versions are served, and which features.
+"""ApiVersions: the served APIs, versions and features.
 
-v0 is also the answer to a version that is too new; v3 brings the client's software and features; v4 lets features begin
-at 0. Of the features clients look at one: transaction.version 2 lets them use the second version of transactions.
+v0 is also the response to a version that is too new. v3 adds the client's software and features; v4 allows features
+that start at 0. Clients check one feature: transaction.version 2 enables the second transaction protocol.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.API_VERSIONS
 FROM_ZERO = 4
-#: The versions of each feature that can be had, from 0; the last of each is in use.
+#: The last supported version of each feature, which is the one in use. All start at 0.
 FEATURES = {"group.version": 1, "transaction.version": 2}
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -40,12 +40,12 @@ def handle(node: Node, call: Call, request: Struct | None) -> Message:
 
 def _supported(version: int) -> list[Message]:
     if version < FROM_ZERO:
-        return []  # Older clients cannot read a feature that begins at 0.
+        return []  # Older clients cannot read a feature that starts at 0.
     return [{"name": name, "min_version": 0, "max_version": last} for name, last in FEATURES.items()]
 
 
 def _served() -> list[Message]:
-    # The table lists this module too, so it cannot be imported before all of them are there.
+    # Imported here because the table includes this module.
     from ottla.broker.handlers import HANDLERS
 
     return [

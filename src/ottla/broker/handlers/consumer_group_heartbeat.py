@@ -1,6 +1,6 @@
-"""ConsumerGroupHeartbeat (KIP-848): a member joins, lives, reconciles and leaves by this one API.
+"""ConsumerGroupHeartbeat (KIP-848): members join, stay alive, reconcile and leave with this one API.
 
-v1 brings patterns, and ids that members make themselves.
+v1 adds patterns and member ids that clients generate.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message, Struct
 
 API = ApiKey.CONSUMER_GROUP_HEARTBEAT
-#: Makes a tuple of a class in half the time that the class takes.
+#: Creates a named tuple in half the time of a call to its class.
 _new: Any = tuple.__new__
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Buffer | Later:
-    wish = _wish(call, request)
-    if wish.member_epoch > 0 and (answer := _followed(node, call, wish)) is not None:
-        return answer
-    return node.groups.ask(wish.group_id, Coordinator.consumer_heartbeat, wish, _told)
+    heartbeat = _heartbeat_request(call, request)
+    if heartbeat.member_epoch > 0 and (frame := _followed(node, call, heartbeat)) is not None:
+        return frame
+    return node.groups.ask(heartbeat.group_id, Coordinator.consumer_heartbeat, heartbeat, _message)
 
 
-def _followed(node: Node, call: Call, wish: ConsumerHeartbeatRequest) -> Buffer | None:
+def _followed(node: Node, call: Call, heartbeat: ConsumerHeartbeatRequest) -> Buffer | None:
     """Take an ordinary heartbeat, to be written together with others, and return its provisional response."""
     frame = Buffer()
-    response = node.groups.follow(wish, partial(_refuse, call, frame))
+    response = node.groups.follow(heartbeat, partial(_fail, call, frame))
     if response is None:
         return None
-    frame += codec.encode_response(API, call.api_version, call.correlation_id, _told(response))
+    frame += codec.encode_response(API, call.api_version, call.correlation_id, _message(response))
     return frame
 
 
-def _refuse(call: Call, frame: Buffer, error: Exception) -> None:
+def _fail(call: Call, frame: Buffer, error: Exception) -> None:
     """Put an error into the frame of a provisional response."""
-    frame[:] = codec.encode_response(API, call.api_version, call.correlation_id, _told(group_error(error)))
+    frame[:] = codec.encode_response(API, call.api_version, call.correlation_id, _message(group_error(error)))
 
 
-def _wish(call: Call, request: Struct) -> ConsumerHeartbeatRequest:
+def _heartbeat_request(call: Call, request: Struct) -> ConsumerHeartbeatRequest:
     values = (
         request.group_id,
         request.member_id,
@@ -62,20 +62,20 @@ def _wish(call: Call, request: Struct) -> ConsumerHeartbeatRequest:
         f"/{call.connection.client_host}",
         call.api_version >= 1,
     )
-    wish: ConsumerHeartbeatRequest = _new(ConsumerHeartbeatRequest, values)
-    return wish
+    heartbeat: ConsumerHeartbeatRequest = _new(ConsumerHeartbeatRequest, values)
+    return heartbeat
 
 
-def _told(answer: ConsumerHeartbeatResponse | errors.KafkaError) -> Message:
-    if isinstance(answer, errors.KafkaError):
-        answer = ConsumerHeartbeatResponse(error_code=answer.code, error_message=str(answer))
+def _message(response: ConsumerHeartbeatResponse | errors.KafkaError) -> Message:
+    if isinstance(response, errors.KafkaError):
+        response = ConsumerHeartbeatResponse(error_code=response.code, error_message=str(response))
     return {
-        "error_code": answer.error_code,
-        "error_message": answer.error_message,
-        "member_id": answer.member_id,
-        "member_epoch": answer.member_epoch,
-        "heartbeat_interval": answer.heartbeat_interval,
-        "assignment": None if answer.assignment is None else _assignment(answer.assignment),
+        "error_code": response.error_code,
+        "error_message": response.error_message,
+        "member_id": response.member_id,
+        "member_epoch": response.member_epoch,
+        "heartbeat_interval": response.heartbeat_interval,
+        "assignment": None if response.assignment is None else _assignment(response.assignment),
     }
 
 

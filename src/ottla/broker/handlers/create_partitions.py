@@ -1,12 +1,12 @@
-"""CreatePartitions: raise the number of partitions of topics."""
+"""CreatePartitions: add partitions to topics."""
 
 from __future__ import annotations
 
 from ottla import errors
 from ottla.broker.handlers.create_topics import check_replicas
+from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import add_partitions
-from ottla.broker.turns import in_turns, once
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -14,30 +14,30 @@ API = ApiKey.CREATE_PARTITIONS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    results = []
-    async for wish, twice in in_turns(once(request.topics, lambda topic: str(topic.name))):
-        results.append(await _add(node, wish, twice, validate_only=request.validate_only))
-    return {"results": results}
+    entries = with_pauses(unique(request.topics, lambda topic: str(topic.name)))
+    return {"results": [await _add(node, *entry, validate_only=request.validate_only) async for entry in entries]}
 
 
-async def _add(node: Node, wish: Struct, twice: bool, *, validate_only: bool) -> Message:
+async def _add(node: Node, entry: Struct, twice: bool, *, validate_only: bool) -> Message:
     try:
         if twice:
-            raise errors.InvalidRequest(f"The topic '{wish.name}' is named more than once.")
-        _check_assignments(node, wish)
-        await add_partitions(node, wish.name, wish.count, validate_only=validate_only)
+            raise errors.InvalidRequest(
+                f"The topic '{entry.name}' is in the request more than once. Name each topic once."
+            )
+        _check_assignments(node, entry)
+        await add_partitions(node, entry.name, entry.count, validate_only=validate_only)
     except errors.KafkaError as error:
-        return {"name": wish.name, "error_code": error.code, "error_message": str(error)}
-    return {"name": wish.name}
+        return {"name": entry.name, "error_code": error.code, "error_message": str(error)}
+    return {"name": entry.name}
 
 
-def _check_assignments(node: Node, wish: Struct) -> None:
-    if wish.assignments is None:
+def _check_assignments(node: Node, entry: Struct) -> None:
+    if entry.assignments is None:
         return
-    added = wish.count - node.metadata.topic(wish.name).partitions
-    if len(wish.assignments) != added:
+    added = entry.count - node.metadata.topic(entry.name).partitions
+    if len(entry.assignments) != added:
         raise errors.InvalidReplicaAssignment(
-            f"{added} partitions are to be added, and {len(wish.assignments)} are assigned."
+            f"The request adds {added} partitions but assigns {len(entry.assignments)}. Assign each new partition."
         )
-    for assignment in wish.assignments:
+    for assignment in entry.assignments:
         check_replicas(node, assignment.broker_ids)

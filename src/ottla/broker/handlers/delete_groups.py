@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members, and the offsets that they committed."""
+"""DeleteGroups: delete groups without members, with their committed offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 
 async def _delete(node: Node, group_id: str) -> Message:
     try:
-        answer = await node.groups.run(group_id, Coordinator.delete_groups, (group_id,))
+        results = await node.groups.run(group_id, Coordinator.delete_groups, (group_id,))
     except errors.KafkaError as error:
         return {"group_id": group_id, "error_code": error.code}
-    return {"group_id": group_id, "error_code": answer[0].error_code}
+    return {"group_id": group_id, "error_code": results[0].error_code}

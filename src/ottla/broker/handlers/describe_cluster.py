@@ -1,5 +1,4 @@
-"""DescribeCluster: the brokers. v1 asks for brokers or controllers; v2 for fenced brokers too, of which there are
-none."""
+"""DescribeCluster: the brokers. v1 selects brokers or controllers; v2 can include fenced brokers (there are none)."""
 
 from __future__ import annotations
 
@@ -14,21 +13,21 @@ BROKERS = 1
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
-    answer = {
+    response = {
         "endpoint_type": request.endpoint_type,
         "cluster_id": node.metadata.cluster_id,
         "controller_id": node.id,
         "brokers": [],
     }
     if request.endpoint_type != BROKERS:
-        return answer | {
+        return response | {
             "error_code": MismatchedEndpointType.code,
-            "error_message": "This is the address of a broker, not of a controller.",
+            "error_message": "This address belongs to a broker, not a controller. Set endpoint_type to 1.",
         }
     host, port = node.address(call.connection)
     brokers = [{"broker_id": node.id, "host": host, "port": port, "rack": node.config.broker_rack}]
-    asked = request.include_cluster_authorized_operations
-    return answer | {
+    with_operations = request.include_cluster_authorized_operations
+    return response | {
         "brokers": brokers,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        "cluster_authorized_operations": CLUSTER_OPERATIONS if with_operations else NOT_ASKED,
     }

@@ -1,4 +1,4 @@
-"""DescribeConfigs: values, where they come from, and what they mean (from v3)."""
+"""DescribeConfigs: values, their sources and, from v3, their documentation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ottla.broker.configs import (
     group_overrides,
     no_configs,
 )
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
-from ottla.broker.turns import in_turns
 from ottla.config import ConfigEntry, describe_broker, describe_broker_default, describe_group, describe_topic
 from ottla.metadata.machine import check_topic_name
 from ottla.protocol.apis import ApiKey
@@ -23,20 +23,20 @@ API = ApiKey.DESCRIBE_CONFIGS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {"results": [_describe(node, request, resource) async for resource in in_turns(request.resources)]}
+    return {"results": [_describe(node, request, resource) async for resource in with_pauses(request.resources)]}
 
 
 def _describe(node: Node, request: Struct, resource: Struct) -> Message:
-    answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    response = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
     try:
         entries = _entries(node, resource)
     except errors.KafkaError as error:
-        return answer | {"error_code": error.code, "error_message": str(error), "configs": []}
+        return response | {"error_code": error.code, "error_message": str(error), "configs": []}
     configs = [
         _config(entry, synonyms=request.include_synonyms, documentation=request.include_documentation)
         for entry in entries
     ]
-    return answer | {"error_message": None, "configs": configs}
+    return response | {"error_message": None, "configs": configs}
 
 
 def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
@@ -53,13 +53,19 @@ def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
     raise no_configs(resource.resource_type)
 
 
-def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> Message:
+def config_message(entry: ConfigEntry) -> Message:
+    """Return what CreateTopics and DescribeConfigs both report of a config."""
     return {
         "name": entry.name,
         "value": entry.value,
         "read_only": entry.read_only,
         "config_source": entry.source,
         "is_sensitive": entry.is_sensitive,
+    }
+
+
+def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> Message:
+    return config_message(entry) | {
         "synonyms": [s._asdict() for s in entry.synonyms] if synonyms else [],
         "config_type": entry.type,
         "documentation": entry.documentation if documentation else None,

@@ -1,8 +1,9 @@
-"""DescribeGroups: classic groups and their members. v6 tells a group that is not there from an empty one."""
+"""DescribeGroups: classic groups and their members. v6 adds GROUP_ID_NOT_FOUND."""
 
 from __future__ import annotations
 
 from ottla import errors
+from ottla.broker.handlers.metadata import GROUP_OPERATIONS, NOT_ASKED
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import DescribedGroup, DescribedMember
@@ -10,22 +11,19 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.DESCRIBE_GROUPS
-NOT_ASKED = -(2**31)
-#: Without an authorizer everything is allowed: read, delete, describe, describe and alter configs.
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    asked = request.include_authorized_operations
-    return {"groups": [await _describe(node, call, group_id, operations=asked) for group_id in request.groups]}
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return {"groups": [await _describe(node, call, group_id, operations) for group_id in request.groups]}
 
 
-async def _describe(node: Node, call: Call, group_id: str, *, operations: bool) -> Message:
+async def _describe(node: Node, call: Call, group_id: str, operations: int) -> Message:
     try:
         group = await node.groups.run(group_id, Coordinator.describe, group_id)
     except errors.KafkaError as error:
         group = DescribedGroup(group_id=group_id, error_code=error.code, error_message=str(error))
-    # Before v6 a group that is not there is a dead one, without an error.
+    # Before v6 a missing group is reported as dead, without an error.
     is_missing = group.error_code == errors.GroupIdNotFound.code
     code = 0 if is_missing and call.api_version < 6 else group.error_code
     return {
@@ -36,7 +34,7 @@ async def _describe(node: Node, call: Call, group_id: str, *, operations: bool) 
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_name,
         "members": [_member(member) for member in group.members],
-        "authorized_operations": GROUP_OPERATIONS if operations and not code else NOT_ASKED,
+        "authorized_operations": NOT_ASKED if code else operations,
     }
 
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the data directories, and the size of the partitions in each."""
+"""DescribeLogDirs: the data directories and the sizes of their partitions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ API = ApiKey.DESCRIBE_LOG_DIRS
 
 def handle(node: Node, call: Call, request: Struct) -> Message:
     by_dir: dict[Path, dict[str, list[Partition]]] = {path: {} for path in node.logs.data_dirs}
-    for partition in _asked(node, request):
+    for partition in _requested(node, request):
         topics = by_dir.setdefault(partition.log.directory.parent, {})
         topics.setdefault(partition.topic, []).append(partition)
-    return {"results": [_described(path, topics) for path, topics in by_dir.items()]}
+    return {"results": [_directory(path, topics) for path, topics in by_dir.items()]}
 
 
-def _asked(node: Node, request: Struct) -> list[Partition]:
+def _requested(node: Node, request: Struct) -> list[Partition]:
     if request.topics is None:
         return [partition for partitions in node.partitions.values() for partition in partitions]
     wanted = defaultdict(set)
@@ -36,7 +36,7 @@ def _asked(node: Node, request: Struct) -> list[Partition]:
     ]
 
 
-def _described(path: Path, topics: dict[str, list[Partition]]) -> Message:
+def _directory(path: Path, topics: dict[str, list[Partition]]) -> Message:
     usage = shutil.disk_usage(path)
     return {
         "log_dir": str(path.absolute()),

@@ -1,4 +1,4 @@
-"""DescribeProducers: the idempotent and transactional producers that a partition remembers."""
+"""DescribeProducers: the idempotent and transactional producers known to a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics a page at a time; the cursor says where the next page begins."""
+"""DescribeTopicPartitions: topics in pages. The cursor is the start of the next page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
     for name in names:
         if room == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        topic = _described(node, name)
+        topic = _topic(node, name)
         partitions: list[Any] = topic["partitions"]
         topic["partitions"] = partitions[first : first + room]
         topics.append(topic)
@@ -37,12 +37,12 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
     return {"topics": topics}
 
 
-def _described(node: Node, name: str) -> Message:
+def _topic(node: Node, name: str) -> Message:
     try:
         check_topic_name(name)
         topic = topic_message(node, node.metadata.topic(name))
     except KafkaError as error:
         return {"error_code": error.code, "name": name, "topic_id": None, "partitions": []}
-    # The Java client takes these for lists, although the schema would let them be null.
+    # The Java client expects lists here, although the schema allows null.
     partitions = [each | {"eligible_leader_replicas": (), "last_known_elr": ()} for each in topic["partitions"]]
     return topic | {"partitions": partitions, "topic_authorized_operations": TOPIC_OPERATIONS}

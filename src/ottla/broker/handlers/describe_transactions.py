@@ -1,4 +1,4 @@
-"""DescribeTransactions: the state of transactional ids, and the partitions that each transaction reaches to."""
+"""DescribeTransactions: the state of transactional ids and the partitions of each transaction."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 async def _describe(node: Node, transactional_id: str) -> Message:
     try:
         shard = node.transactions.of(transactional_id)
-        found = await shard.runner.run(shard.coordinator.describe, transactional_id)
+        description = await shard.runner.run(shard.coordinator.describe, transactional_id)
     except errors.KafkaError as error:
-        found = Described(transactional_id, error.code)
+        description = Described(transactional_id, error.code)
     return {
-        "error_code": found.error_code,
+        "error_code": description.error_code,
         "transactional_id": transactional_id,
-        "transaction_state": str(found.state),
-        "transaction_timeout": found.timeout,
-        "transaction_start_time": found.started_at,
-        "producer_id": found.producer_id,
-        "producer_epoch": found.producer_epoch,
+        "transaction_state": str(description.state),
+        "transaction_timeout": description.timeout,
+        "transaction_start_time": description.started_at,
+        "producer_id": description.producer_id,
+        "producer_epoch": description.producer_epoch,
         "topics": [
             {"topic": topic, "partitions": [each.partition for each in group]}
-            for topic, group in groupby(found.partitions, key=lambda each: each.topic)
+            for topic, group in groupby(description.partitions, key=lambda each: each.topic)
         ],
     }

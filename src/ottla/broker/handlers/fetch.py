@@ -1,8 +1,7 @@
-"""Fetch: read batches from partitions, waiting for them if there are too few.
+"""Fetch: read batches from partitions, and wait if there are too few bytes.
 
-v4 brings isolation levels; v7 fetch sessions; v9 leader epochs; v12 tells of diverging epochs to followers; v13
-names topics
-by id; v15 moves the replica id. Records are never read here: the response refers to slices of the segment files.
+v4 adds isolation levels; v7 fetch sessions; v9 leader epochs; v12 diverging epochs for followers; v13 topic ids; v15
+moves the replica id. Records are not read here: the response refers to slices of segment files.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ FEW_ABORTED = 8
 
 
 class Reading(NamedTuple):
-    """What one pass over the partitions found."""
+    """The result of one pass over the partitions."""
 
-    answers: list[tuple[Wanted, Message, int]]
+    responses: list[tuple[Wanted, Message, int]]
     size: int
     failed: bool
 
@@ -64,7 +63,7 @@ async def _wait(node: Node, plan: FetchPlan, request: Struct, first: Reading | S
 
 
 def _longest_wait(node: Node, request: Struct) -> Millis:
-    """As the client wishes, but no longer than a connection may be idle: nobody may be there any more."""
+    """Return the client's max_wait, limited to the idle timeout: the client may be gone by then."""
     idle = node.config.connections_max_idle_ms
     return min(request.max_wait, idle) if idle >= 0 else int(request.max_wait)
 
@@ -84,19 +83,19 @@ def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
 
 
 def read(node: Node, plan: FetchPlan, request: Struct) -> Reading:
-    """Read every partition once, up to the limits of the request. The first batch comes even if it is too large."""
-    answers: list[tuple[Wanted, Message, int]] = []
+    """Read each partition once, up to the limits of the request. The first batch may exceed them."""
+    responses: list[tuple[Wanted, Message, int]] = []
     size, failed = 0, False
     room = min(request.max_bytes, node.config.fetch_max_bytes)
     read_committed = request.isolation_level == READ_COMMITTED
     for wanted in plan.wanted:
         try:
-            answer, length = _read_one(node, wanted, room - size, size == 0, read_committed)
+            response, length = _read_one(node, wanted, room - size, size == 0, read_committed)
         except errors.KafkaError as error:
-            answer, length, failed = _refused(wanted.key.partition, error), 0, True
+            response, length, failed = _failed(wanted.key.partition, error), 0, True
         size += length
-        answers.append((wanted, answer, length))
-    return Reading(answers, size, failed)
+        responses.append((wanted, response, length))
+    return Reading(responses, size, failed)
 
 
 def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed: bool) -> tuple[Message, int]:
@@ -104,7 +103,7 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed
     partition.check_epoch(wanted.current_leader_epoch)
     log = partition.log
     end = partition.readable_end(read_committed=read_committed)
-    answer: Message = {
+    response: Message = {
         "partition_index": wanted.key.partition,
         "error_code": 0,
         "high_watermark": partition.high_watermark,
@@ -114,23 +113,23 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed
         "records": b"",
     }
     limit = min(wanted.max_bytes, room)
-    # At the end of the log, which is where most fetches are, there is nothing to look up.
+    # Most fetches are at the end of the log: there is nothing to look up.
     if wanted.fetch_offset == log.log_end_offset or (limit <= 0 and not first):
-        return answer, 0
+        return response, 0
     slice_ = log.read(wanted.fetch_offset, max_bytes=max(limit, 0), end_offset=end, min_one_batch=first)
     if slice_.length == 0:
-        return answer, 0
-    answer["records"] = slice_
+        return response, 0
+    response["records"] = slice_
     if read_committed:
-        answer["aborted_transactions"] = _aborted(partition, wanted.fetch_offset, end, slice_)
+        response["aborted_transactions"] = _aborted(partition, wanted.fetch_offset, end, slice_)
     node.metrics.fetched(partition.topic, slice_.length)
-    return answer, slice_.length
+    return response, slice_.length
 
 
 def _aborted(partition: Partition, start: int, end: int, slice_: Slice) -> list[Message]:
     found = partition.log.aborted_transactions(start, end)
     if len(found) > FEW_ABORTED and (following := slice_.following_offset()) is not None:
-        # The reader needs those of what it gets, not of the whole log.
+        # The client only needs the transactions of the records it gets.
         found = partition.log.aborted_transactions(start, following)
     return [{"producer_id": aborted.producer_id, "first_offset": aborted.first_offset} for aborted in found]
 
@@ -140,7 +139,7 @@ def _partition(node: Node, key: Key) -> Partition:
     return node.partition(name, key.partition)
 
 
-def _refused(index: int, error: errors.KafkaError) -> Message:
+def _failed(index: int, error: errors.KafkaError) -> Message:
     return {
         "partition_index": index,
         "error_code": error.code,
@@ -152,11 +151,11 @@ def _refused(index: int, error: errors.KafkaError) -> Message:
 
 
 def _message(node: Node, plan: FetchPlan, reading: Reading) -> Message:
-    told = []
-    for wanted, answer, size in reading.answers:
-        news = wanted.is_news(answer, size)
-        if news or not plan.is_incremental:
-            told.append((wanted.key, answer))
+    included = []
+    for wanted, response, size in reading.responses:
+        is_news = wanted.is_news(response, size)
+        if is_news or not plan.is_incremental:
+            included.append((wanted.key, response))
     if plan.session is not None:
-        plan.session.move_to_end([wanted.key for wanted, _, size in reading.answers if size])
-    return {"session_id": plan.session_id, "responses": grouped(told)}
+        plan.session.move_to_end([wanted.key for wanted, _, size in reading.responses if size])
+    return {"session_id": plan.session_id, "responses": grouped(included)}

@@ -1,7 +1,6 @@
-"""FindCoordinator: where the coordinator of a group or of a transactional id is. v4 asks for several keys at once; v1
-brought the key types.
+"""FindCoordinator: the coordinator of a group or a transactional id. v1 adds key types; v4 takes several keys.
 
-With one broker it is here, and the first who asks has `__consumer_offsets` or `__transaction_state` made.
+The only broker is always the coordinator. The first request creates `__consumer_offsets` or `__transaction_state`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:
         elif key_type == TRANSACTION:
             await node.transactions.shards.ready()
         else:
-            raise errors.InvalidRequest(f"There are no coordinators of the type {key_type} here.")
+            raise errors.InvalidRequest(
+                f"The coordinator type {key_type} is unknown. Use 0 for groups or 1 for transactions."
+            )
     except errors.KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "node_id": -1, "host": "", "port": -1}
     host, port = node.address(call.connection)

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and learns of a rebalance. v3 brought static members."""
+"""Heartbeat: keep a member alive and report rebalances to it. v3 adds static members."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ API = ApiKey.HEARTBEAT
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Later:
-    wish = HeartbeatRequest(
+    heartbeat = HeartbeatRequest(
         group_id=request.group_id,
         generation_id=request.generation_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
     )
-    return node.groups.ask(wish.group_id, Coordinator.heartbeat, wish, _told)
+    return node.groups.ask(heartbeat.group_id, Coordinator.heartbeat, heartbeat, _message)
 
 
-def _told(answer: HeartbeatResponse | errors.KafkaError) -> Message:
-    if not isinstance(answer, errors.KafkaError):
-        return {"error_code": answer.error_code}
-    # As Kafka does: whether the member is known will be seen, and some clients give up at any other answer.
-    return {"error_code": 0 if isinstance(answer, errors.CoordinatorLoadInProgress) else answer.code}
+def _message(response: HeartbeatResponse | errors.KafkaError) -> Message:
+    if not isinstance(response, errors.KafkaError):
+        return {"error_code": response.error_code}
+    # Like Kafka: the membership is checked after the load, and some clients give up on any other response.
+    return {"error_code": 0 if isinstance(response, errors.CoordinatorLoadInProgress) else response.code}

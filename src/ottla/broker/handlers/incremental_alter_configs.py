@@ -1,11 +1,10 @@
-"""IncrementalAlterConfigs: set, delete, append to and subtract from single configs."""
+"""IncrementalAlterConfigs: set, delete, append to or subtract from individual configs."""
 
 from __future__ import annotations
 
-from ottla.broker.configs import alter
-from ottla.broker.handlers.alter_configs import answer_each
+from ottla.broker.configs import alter_each
 from ottla.broker.node import Call, Node
-from ottla.config import Alteration
+from ottla.config import Alteration, Change
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -13,8 +12,8 @@ API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    async def change(resource: Struct) -> None:
-        changes = [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
-        await alter(node, resource.resource_type, resource.resource_name, changes, validate_only=request.validate_only)
+    return {"responses": await alter_each(node, request, _alterations)}
 
-    return {"responses": await answer_each(request, change)}
+
+def _alterations(resource: Struct) -> Change:
+    return [Alteration(config.name, config.config_operation, config.value) for config in resource.configs]

@@ -1,6 +1,8 @@
-"""JoinGroup: v1 brought the rebalance timeout; v4 gives a new member its id first; v5 static members; v7 lets the
-protocol be
-null; v8 brings the reason (KIP-800); v9 lets a leader skip the assignment."""
+"""JoinGroup: join a classic group.
+
+v1 adds the rebalance timeout; v4 gives a new member its id first; v5 adds static members; v7 allows a null protocol;
+v8 adds the reason (KIP-800); v9 lets a leader skip the assignment.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ API = ApiKey.JOIN_GROUP
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Later:
-    wish = JoinRequest(
+    join_request = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
@@ -32,21 +34,15 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
         requires_known_member_id=call.api_version >= 4,
         supports_skipping_assignment=call.api_version >= 9,
     )
-    told = partial(_told, call.api_version, request.member_id)
-    return node.groups.ask(wish.group_id, Coordinator.join, wish, told)
+    message = partial(_message, call.api_version, request.member_id)
+    return node.groups.ask(join_request.group_id, Coordinator.join, join_request, message)
 
 
-def _told(version: int, member_id: str, answer: JoinResponse | errors.KafkaError) -> Message:
-    if isinstance(answer, errors.KafkaError):
-        answer = JoinResponse(error_code=answer.code, member_id=member_id)
-    name = answer.protocol_name
-    return {
-        "error_code": answer.error_code,
-        "generation_id": answer.generation_id,
-        "protocol_type": answer.protocol_type,
+def _message(version: int, member_id: str, response: JoinResponse | errors.KafkaError) -> Message:
+    if isinstance(response, errors.KafkaError):
+        response = JoinResponse(error_code=response.code, member_id=member_id)
+    name = response.protocol_name
+    return response._asdict() | {
         "protocol_name": "" if name is None and version < 7 else name,
-        "leader": answer.leader,
-        "skip_assignment": answer.skip_assignment,
-        "member_id": answer.member_id,
-        "members": [member._asdict() for member in answer.members],
+        "members": [member._asdict() for member in response.members],
     }

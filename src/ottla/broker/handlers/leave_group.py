@@ -1,4 +1,4 @@
-"""LeaveGroup: up to v2 one member, from v3 several, by id or by instance id; v5 brings the reason (KIP-800)."""
+"""LeaveGroup: up to v2 one member, from v3 several by id or instance id; v5 adds the reason (KIP-800)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         members = tuple(
             LeavingMember(member.member_id, member.group_instance_id, member.reason or "") for member in request.members
         )
-    wish = LeaveRequest(group_id=request.group_id, members=members)
+    leave_request = LeaveRequest(group_id=request.group_id, members=members)
     try:
-        answer = await node.groups.run(wish.group_id, Coordinator.leave, wish)
+        response = await node.groups.run(leave_request.group_id, Coordinator.leave, leave_request)
     except errors.KafkaError as error:
         return {"error_code": error.code, "members": []}
-    code = answer.error_code
-    if call.api_version < 3 and not code and answer.members:
-        code = answer.members[0].error_code
-    return {"error_code": code, "members": [member._asdict() for member in answer.members]}
+    code = response.error_code
+    if call.api_version < 3 and not code and response.members:
+        code = response.members[0].error_code
+    return {"error_code": code, "members": [member._asdict() for member in response.members]}

@@ -1,5 +1,4 @@
-"""ListConfigResources: which resources can be asked for their configs. v0 knows only those of client metrics, of which
-there are none here."""
+"""ListConfigResources: the resources that have configs. v0 lists only client metrics, of which there are none."""
 
 from __future__ import annotations
 

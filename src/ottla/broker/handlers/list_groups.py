@@ -1,4 +1,4 @@
-"""ListGroups: v4 filters by state, v5 by type; names of either are compared without regard to case."""
+"""ListGroups: v4 filters by state, v5 by type. Both filters ignore case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: on one broker a partition has nowhere to go, so none is on its way."""
+"""ListPartitionReassignments: always empty, because there is only one broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListTransactions: v1 filters by how long a transaction has been open, v2 by a pattern of the transactional id."""
+"""ListTransactions: v1 filters by the age of a transaction, v2 by a pattern of the transactional id."""
 
 from __future__ import annotations
 

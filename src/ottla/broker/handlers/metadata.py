@@ -1,15 +1,14 @@
 """Metadata: brokers, topics and their partitions.
 
-v0 asks for all topics by an empty list, later versions by null; v4 may forbid auto-creation; v10 names topics by id;
-v13
-has an error for the whole.
+v0 requests all topics with an empty list, later versions with null. v4 can forbid auto-creation; v10 identifies topics
+by id; v13 has an error code for the whole response.
 """
 
 from __future__ import annotations
 
+from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import ensure_topic
-from ottla.broker.turns import in_turns
 from ottla.errors import KafkaError
 from ottla.metadata import Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
@@ -18,7 +17,8 @@ from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.METADATA
 NOT_ASKED = -(2**31)
-#: Without an authorizer everything is allowed. Bits are Kafka's numbers of the operations.
+#: Without an authorizer everything is allowed. The bits are Kafka's numbers of the operations.
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
@@ -27,7 +27,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     if request.topics is None or (call.api_version == 0 and not request.topics):
         topics = [topic_message(node, topic) for topic in node.metadata.topics.values()]
     else:
-        topics = [await _asked(node, call, request, asked) async for asked in in_turns(request.topics)]
+        topics = [await _topic(node, call, request, entry) async for entry in with_pauses(request.topics)]
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic["topic_authorized_operations"] = TOPIC_OPERATIONS
@@ -43,25 +43,25 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     }
 
 
-async def _asked(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
+async def _topic(node: Node, call: Call, request: Struct, entry: Struct) -> Message:
     try:
-        topic = await _find(node, request, asked)
+        topic = await _find(node, request, entry)
     except KafkaError as error:
-        # Only from v12 on may a name be null.
-        name = (asked.name or None) if call.api_version >= 12 else (asked.name or "")
-        return {"error_code": error.code, "name": name, "topic_id": asked.topic_id, "partitions": []}
+        # A name may be null from v12 on.
+        name = (entry.name or None) if call.api_version >= 12 else (entry.name or "")
+        return {"error_code": error.code, "name": name, "topic_id": entry.topic_id, "partitions": []}
     return topic_message(node, topic)
 
 
-async def _find(node: Node, request: Struct, asked: Struct) -> Topic:
-    # The id counts where there is one: the Java client sends an empty name with it, others null.
-    if asked.topic_id is not None or asked.name is None:
-        return node.topic_by_id(asked.topic_id)
-    check_topic_name(asked.name)
+async def _find(node: Node, request: Struct, entry: Struct) -> Topic:
+    # An id takes precedence: the Java client sends an empty name with it, other clients send null.
+    if entry.topic_id is not None or entry.name is None:
+        return node.topic_by_id(entry.topic_id)
+    check_topic_name(entry.name)
     may_create = node.config.auto_create_topics_enable and request.allow_auto_topic_creation
-    if may_create and asked.name not in INTERNAL_TOPICS:
-        return await ensure_topic(node, asked.name)
-    return node.metadata.topic(asked.name)
+    if may_create and entry.name not in INTERNAL_TOPICS:
+        return await ensure_topic(node, entry.name)
+    return node.metadata.topic(entry.name)
 
 
 def topic_message(node: Node, topic: Topic) -> Message:

@@ -1,5 +1,4 @@
-"""OffsetCommit: v2 to v4 bring a retention time; v6 leader epochs; v7 static members; v9 member epochs; v10 topic
-ids."""
+"""OffsetCommit: v2 to v4 have a retention time; v6 adds leader epochs; v7 static members; v9 member epochs; v10 ids."""
 
 from __future__ import annotations
 
@@ -21,23 +20,23 @@ from ottla.protocol.codec import Buffer, Message, Struct
 from ottla.protocol.commits import FIRST_WITH_IDS, read_commit
 
 API = ApiKey.OFFSET_COMMIT
-#: Added to the time of the commit it still fits into the 64 bits that the record has for it.
+#: The expiry (commit time plus retention) must fit into 64 bits.
 LONGEST_RETENTION = 2**62
-#: Makes a tuple of a class in half the time that the class takes.
+#: Creates a named tuple in half the time of a call to its class.
 _new: Any = tuple.__new__
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     offsets: list[Offset] = []
     codes: list[int] = []
-    for asked in request.topics:
-        topic = _known(node, call, asked)
+    for entry in request.topics:
+        topic = _topic(node, call, entry)
         if topic is None:
             code = errors.UnknownTopicId.code if call.api_version >= 10 else errors.UnknownTopicOrPartition.code
-            codes += [code] * len(asked.partitions)
+            codes += [code] * len(entry.partitions)
             continue
         name, topic_id, count = topic.name, topic.topic_id, topic.partitions
-        for each in asked.partitions:
+        for each in entry.partitions:
             index = each.partition_index
             if 0 <= index < count:
                 offset, leader_epoch = each.committed_offset, each.committed_leader_epoch
@@ -46,65 +45,61 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
             else:
                 codes.append(errors.UnknownTopicOrPartition.code)
     if not offsets:
-        # Nothing is left that the group could be asked about.
-        return _told(request, codes, CommitResponse(()))
-    wish = _wish(call, request, tuple(offsets))
-    return node.groups.ask(request.group_id, Coordinator.commit, wish, partial(_told, request, codes))
+        return _message(request, codes, CommitResponse(()))
+    commit_request = _commit_request(call, request, tuple(offsets))
+    return node.groups.ask(request.group_id, Coordinator.commit, commit_request, partial(_message, request, codes))
 
 
 def quick(node: Node, version: int, correlation_id: int, frame: memoryview, body: int) -> Buffer | None:
-    """Take an ordinary commit, to be written together with others, and return the frame of its response.
+    """Accept an ordinary commit, which is written together with others, and return the frame of its response.
 
-    The response is provisional until the write at the end of the turn. None means: take the ordinary path.
+    The response is provisional until the write at the end of the turn. None means that `handle` must take it.
     """
     topics = node.metadata.topics if version < FIRST_WITH_IDS else node.metadata.topics_by_id
     commit = read_commit(frame, body, version, correlation_id, topics, node.config.offset_metadata_max_bytes)
     if commit is None:
         return None
-    wish, answer = commit
+    values, response = commit
     try:
-        is_taken = node.groups.commit(_new(CommitRequest, wish), partial(_refuse, version, correlation_id, answer))
+        is_taken = node.groups.commit(_new(CommitRequest, values), partial(_fail, version, correlation_id, response))
     except errors.KafkaError as error:
-        _refuse(version, correlation_id, answer, error)
-        return answer
-    return answer if is_taken else None
+        _fail(version, correlation_id, response, error)
+        return response
+    return response if is_taken else None
 
 
-def _refuse(version: int, correlation_id: int, answer: Buffer, error: Exception) -> None:
+def _fail(version: int, correlation_id: int, response: Buffer, error: Exception) -> None:
     """Put an error into the frame of a provisional response."""
-    told = codec.decode_response(API, version, memoryview(answer)[4:])
-    message = _answer(told, repeat(group_error(error).code))
-    answer[:] = codec.encode_response(API, version, correlation_id, message)
+    decoded = codec.decode_response(API, version, memoryview(response)[4:])
+    message = _with_codes(decoded, repeat(group_error(error).code))
+    response[:] = codec.encode_response(API, version, correlation_id, message)
 
 
-def _told(request: Struct, codes: Sequence[int], answer: CommitResponse | errors.KafkaError) -> Message:
-    """The answer to a request; ``codes`` has an error for each of its partitions that does not exist, otherwise 0.
-
-    Those keep their error whatever the group says.
-    """
-    told: Iterator[int]
-    if isinstance(answer, errors.KafkaError):
-        told = (code or answer.code for code in codes)
+def _message(request: Struct, codes: Sequence[int], response: CommitResponse | errors.KafkaError) -> Message:
+    """Make the response message. ``codes`` has an error for each partition that does not exist, 0 for the others."""
+    merged: Iterator[int]
+    if isinstance(response, errors.KafkaError):
+        merged = (code or response.code for code in codes)
     else:
-        # The coordinator answers in the order in which it was asked.
-        told = committed = iter(answer.error_codes)
+        # The coordinator has a code for each existing partition, in the order of the request.
+        merged = committed = iter(response.error_codes)
         if any(codes):
-            told = (code or next(committed) for code in codes)
-    return _answer(request, told)
+            merged = (code or next(committed) for code in codes)
+    return _with_codes(request, merged)
 
 
-def _answer(request: Struct, codes: Iterator[int]) -> Message:
+def _with_codes(request: Struct, codes: Iterator[int]) -> Message:
     topics: list[Message] = []
-    for asked in request.topics:
+    for topic in request.topics:
         partitions = [
             {"partition_index": each.partition_index, "error_code": code}
-            for each, code in zip(asked.partitions, codes, strict=False)
+            for each, code in zip(topic.partitions, codes, strict=False)
         ]
-        topics.append({"name": asked.name, "topic_id": asked.topic_id, "partitions": partitions})
+        topics.append({"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions})
     return {"topics": topics}
 
 
-def _wish(call: Call, request: Struct, offsets: tuple[Offset, ...]) -> CommitRequest:
+def _commit_request(call: Call, request: Struct, offsets: tuple[Offset, ...]) -> CommitRequest:
     return CommitRequest(
         request.group_id,
         request.member_id,
@@ -116,7 +111,7 @@ def _wish(call: Call, request: Struct, offsets: tuple[Offset, ...]) -> CommitReq
     )
 
 
-def _known(node: Node, call: Call, asked: Struct) -> Topic | None:
+def _topic(node: Node, call: Call, entry: Struct) -> Topic | None:
     if call.api_version < 10:
-        return node.metadata.topics.get(asked.name)
-    return node.metadata.topics_by_id.get(asked.topic_id)
+        return node.metadata.topics.get(entry.name)
+    return node.metadata.topics_by_id.get(entry.topic_id)

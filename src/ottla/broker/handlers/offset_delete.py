@@ -1,4 +1,4 @@
-"""OffsetDelete: forget committed offsets of topics that the group does not subscribe to."""
+"""OffsetDelete: delete committed offsets of topics that the group does not subscribe to."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     named = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     known = tuple(each for each in named if _exists(node, *each))
     try:
-        wish = DeleteOffsetsRequest(group_id=request.group_id, partitions=known)
-        answer = await node.groups.run(request.group_id, Coordinator.delete_offsets, wish)
+        delete_request = DeleteOffsetsRequest(group_id=request.group_id, partitions=known)
+        response = await node.groups.run(request.group_id, Coordinator.delete_offsets, delete_request)
     except errors.KafkaError as error:
         return {"error_code": error.code, "topics": []}
-    codes = {(each.topic, each.partition): each.error_code for each in answer.partitions}
+    codes = {(each.topic, each.partition): each.error_code for each in response.partitions}
     return {"topics": [_topic(topic, codes) for topic in request.topics]}
 
 
-def _topic(asked: Struct, codes: Mapping[tuple[str, int], int]) -> Message:
+def _topic(topic: Struct, codes: Mapping[tuple[str, int], int]) -> Message:
     unknown = errors.UnknownTopicOrPartition.code
     partitions = [
-        {"partition_index": each.partition_index, "error_code": codes.get((asked.name, each.partition_index), unknown)}
-        for each in asked.partitions
+        {"partition_index": each.partition_index, "error_code": codes.get((topic.name, each.partition_index), unknown)}
+        for each in topic.partitions
     ]
-    return {"name": asked.name, "partitions": partitions}
+    return {"name": topic.name, "partitions": partitions}
 
 
 def _exists(node: Node, topic: str, partition: int) -> bool:

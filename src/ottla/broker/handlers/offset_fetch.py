@@ -1,5 +1,7 @@
-"""OffsetFetch: up to v7 of one group, from v8 of many; v2 asks for everything by null; v7 can insist on stable
-offsets; v9 brings member epochs; v10 topic ids."""
+"""OffsetFetch: the committed offsets of a group, from v8 of several groups.
+
+v2 requests all topics with null; v7 can require stable offsets; v9 adds member epochs; v10 topic ids.
+"""
 
 from __future__ import annotations
 
@@ -19,47 +21,47 @@ API = ApiKey.OFFSET_FETCH
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     if call.api_version < 8:
-        return await _old(node, call, request)
-    return {"groups": [await _group(node, call, request, asked) for asked in request.groups]}
+        return await _single_group(node, call, request)
+    return {"groups": [await _group(node, call, request, group) for group in request.groups]}
 
 
-async def _old(node: Node, call: Call, request: Struct) -> Message:
-    answer = await _group(node, call, request, request)
-    del answer["group_id"]
-    for topic in answer["topics"]:
+async def _single_group(node: Node, call: Call, request: Struct) -> Message:
+    response = await _group(node, call, request, request)
+    del response["group_id"]
+    for topic in response["topics"]:
         del topic["topic_id"]
-    if call.api_version == 1 and answer["error_code"]:
-        # v1 has no code for the whole: each partition has it.
-        answer["topics"] = [
-            {"name": topic.name, "partitions": [_failed(p, answer["error_code"]) for p in topic.partition_indexes]}
+    if call.api_version == 1 and response["error_code"]:
+        # v1 has no error code for the whole response.
+        response["topics"] = [
+            {"name": topic.name, "partitions": [_failed(p, response["error_code"]) for p in topic.partition_indexes]}
             for topic in request.topics
         ]
-    return answer
+    return response
 
 
-async def _group(node: Node, call: Call, request: Struct, asked: Struct) -> Message:
+async def _group(node: Node, call: Call, request: Struct, group: Struct) -> Message:
     topics: list[TopicToFetch] | None = None
     unknown: list[Message] = []
-    if asked.topics is not None:
+    if group.topics is not None:
         topics = []
-        for topic in asked.topics:
+        for topic in group.topics:
             name = _name(node, call, topic)
             if name is None:
                 unknown.append(_unknown_id(topic))
             else:
                 topics.append(TopicToFetch(name, tuple(topic.partition_indexes), getattr(topic, "topic_id", None)))
-    wish = FetchRequest(
-        group_id=asked.group_id,
+    fetch_request = FetchRequest(
+        group_id=group.group_id,
         topics=None if topics is None else tuple(topics),
-        member_id=getattr(asked, "member_id", None),
-        member_epoch=getattr(asked, "member_epoch", -1),
+        member_id=getattr(group, "member_id", None),
+        member_epoch=getattr(group, "member_epoch", -1),
         require_stable=request.require_stable,
     )
     try:
-        answer = await node.groups.run(asked.group_id, Coordinator.fetch, wish)
+        response = await node.groups.run(group.group_id, Coordinator.fetch, fetch_request)
     except errors.KafkaError as error:
-        return {"group_id": asked.group_id, "error_code": error.code, "topics": []}
-    return {"group_id": asked.group_id, "error_code": 0, "topics": _topics(node, topics, answer.partitions) + unknown}
+        return {"group_id": group.group_id, "error_code": error.code, "topics": []}
+    return {"group_id": group.group_id, "error_code": 0, "topics": _topics(node, topics, response.partitions) + unknown}
 
 
 def _name(node: Node, call: Call, topic: Struct) -> str | None:
@@ -70,17 +72,17 @@ def _name(node: Node, call: Call, topic: Struct) -> str | None:
     return known.name if known is not None else None
 
 
-def _topics(node: Node, asked: Sequence[TopicToFetch] | None, partitions: Sequence[FetchedPartition]) -> list[Message]:
+def _topics(node: Node, topics: Sequence[TopicToFetch] | None, partitions: Sequence[FetchedPartition]) -> list[Message]:
     by_topic: Iterable[tuple[str, Iterable[FetchedPartition]]]
-    if asked is None:
-        # They come as they were committed, topics in between each other; clients take a topic's entry for all of it.
+    if topics is None:
+        # They come in the order of the commits, with topics mixed. Clients expect one entry per topic.
         found: dict[str, list[FetchedPartition]] = {}
         for each in partitions:
             found.setdefault(each.topic, []).append(each)
         by_topic = found.items()
     else:
-        told = iter(partitions)
-        by_topic = ((topic.topic, islice(told, len(topic.partitions))) for topic in asked)
+        fetched = iter(partitions)
+        by_topic = ((topic.topic, islice(fetched, len(topic.partitions))) for topic in topics)
     return [_topic(node, name, group) for name, group in by_topic]
 
 

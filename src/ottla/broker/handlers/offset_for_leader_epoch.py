@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended, for clients that check whether what they read is still there."""
+"""OffsetForLeaderEpoch: the end offset of an epoch. Clients use it to detect truncation."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ API = ApiKey.OFFSET_FOR_LEADER_EPOCH
 def handle(node: Node, call: Call, request: Struct) -> Message:
     return {
         "topics": [
-            {"topic": topic.topic, "partitions": [_answer(node, topic.topic, asked) for asked in topic.partitions]}
+            {"topic": topic.topic, "partitions": [_partition(node, topic.topic, entry) for entry in topic.partitions]}
             for topic in request.topics
         ]
     }
 
 
-def _answer(node: Node, topic: str, asked: Struct) -> Message:
+def _partition(node: Node, topic: str, entry: Struct) -> Message:
     try:
-        partition = node.partition(topic, asked.partition)
-        partition.check_epoch(asked.current_leader_epoch)
-        if asked.leader_epoch == partition.leader_epoch:
+        partition = node.partition(topic, entry.partition)
+        partition.check_epoch(entry.current_leader_epoch)
+        if entry.leader_epoch == partition.leader_epoch:
             epoch, end_offset = partition.leader_epoch, partition.log.log_end_offset
         else:
-            epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
+            epoch, end_offset = partition.log.end_offset_for_epoch(entry.leader_epoch)
     except KafkaError as error:
-        return {"partition": asked.partition, "error_code": error.code}
-    return {"partition": asked.partition, "leader_epoch": epoch, "end_offset": end_offset}
+        return {"partition": entry.partition, "error_code": error.code}
+    return {"partition": entry.partition, "leader_epoch": epoch, "end_offset": end_offset}

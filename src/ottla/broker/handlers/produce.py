@@ -1,8 +1,8 @@
 """Produce: append batches to partitions.
 
-v3 brings record batches of magic 2, the only kind that is taken; v8 explains errors by record; v11 knows that a
-transaction can be aborted and go on; v12 adds partitions to the transaction (KIP-890); v13 names topics by id.
-The answer to acks=0 is none, and an error is told by closing the connection, as Kafka does.
+v3 adds record batches of magic 2, the only kind that is accepted; v8 errors per record; v11 TRANSACTION_ABORTABLE; v12
+adds partitions to the transaction (KIP-890); v13 identifies topics by id. Like Kafka, acks=0 gets no response, and an
+error closes the connection.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from ottla.storage.log import Log
 from ottla.types import Millis, TopicPartition
 
 API = ApiKey.PRODUCE
-#: Versions 0 to 2 are gone, here as in Kafka 4, which says otherwise all the same: librdkafka before 2.8 takes a
-#: broker that
-#: does not name them for one that cannot compress.
+#: Like Kafka 4, ottla reports versions 0 to 2 but does not serve them: librdkafka before 2.8 does not compress without
+#: them.
 ADVERTISED_FIRST = 0
-#: Where a batch has the lower byte of its attributes, and the bit in it that says it belongs to a transaction.
+#: The position of the low attributes byte of a batch.
 ATTRIBUTES = 22
-#: Where it has the id and epoch of its producer and its first sequence number.
+#: The producer id, producer epoch and first sequence number of a batch, and their position.
 _PRODUCER, _PRODUCER_AT = struct.Struct(">qhi"), 43
 ABORTABLE_FROM, ADDS_FROM = 11, 12
 ALL = -1
 logger = logging.getLogger("ottla.broker")
-#: Responses for partitions whose records are not committed yet, and what each waits for.
+#: Responses for partitions whose records are not committed yet, with the futures they wait for.
 Waits = list[tuple[Message, Future[None]]]
-#: Why nothing may be written to some partitions in a transaction.
+#: For each partition None, or why its transactional batch is rejected.
 Verdicts = Mapping[tuple[str, int], errors.KafkaError | None]
 _NO_VERDICTS: Verdicts = {}
 
@@ -66,8 +65,8 @@ def _produce(node: Node, request: Struct, verdicts: Verdicts) -> Message | Await
     if request.acks == 0:
         _close_on_errors(responses)
         return None
-    answer: Message = {"responses": responses}
-    return _committed(waits, answer) if waits else answer
+    response: Message = {"responses": responses}
+    return _when_committed(waits, response) if waits else response
 
 
 def _append(
@@ -77,14 +76,14 @@ def _append(
         _check(request, data)
         name = topic.name or node.topic_by_id(topic.topic_id).name
         if name in INTERNAL_TOPICS:
-            raise errors.InvalidTopicException(f"Cannot append to internal topic {name}: the broker alone writes it.")
+            raise errors.InvalidTopicException(f"Cannot append to internal topic {name}: only the broker writes to it.")
         partition = node.partition(name, data.index)
-        if verdicts and (refusal := verdicts.get((name, data.index))) is not None:
-            raise refusal
+        if verdicts and (rejection := verdicts.get((name, data.index))) is not None:
+            raise rejection
         info = partition.append(data.records, now=now)
     except errors.KafkaError as error:
         node.metrics.produce_failed(error.name)
-        return _refused(data.index, error)
+        return _failed(data.index, error)
     node.metrics.produced(name, len(data.records))
     message: Message = {
         "index": data.index,
@@ -93,7 +92,7 @@ def _append(
         "log_start_offset": info.log_start_offset,
         "record_errors": (),
     }
-    # acks=all waits until the records are committed, acks=1 only for a flush that the topic asks for.
+    # acks=all waits until the records are committed, acks=1 only for a flush that the topic's config requires.
     wait = partition.committed if request.acks == ALL else partition.flushed
     if request.acks and (pending := wait(info.last_offset + 1)) is not None:
         waits.append((message, pending))
@@ -104,11 +103,13 @@ def _check(request: Struct, data: Struct) -> None:
     if request.acks not in (-1, 0, 1):
         raise errors.InvalidRequiredAcks(f"acks must be 0, 1 or -1 (all), not {request.acks}.")
     if data.records is None:
-        raise errors.InvalidRecord("The request has no records for the partition.")
-    # Not by a call of _is_transactional: every batch comes by here.
+        raise errors.InvalidRecord("The request contains no records for this partition.")
+    # Inlined instead of calling _is_transactional, because this runs for every batch.
     is_batch = len(data.records) >= BATCH_OVERHEAD and data.records[MAGIC_AT] == MAGIC
     if is_batch and data.records[ATTRIBUTES] & TRANSACTIONAL and request.transactional_id is None:
-        raise errors.TransactionalIdAuthorizationFailed("A transactional batch needs a transactional id.")
+        raise errors.TransactionalIdAuthorizationFailed(
+            "A transactional batch needs a transactional id. Set transactional.id."
+        )
 
 
 def _is_transactional(records: memoryview) -> bool:
@@ -118,12 +119,12 @@ def _is_transactional(records: memoryview) -> bool:
 
 async def _transactional(node: Node, call: Call, request: Struct) -> Message | None:
     verdicts = await _verdicts(node, call, request)
-    answer = _produce(node, request, verdicts)
-    return answer if answer is None or isinstance(answer, dict) else await answer
+    response = _produce(node, request, verdicts)
+    return response if response is None or isinstance(response, dict) else await response
 
 
 async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
-    """Look at what begins a transaction in a partition; for what goes on with one the partition knows enough."""
+    """Check the batches that start a transaction in their partition. For later ones the partition knows enough."""
     verdicts: dict[tuple[str, int], errors.KafkaError | None] = {}
     producers: dict[Producer, dict[TopicPartition, Callable[[], None]]] = {}
     for topic, data in ((each, data) for each in request.topic_data for data in each.partition_data):
@@ -139,12 +140,14 @@ async def _verdicts(node: Node, call: Call, request: Struct) -> Verdicts:
             continue
         if call.api_version >= ADDS_FROM and sequence and producer_id not in log.producers.entries:
             verdicts[place.topic, place.partition] = errors.OutOfOrderSequenceNumber(
-                f"The first batch of producer {producer_id} in {place} has sequence {sequence} instead of 0."
+                f"The first batch of producer {producer_id} in {place} has sequence {sequence}, expected 0."
             )
         else:
             wanted[place] = partial(log.producers.put_off, producer_id, epoch, sequence)
     if len({producer.producer_id for producer in producers}) > 1:
-        error = errors.InvalidProducerIdMapping("The batches of the request are from several producers.")
+        error = errors.InvalidProducerIdMapping(
+            "The request contains batches of several producers. Send a request per producer."
+        )
         return {(each.topic, each.partition): error for places in producers.values() for each in places}
     for producer, places in producers.items():
         if places:
@@ -162,11 +165,11 @@ async def _added(
     for place, error in found.items():
         if error is not ADDED and error.retriable:
             places[place]()
-    return {(place.topic, place.partition): _told(error, call.api_version) for place, error in found.items()}
+    return {(place.topic, place.partition): _error_for(error, call.api_version) for place, error in found.items()}
 
 
 def _keep_records(request: Struct) -> None:
-    """The frame is only ours until the first wait, and adding a partition to a transaction may have to wait."""
+    """Copy the records: the frame is valid only until the first wait, and adding a partition may wait."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:
@@ -178,24 +181,24 @@ def _place(node: Node, topic: Struct, index: int) -> tuple[TopicPartition | None
         name = topic.name or node.topic_by_id(topic.topic_id).name
         return TopicPartition(name, index), node.partition(name, index).log
     except errors.KafkaError:
-        return None, None  # The append says so itself.
+        return None, None  # The append reports the error.
 
 
 _TRY_AGAIN = (errors.CoordinatorLoadInProgress, errors.CoordinatorNotAvailable, errors.NotCoordinator)
 
 
-def _told(error: errors.KafkaError | None, version: int) -> errors.KafkaError | None:
-    """Tell older clients what they know how to handle: a code that they try again after, or one that ends it."""
+def _error_for(error: errors.KafkaError | None, version: int) -> errors.KafkaError | None:
+    """Map an error to one that an older client knows: either retriable or final."""
     if error is ADDED:
         return None
     if isinstance(error, errors.TransactionAbortable) and version < ABORTABLE_FROM:
         return errors.InvalidTxnState(str(error))
     if isinstance(error, _TRY_AGAIN) or (isinstance(error, errors.ConcurrentTransactions) and version < ADDS_FROM):
-        return errors.NotEnoughReplicas(f"It cannot be said yet whether the transaction is ongoing: {error}")
+        return errors.NotEnoughReplicas(f"The state of the transaction is not available yet, try again: {error}")
     return error
 
 
-def _refused(index: int, error: errors.KafkaError) -> Message:
+def _failed(index: int, error: errors.KafkaError) -> Message:
     return {
         "index": index,
         "error_code": error.code,
@@ -222,11 +225,11 @@ def _close_on_errors(responses: list[dict[str, Any]]) -> None:
                 )
 
 
-async def _committed(waits: Waits, answer: Message) -> Message:
+async def _when_committed(waits: Waits, response: Message) -> Message:
     for message, pending in waits:
         try:
             await pending
         except errors.KafkaStorageError as error:
             logger.error("%s", error)
-            message.update(_refused(message["index"], error))
-    return answer
+            message.update(_failed(message["index"], error))
+    return response

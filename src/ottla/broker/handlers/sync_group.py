@@ -1,4 +1,4 @@
-"""SyncGroup: v3 brought static members; v5 the protocol, which must be there and the one that was voted."""
+"""SyncGroup: v3 adds static members; v5 the protocol, which must be the one that the group chose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ API = ApiKey.SYNC_GROUP
 def handle(node: Node, call: Call, request: Struct) -> Message | Later:
     if call.api_version >= 5 and None in (request.protocol_type, request.protocol_name):
         return {"error_code": errors.InconsistentGroupProtocol.code, "assignment": b""}
-    wish = SyncRequest(
+    sync_request = SyncRequest(
         group_id=request.group_id,
         generation_id=request.generation_id,
         member_id=request.member_id,
@@ -25,15 +25,10 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Later:
         protocol_name=request.protocol_name,
         assignments=tuple(MemberAssignment(each.member_id, each.assignment) for each in request.assignments),
     )
-    return node.groups.ask(wish.group_id, Coordinator.sync, wish, _told)
+    return node.groups.ask(sync_request.group_id, Coordinator.sync, sync_request, _message)
 
 
-def _told(answer: SyncResponse | errors.KafkaError) -> Message:
-    if isinstance(answer, errors.KafkaError):
-        return {"error_code": answer.code, "assignment": b""}
-    return {
-        "error_code": answer.error_code,
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol_name,
-        "assignment": answer.assignment,
-    }
+def _message(response: SyncResponse | errors.KafkaError) -> Message:
+    if isinstance(response, errors.KafkaError):
+        return {"error_code": response.code, "assignment": b""}
+    return response._asdict()

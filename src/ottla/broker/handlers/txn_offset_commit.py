@@ -1,7 +1,7 @@
-"""TxnOffsetCommit: offsets of a group that count when the transaction is committed.
+"""TxnOffsetCommit: commit the offsets of a group as part of a transaction.
 
-v2 brings leader epochs; v3 the member, so that one that was replaced is refused; v5 is the second version of the
-protocol: the offsets become part of the transaction without AddOffsetsToTxn.
+v2 adds leader epochs; v3 the member, to reject one that was replaced; v5 is the second transaction protocol, without
+AddOffsetsToTxn.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ABORTABLE_FROM, ADDS_FROM = 4, 5
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    wish = _wish(node, call, request)
-    existing = {(topic, partition) for topic, partition, *_ in wish.offsets}
+    commit_request = _commit_request(node, call, request)
+    existing = {(topic, partition) for topic, partition, *_ in commit_request.offsets}
     codes: Iterator[int]
     try:
-        codes = iter(await _commit(node, call, wish))
+        codes = iter(await _commit(node, call, commit_request))
     except errors.KafkaError as error:
-        codes = repeat(_told(error, call.api_version))
+        codes = repeat(_code_for(error, call.api_version))
     unknown = errors.UnknownTopicOrPartition.code
     return {
         "topics": [
@@ -48,24 +48,24 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     }
 
 
-async def _commit(node: Node, call: Call, wish: TransactionalCommitRequest) -> tuple[int, ...]:
-    if not wish.offsets:
+async def _commit(node: Node, call: Call, commit_request: TransactionalCommitRequest) -> tuple[int, ...]:
+    if not commit_request.offsets:
         return ()
-    if not wish.group_id:
-        raise errors.InvalidGroupId("A group id is needed.")
+    if not commit_request.group_id:
+        raise errors.InvalidGroupId("The group id is empty. Set group.id.")
     await node.groups.shards.ready()
-    shard = node.groups.shards.of(wish.group_id)
-    producer = Producer(wish.transactional_id, wish.producer_id, wish.producer_epoch)
+    shard = node.groups.shards.of(commit_request.group_id)
+    producer = Producer(commit_request.transactional_id, commit_request.producer_id, commit_request.producer_epoch)
     if not shard.has_ongoing(producer.producer_id, producer.producer_epoch):
-        place = TopicPartition(CONSUMER_OFFSETS, node.groups.shards.index_of(wish.group_id))
+        place = TopicPartition(CONSUMER_OFFSETS, node.groups.shards.index_of(commit_request.group_id))
         verdicts = await added_or_verified(node, producer, frozenset({place}), adds=call.api_version >= ADDS_FROM)
         if (error := verdicts[place]) is not ADDED:
             raise error
-    return (await shard.runner.run(shard.coordinator.commit_transactional, wish)).error_codes
+    return (await shard.runner.run(shard.coordinator.commit_transactional, commit_request)).error_codes
 
 
-def _told(error: errors.KafkaError, version: int) -> int:
-    """Tell older clients what they know how to handle."""
+def _code_for(error: errors.KafkaError, version: int) -> int:
+    """Map an error to a code that an older client knows."""
     if isinstance(error, errors.TransactionAbortable) and version < ABORTABLE_FROM:
         return errors.InvalidTxnState.code
     if isinstance(error, errors.ConcurrentTransactions) and version < ADDS_FROM:
@@ -75,7 +75,7 @@ def _told(error: errors.KafkaError, version: int) -> int:
     return error.code
 
 
-def _wish(node: Node, call: Call, request: Struct) -> TransactionalCommitRequest:
+def _commit_request(node: Node, call: Call, request: Struct) -> TransactionalCommitRequest:
     return TransactionalCommitRequest(
         group_id=request.group_id,
         transactional_id=request.transactional_id,

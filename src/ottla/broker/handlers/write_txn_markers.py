@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: write the ends of transactions to partitions.
+"""WriteTxnMarkers: write transaction markers to partitions. v2 has the version of the transaction protocol.
 
-The coordinators of this broker need no request for it; this is for `kafka-transactions.sh abort` and `ottla
-transactions abort`, which end what no coordinator knows. v2 tells the version of the transaction protocol.
+The broker's own coordinators do not use it. It serves `kafka-transactions.sh abort` and `ottla transactions abort`,
+which end transactions that no coordinator knows.
 """
 
 from __future__ import annotations

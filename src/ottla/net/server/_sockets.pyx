@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The twin of `_sockets_pure` in C: the interpreter lock is let go once for all sockets."""
+"""The C twin of `_sockets_pure`: it releases the GIL once for all sockets."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from libc.errno cimport errno

@@ -1,5 +1,4 @@
-"""One system call after the other on many sockets: the twin of `_sockets`, which lets go of the interpreter lock once
-for all of them."""
+"""Send and receive on many sockets, one system call each. Twin of `_sockets`, which releases the GIL once for all."""
 
 from __future__ import annotations
 
@@ -7,14 +6,14 @@ import os
 
 
 def current_cpu() -> int:
-    """The processor that the calling thread runs on, -1 if nobody knows."""
+    """Return the processor that the calling thread runs on, or -1 if unknown."""
     return -1
 
 
 def send_all(fds: list[int], frames: list[bytearray]) -> list[tuple[int, int]]:
-    """Send a frame on each socket, as much of it as the socket takes now.
+    """Send a frame on each socket, as much of it as the socket accepts now.
 
-    Return the index of each that was not sent to its end, and how many bytes of it were: none if the socket is broken.
+    Return the index of each incomplete frame and the bytes sent of it: 0 if the socket is broken.
     """
     unsent = []
     for index, (fd, frame) in enumerate(zip(fds, frames, strict=True)):
@@ -28,10 +27,10 @@ def send_all(fds: list[int], frames: list[bytearray]) -> list[tuple[int, int]]:
 
 
 def receive_all(fds: list[int], buffer: bytearray, most: int) -> list[int]:
-    """Receive from each socket what is there, at most so many bytes, one behind the other into the buffer.
+    """Receive available bytes from each socket, at most ``most`` each, one after the other into the buffer.
 
-    Return how many bytes came from each: 0 at its end, minus the number of the error if there was one. It ends early
-    when the buffer cannot take as much as another socket may have.
+    Return the number of bytes from each: 0 at its end, the negative errno after an error. Stops early when the buffer
+    has less than ``most`` bytes left.
     """
     counts: list[int] = []
     view, position = memoryview(buffer), 0

@@ -1,12 +1,13 @@
-"""One connection to the server, on a non-blocking socket of its own rather than on a transport: requests are received
-into a buffer that is handed to the handler as it lies, and files go to the socket by ``sendfile``.
+"""One connection to the server.
 
-What is answered in one turn of the event loop leaves at its end, on all connections (``Server.send_soon``): a client
-that is woken for every single answer takes more time, and so does waking it.
+It uses a non-blocking socket instead of a transport: the handler gets requests in the receive buffer without a copy,
+and files are sent with ``sendfile``.
 
-One request at a time, in order: while one is being answered nothing more is read, so that a client which sends
-faster than it
-reads is held back by TCP, and what is queued here is one request and one response at most.
+The responses of one turn of the event loop leave at its end, on all connections (``Server.send_soon``). Waking a client
+for each response would take more time on both sides.
+
+A connection handles one request at a time, in order. It reads nothing while a request is handled. TCP then slows down a
+client that sends faster than it reads, and at most one request and one response are held here.
 """
 
 from __future__ import annotations

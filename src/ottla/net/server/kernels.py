@@ -1,4 +1,4 @@
-"""System calls on many sockets at once: what `_sockets_pure` says, in C where that is built."""
+"""System calls on many sockets at once: the C version of `_sockets_pure` if it is built."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ottla._twins import choose
 
 
 class Kernels(Protocol):
-    """What both twins offer: see `_sockets_pure`."""
+    """The interface of both twins: see `_sockets_pure`."""
 
     def current_cpu(self) -> int: ...
 

@@ -45,11 +45,10 @@ class Limits:
 
 
 class Server:
-    """Accepts connections on one address and has their frames handled.
+    """Accepts connections on one address and handles their frames.
 
-    ``handler(connection, frame)`` returns the response, an awaitable of it, or None where there is none. The frame
-    is only
-    valid until it returns.
+    ``handler(connection, frame)`` returns the response, an awaitable of it, or None for no response. The frame is only
+    valid until the handler returns.
     """
 
     def __init__(

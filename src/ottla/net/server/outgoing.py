@@ -1,5 +1,4 @@
-"""The way of a response to its socket: bytes by ``send``, slices of files by ``sendfile``, as far as the socket
-takes them."""
+"""Responses on their way to a socket: bytes with ``send``, file slices with ``sendfile``."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from typing import Protocol
 from ottla.net.server.channel import Channel
 from ottla.protocol.codec import Buffer
 
-#: A slice this small is cheaper to read and send with the bytes around it than by a system call of its own.
+#: Up to this size it is cheaper to read a slice and send it with the bytes around it.
 SMALL_SLICE = 16 * 1024
-#: How many buffers one system call is given; the least that systems promise is 16.
+#: Buffers per system call; 16 is the minimum that systems guarantee.
 MOST_PARTS = 16
 
 
 class OpenFile(Protocol):
-    """A file that stays open as long as this is referenced."""
+    """A file that stays open while this object is referenced."""
 
     @property
     def fd(self) -> int: ...
@@ -37,7 +36,7 @@ class FileSlice(Protocol):
 
 
 class _SliceToSend:
-    """What is left of a slice."""
+    """The unsent rest of a slice."""
 
     __slots__ = ("file", "length", "position")
 
@@ -48,7 +47,7 @@ class _SliceToSend:
 
 
 class Outgoing:
-    """What a connection still has to send."""
+    """The unsent data of a connection."""
 
     __slots__ = ("_channel", "_parts", "size")
 
@@ -56,7 +55,7 @@ class Outgoing:
         self._channel = channel
         self._parts: deque[Buffer | memoryview | _SliceToSend] = deque()
         self.size = 0
-        """How many bytes were queued since all was sent: 0 if nothing has to be sent."""
+        """The number of bytes queued since everything was sent; 0 if nothing is queued."""
 
     def put(self, frame: Buffer) -> int:
         """Queue a frame and return its size."""
@@ -85,7 +84,7 @@ class Outgoing:
         return len(frame) + total
 
     def flush(self) -> bool:
-        """Send as much as the socket takes now; return whether everything is sent. Raises OSError when it is broken."""
+        """Send as much as the socket accepts now; return whether everything is sent. Raises OSError if it is broken."""
         parts = self._parts
         try:
             while parts:
@@ -107,7 +106,7 @@ class Outgoing:
         return True
 
     def _send_run(self) -> None:
-        """Send the bytes that lie before the next slice, or the end, with one call."""
+        """Send the bytes up to the next slice, or the end, with one call."""
         run: list[Buffer | memoryview] = []
         for part in self._parts:
             if isinstance(part, _SliceToSend) or len(run) == MOST_PARTS:
@@ -129,25 +128,25 @@ class Outgoing:
     def _send_slice(self, part: _SliceToSend) -> bool:
         sent = self._channel.send_file(part.file.fd, part.position, part.length)
         if sent == 0:
-            raise OSError("the file ends before the slice that was to be sent")
+            raise OSError("the file is shorter than the slice to send")
         part.position += sent
         part.length -= sent
         return part.length == 0
 
     def take_frame(self) -> Buffer | None:
-        """Give out what is queued if it is one whole frame without slices."""
+        """Take the queued data out if it is one whole frame without slices."""
         if len(self._parts) != 1 or not isinstance(frame := self._parts[0], Buffer):
             return None
         self.clear()
         return frame
 
     def put_back(self, frames: list[memoryview]) -> None:
-        """Queue frames that were given out, before all else."""
+        """Put frames from `take_frame` back to the front of the queue."""
         self._parts.extendleft(reversed(frames))
         self.size += sum(map(len, frames))
 
     def clear(self) -> None:
-        """Forget everything; open files are released."""
+        """Drop all data and release open files."""
         self._parts.clear()
         self.size = 0
 
@@ -158,7 +157,7 @@ def _inlined(frame: Buffer) -> Buffer:
         out += memoryview(frame)[start:position]
         data = os.pread(slice_.file.fd, slice_.length, slice_.position)
         if len(data) != slice_.length:
-            raise OSError("the file ends before the slice that was to be sent")
+            raise OSError("the file is shorter than the slice to send")
         out += data
         start = position
     out += memoryview(frame)[start:]

@@ -1,10 +1,12 @@
-"""A thread that sends the answers of turns with many of them, while the event loop takes the next requests. Sending
-takes no interpreter, and a quarter of all the time that a small request takes.
+"""A thread that sends many responses at once, while the event loop handles the next requests.
 
-Batches of answers leave in the order in which they were handed over. Before anything else is sent, and before a
-connection is closed, all of them are settled: so the answers of a connection stay in order, and the number of a socket
-means no other one meanwhile. What a socket did not take goes back to its connection, with what later batches have for
-it; the thread waits until that is done.
+Sending takes a quarter of the time of a small request and needs no GIL, so a second thread can do it in parallel. It is
+used when 32 or more responses waited for the same write (offset commits, heartbeats), or when the thread is busy
+already; for fewer, waking the thread takes longer than sending. See ``Server.send_soon``.
+
+Batches are sent in the order in which they were handed over. They are settled before anything else is sent and before a
+connection is closed. So the responses of a connection stay in order, and its descriptor is not reused meanwhile. What a
+socket did not accept goes back to its connection, together with the frames of later batches; the thread waits for that.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ if TYPE_CHECKING:
     from ottla.net.server.connection import Connection
 
 logger = logging.getLogger("ottla.net")
-#: So many batches are on their way at most.
+#: The most batches in flight.
 MOST_BATCHES = 32
 
 
 class Batch:
-    """A frame for each of some connections."""
+    """One frame for each of several connections."""
 
     def __init__(self, connections: list[Connection], frames: list[bytearray]) -> None:
         self._connections = connections
@@ -41,40 +43,40 @@ class Batch:
         self.unsent: list[tuple[Connection, memoryview]] = []
         self.handed_over_on = kernels.current_cpu()
 
-    # What the thread does.
+    # Called by the thread.
 
     def send(self) -> None:
-        """Send what the sockets take."""
+        """Send as much as the sockets accept."""
         try:
             unsent = kernels.send_all([connection.fd for connection in self._connections], self._frames)
         except Exception:
-            logger.exception("answers could not be sent; their connections are closed")
+            logger.exception("responses could not be sent; their connections are closed")
             self.unsent = [(connection, memoryview(b"")) for connection in self._connections]
         else:
             self.unsent = [(self._connections[index], memoryview(self._frames[index])[sent:]) for index, sent in unsent]
         self._on_its_way.release()
 
     def wait_until_taken_back(self) -> None:
-        """Wait until somebody has taken what was not sent."""
+        """Wait until the event loop has taken the unsent frames back."""
         self._untaken.acquire()
 
-    # What the event loop does.
+    # Called by the event loop.
 
     @property
     def is_sent(self) -> bool:
-        """Whether the thread has done with it, and nothing is left."""
+        """Whether the thread is done and nothing is unsent."""
         return not self._on_its_way.locked() and not self.unsent
 
     def wait(self) -> None:
-        """Wait for the thread."""
+        """Wait until the thread is done."""
         self._on_its_way.acquire()
 
     def taken_back(self) -> None:
-        """Let the thread go on: what was not sent is back at its connections."""
+        """Let the thread continue: the unsent frames are back at their connections."""
         self._untaken.release()
 
     def withdraw(self, connection: Connection) -> memoryview | None:
-        """Take the frame for a connection out of a batch that the thread has not begun."""
+        """Remove the frame of a connection from a batch that the thread has not started."""
         if connection not in self._connections:
             return None
         index = self._connections.index(connection)
@@ -83,17 +85,17 @@ class Batch:
 
 
 class Sending:
-    """The thread, and what it is sending."""
+    """The thread and its batches."""
 
     def __init__(self) -> None:
         self._on_their_way: deque[Batch] = deque()
-        """What was handed over and is not known to be sent."""
+        """Batches that were handed over and may not be sent yet."""
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._loop: AbstractEventLoop
         self._thread: threading.Thread | None = None
 
     def start(self, loop: AbstractEventLoop) -> None:
-        """Start the thread; all other calls come from the thread of the event loop."""
+        """Start the thread. Make all other calls on the event loop's thread."""
         self._loop = loop
         self._thread = threading.Thread(target=self._run, name="ottla-sending", daemon=True)
         self._thread.start()
@@ -106,12 +108,12 @@ class Sending:
         return bool(self._on_their_way)
 
     def make_room(self) -> None:
-        """Be ready for another batch. Connections may be closed by it."""
+        """Make room for another batch. This may close connections."""
         if self.is_busy and len(self._on_their_way) == MOST_BATCHES:
             self.settle()
 
     def hand_over(self, connections: list[Connection], frames: list[bytearray]) -> None:
-        """Have the thread send a frame on each connection."""
+        """Let the thread send a frame on each connection."""
         batch = Batch(connections, frames)
         self._on_their_way.append(batch)
         self._batches.put(batch)
@@ -122,7 +124,7 @@ class Sending:
         return not self._on_their_way
 
     def settle(self) -> None:
-        """Wait until what was handed over is sent, or back at its connection."""
+        """Wait until everything is sent or back at its connection."""
         stuck: dict[Connection, list[memoryview]] = {}
         while self._on_their_way:
             batch = self._on_their_way.popleft()
@@ -136,7 +138,7 @@ class Sending:
             connection.not_sent(frames)
 
     def close(self) -> None:
-        """Settle, and end the thread."""
+        """Settle, and stop the thread."""
         self.settle()
         if self._thread is not None:
             self._batches.put(None)
@@ -158,7 +160,7 @@ class Sending:
 
 
 def _stay_off(processor: int, allowed: set[int]) -> None:
-    """Leave its processor to the event loop: Linux runs a thread where it was woken, even if others are idle."""
+    """Keep off the event loop's processor: Linux runs a thread where it was woken, even if others are idle."""
     if others := allowed - {processor}:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, others)

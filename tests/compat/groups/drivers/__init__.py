@@ -1,4 +1,4 @@
-"""The kinds of members: a library, and for librdkafka the protocol it speaks."""
+"""The kinds of members: a library and, for librdkafka, its protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aiokafka's consumer as a member. What it reads goes into the journal on the event loop, where its callbacks run."""
+"""aiokafka's consumer as a member. Records enter the journal on the event loop, where its callbacks run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._driver = driver
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        # One that is about to leave may be given partitions that it will not read.
+        # A member that is about to leave may get partitions that it will not read.
         if not self._driver.is_closing:
             self._driver.journal.assigned(TP(*tp) for tp in assigned)
 
@@ -110,7 +110,7 @@ class AiokafkaDriver(Driver):
         run(self._close())
 
     async def _close(self) -> None:
-        # This library tells its listener nothing of the end.
+        # This library does not call its listener at the end.
         self.is_closing = True
         await self.hand_over(self._consumer.assignment())
         await self._consumer.stop()

@@ -1,4 +1,4 @@
-"""confluent-kafka's consumer as a member, with the classic protocol or that of KIP-848."""
+"""confluent-kafka's consumer as a member, with the classic or the consumer protocol."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class ConfluentDriver(Driver):
 
 
 class ConsumerProtocolDriver(ConfluentDriver):
-    """The broker assigns; session and heartbeats are the broker's to configure."""
+    """The broker assigns, and configures sessions and heartbeats."""
 
     def _protocol(self) -> dict[str, Any]:
         assignor = {"range": "range", "roundrobin": "uniform", "cooperative-sticky": "uniform"}

@@ -40,7 +40,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
 
 
 class KafkaPythonDriver(Driver):
-    #: A rebalance that is under way when a poll ends is begun anew by the next one.
+    #: If a poll ends during a rebalance, the next poll starts the rebalance again.
     poll_seconds = 0.5
 
     def __init__(self, options: Options, journal: Journal) -> None:
@@ -61,7 +61,7 @@ class KafkaPythonDriver(Driver):
             "session_timeout_ms": options.session_ms,
             "heartbeat_interval_ms": options.heartbeat_ms,
             "max_poll_interval_ms": max(30_000, options.session_ms),
-            # A listener of this library cannot wait for a commit; with this it commits itself before a handover.
+            # A listener of this library cannot wait for a commit; this commits before a revocation.
             "enable_auto_commit": options.commit in ("auto", "handover"),
             "auto_commit_interval_ms": 200 if options.commit == "auto" else NEVER_MS,
             "auto_offset_reset": options.offset_reset,

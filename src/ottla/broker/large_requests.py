@@ -1,4 +1,4 @@
-"""Requests about very many things: others get their turn meanwhile, and no thing is looked for twice."""
+"""Help for requests with many entries: let other requests run in between, and find repeated entries."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TypeVar
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-ITEMS_A_TURN = 100
+ITEMS_BETWEEN_PAUSES = 100
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Give the items one by one; after every hundred the event loop serves other connections."""
+async def with_pauses(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items. After every 100 of them the event loop serves other connections."""
     for number, item in enumerate(items):
-        if number % ITEMS_A_TURN == ITEMS_A_TURN - 1:
+        if number % ITEMS_BETWEEN_PAUSES == ITEMS_BETWEEN_PAUSES - 1:
             await asyncio.sleep(0)
         yield item
 
 
-def once(items: Iterable[T], key: Callable[[T], K]) -> list[tuple[T, bool]]:
-    """The first item of every key, in order, and whether there are more of the same.
+def unique(items: Iterable[T], key: Callable[[T], K]) -> list[tuple[T, bool]]:
+    """Return the first item of each key, in order, and whether the key is repeated.
 
-    >>> once(["a", "b", "A"], str.lower)
+    >>> unique(["a", "b", "A"], str.lower)
     [('a', True), ('b', False)]
     """
     first: dict[K, T] = {}
