@@ -1,4 +1,4 @@
-"""What people see: tables, numbers, notes and progress. Data goes to stdout, everything else to stderr."""
+"""Tables, numbers, notes and progress for people. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROGRESS_SECONDS = 0.2
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> str:
-    """A table with columns as wide as needed; whole numbers stand to the right.
+    """Format a table; columns of whole numbers are right-aligned.
 
     >>> print(table(["TOPIC", "PARTITIONS"], [["orders", 3]]))
     TOPIC   PARTITIONS
@@ -30,7 +30,7 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    r"""One line that does nothing to the terminal: who joins a group chooses its name, and may write anything.
+    r"""Escape control characters: clients choose their names, and could send terminal sequences.
 
     >>> print(printable("a\x1b[2J\nb"))
     a\x1b[2J\nb
@@ -58,7 +58,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def megabytes(size: float) -> str:
-    """A size in decimal units, as network and disk vendors count.
+    """Format a size in decimal units.
 
     >>> megabytes(1234), megabytes(56_789_000), megabytes(7_100_000_000)
     ('1.2 kB', '56.8 MB', '7.1 GB')
@@ -70,13 +70,13 @@ def megabytes(size: float) -> str:
 
 
 def note(message: str) -> None:
-    """Tell the person at the terminal something that a script need not know."""
+    """Print a message if stderr is a terminal."""
     if sys.stderr.isatty():
         print(message, file=sys.stderr, flush=True)
 
 
 class Progress:
-    """One line on a terminal that is written over again; nothing where nobody looks."""
+    """A progress line that is overwritten; prints nothing if the stream is not a terminal."""
 
     def __init__(self, stream: TextIO | None = None, *, enabled: bool | None = None) -> None:
         self._stream = stream or sys.stderr

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.demo_events import Kind, Lines, Orders
-from ottla.cli.demo_group import Coverage, coverage
-from ottla.cli.demo_member import Ranges
+from ottla.cli.demo.events import Kind, Lines, Orders
+from ottla.cli.demo.group import Coverage, coverage
+from ottla.cli.demo.member import Ranges
 from ottla.errors import OttlaError
 
 

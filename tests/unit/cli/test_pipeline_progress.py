@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.pipeline_display import JsonLines, Lines, Silence, Table, summary
+from ottla.cli.pipeline.display import JsonLines, Lines, Silence, Table, summary
 from ottla.spark.pipelines.metrics import MetricsError, MetricsServer, render, write_file
 from ottla.spark.pipelines.progress import ENDED, FAILED, Board, batch_of
 

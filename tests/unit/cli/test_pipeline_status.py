@@ -12,7 +12,7 @@ from tests.unit.cli.cli_results import Ottla
 
 import ottla as public
 from ottla.cli.main import main
-from ottla.cli.pipeline_status import as_text
+from ottla.cli.pipeline.status import as_text
 from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, read_checkpoint
 from ottla.spark.pipelines.run_lock import run_lock

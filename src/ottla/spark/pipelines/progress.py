@@ -4,7 +4,7 @@
     board.progress(run_id, progress)       # from a listener of Spark, in any thread
     board.flows()                          # what displays, metrics and summaries show
 
-Nothing here knows Spark beyond the JSON of its progress, and nothing prints: see `ottla.cli.pipeline_display`.
+Nothing here knows Spark beyond the JSON of its progress, and nothing prints: see `ottla.cli.pipeline.display`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, give_all, share
 
-from ottla.cli.groups_timeline import Names, now_lines, rebalance_lines
+from ottla.cli.groups.timeline import Names, now_lines, rebalance_lines
 from ottla.clients.admin.groups import CLASSIC, CONSUMER, GroupDescription, GroupMember
 from ottla.clients.cluster.metadata import Node
 from ottla.coordinator import history

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, ModernMember, give_all, share
 
-from ottla.cli.groups_plan import LEAVES, NEW, STAYS, PlannedMember, grown, plan, planned_members
+from ottla.cli.groups.plan import LEAVES, NEW, STAYS, PlannedMember, grown, plan, planned_members
 from ottla.cli.options import UsageError
 from ottla.clients.admin.groups import CLASSIC, GroupDescription, GroupMember
 from ottla.clients.cluster.metadata import Node

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member
 
-from ottla.cli.groups_reset_plan import parse_duration
+from ottla.cli.times import parse_duration
 
 FAR_FUTURE = "9999-01-01T00:00:00Z"
 

@@ -14,7 +14,7 @@ from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, give_all, share
 
 from ottla.broker.broker import Broker
-from ottla.cli.offsets_text import TopicNames, as_json, as_text
+from ottla.cli.offsets.text import TopicNames, as_json, as_text
 from ottla.clients.admin.offsets_topic import entries
 from ottla.coordinator import records as r
 from ottla.coordinator.coordinator import partition_for

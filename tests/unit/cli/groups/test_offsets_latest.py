@@ -13,7 +13,7 @@ from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member
 
 from ottla import Producer, TopicPartition
-from ottla.cli.offsets_latest import Latest
+from ottla.cli.offsets.latest import Latest
 from ottla.clients.admin.offsets_topic import Entry, Transaction
 from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.coordinator import records as r
