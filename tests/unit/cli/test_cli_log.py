@@ -50,7 +50,7 @@ def test_records_are_shown_on_demand(ottla: Ottla, partition: Path) -> None:
     ("path", "message"),
     [
         ("missing.log", "there is no file .*missing.log"),
-        ("..", "has no .log files: give the directory of a partition"),
+        ("..", "has no .log files: name the directory of a partition"),
         ("partition.metadata", "partition.metadata is not a file that can be dumped"),
     ],
 )

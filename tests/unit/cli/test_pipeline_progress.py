@@ -1,4 +1,4 @@
-"""Progress from Spark's JSON to what people and programs see: the board, the three displays, the metrics."""
+"""The progress of a pipeline: the board, the displays and the metrics."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_terminal_gets_a_table_that_is_drawn_again_in_place(board: Board) -> N
     display = Table(stream, clock=lambda: now[0], width=lambda: 100)
     display.show(board)
     first = stream.getvalue()
-    assert first.startswith("\x1b[Jorders: running, 0:00, 17 dead letters. Ctrl-C stops it.\n")
+    assert first.startswith("\x1b[Jorders: running, 0:00, 17 dead letters. Press Ctrl-C to stop.\n")
     lines = first.splitlines()
     assert lines[1].split() == ["FLOW", "BATCH", "ROWS", "ROWS/S", "LAG", "BATCH", "TIME", "DEAD", "LETTERS"]
     assert lines[2].split() == ["table", "1", "140", "80", "0", "0.50", "s", "-"]

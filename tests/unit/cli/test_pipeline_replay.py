@@ -1,4 +1,4 @@
-"""``ottla pipeline replay``: dead letters go back, each once, and what is not chosen goes on to wait."""
+"""``ottla pipeline replay``: each selected dead letter is sent back once; others keep waiting."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_is_not_chosen_goes_on_to_wait(ottla: Ottla, letters: Letters) -> N
         assert replay.waiting(at_most=100) == (3, True)
         assert replay.waiting(at_most=1)[1] is False
     limited = ottla("pipeline", "replay", "--topic", letters.dead, "--limit", "2")
-    assert limited.lines == ["2 dead letters sent back", "1 dead letter left to wait: above the limit"]
+    assert limited.lines == ["2 dead letters sent back", "1 dead letter still waiting: above the limit"]
     rest = ottla("pipeline", "replay", "--topic", letters.dead, "--dry-run", "--json")
     (only,) = [json.loads(line) for line in rest.lines]
     assert (only["chosen"], only["from"]["topic"], only["error_class"]) == (True, letters.topic, "builtins.ValueError")
@@ -115,16 +115,16 @@ def test_what_fails_again_is_counted_and_does_not_go_round(ottla: Ottla, letters
     refused = ottla("pipeline", "replay", "--topic", letters.dead, "--max-replays", "2")
     assert refused.lines == [
         "0 dead letters sent back",
-        "1 dead letter left to wait: sent back 2 times already",
+        "1 dead letter still waiting: sent back 2 times already",
     ]
 
 
 def test_times_and_topics(ottla: Ottla, letters: Letters) -> None:
     letters.give_up("v1", "v2")
     replay = ("pipeline", "replay", "--topic", letters.dead)
-    assert ottla(*replay, "--since", "2999-01-01T00:00:00Z").lines[1] == "2 dead letters left to wait: another time"
-    assert ottla(*replay, "--until", "1h").lines[1] == "2 dead letters left to wait: another time"
-    assert ottla(*replay, "--from-topic", "users").lines[1] == "2 dead letters left to wait: from another topic"
+    assert ottla(*replay, "--since", "2999-01-01T00:00:00Z").lines[1] == "2 dead letters still waiting: another time"
+    assert ottla(*replay, "--until", "1h").lines[1] == "2 dead letters still waiting: another time"
+    assert ottla(*replay, "--from-topic", "users").lines[1] == "2 dead letters still waiting: from another topic"
     other = f"{letters.topic}-repaired"
     missing = ottla(*replay, "--to", other)
     assert missing.code == 1
@@ -158,15 +158,15 @@ def test_a_later_replay_fences_an_earlier_one(letters: Letters, monkeypatch: pyt
 
 def test_wrong_usage(ottla: Ottla, letters: Letters) -> None:
     nothing = ottla("pipeline", "replay")
-    assert (nothing.code, "name the pipeline's FILE, or its dead letters with --topic" in nothing.err) == (2, True)
+    assert (nothing.code, "name the pipeline's FILE, or the dead letter topic with --topic" in nothing.err) == (2, True)
     unknown = ottla("pipeline", "replay", "--topic", "nope.dead")
-    assert (unknown.code, "there is no topic nope.dead" in unknown.err) == (1, True)
+    assert (unknown.code, "topic nope.dead does not exist" in unknown.err) == (1, True)
     late = ottla("pipeline", "replay", "--topic", letters.dead, "--since", "yesterday")
-    assert (late.code, "is no time" in late.err) == (2, True)
+    assert (late.code, "is not a time" in late.err) == (2, True)
     with public.Producer(bootstrap_servers=letters.servers) as producer:
         producer.send(letters.dead, b"not a dead letter").result(20)
     left = ottla("pipeline", "replay", "--topic", letters.dead)
-    assert left.lines == ["0 dead letters sent back", "1 dead letter left to wait: no dead letter"]
+    assert left.lines == ["0 dead letters sent back", "1 dead letter still waiting: no dead letter"]
 
 
 def test_letters_of_a_dead_letter_topic_itself_are_refused(letters: Letters) -> None:

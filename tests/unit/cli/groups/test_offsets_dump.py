@@ -116,9 +116,9 @@ def test_a_damaged_file_is_read_up_to_the_damage(ottla: Ottla, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--file", "{tmp}"], 1, "has no .log files: give the directory of a partition, such as __consumer_offsets-12"),
+        (["--file", "{tmp}"], 1, "has no .log files: name the directory of a partition, such as __consumer_offsets-12"),
         (["--file", "{tmp}/missing.log"], 1, "missing.log: No such file"),
-        (["--file", "{tmp}", "--partition", "1"], 2, "--partition is for a broker"),
+        (["--file", "{tmp}", "--partition", "1"], 2, "--partition cannot be used with --file"),
         (["--kind", "offset"], 2, "unknown --kind 'offset'; did you mean 'offsets'?"),
     ],
 )

@@ -46,7 +46,7 @@ def test_an_offset_of_a_transaction_is_shown_once_that_is_committed(
     producer.send_offsets_to_transaction({TopicPartition(records, 0): 7}, metadata)
     offsets, said = latest(ottla, group)
     assert offsets == {0: 4}
-    assert said == "offsets of transactions that are still open are left out: they do not count yet\n"
+    assert said == "offsets of open transactions are not shown\n"
     producer.abort_transaction()
     assert latest(ottla, group) == ({0: 4}, "")
     producer.begin_transaction()
