@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.pipeline.display import JsonLines, Lines, Silence, Table, summary
-from ottla.spark.pipelines.metrics import MetricsError, MetricsServer, render, write_file
+from ottla.spark.pipelines.metrics import MetricsError, render, serve, write_file
 from ottla.spark.pipelines.progress import ENDED, FAILED, Board, batch_of
 
 BEGIN = 1_700_000_000
@@ -154,27 +154,27 @@ def test_metrics_in_the_form_of_prometheus(board: Board) -> None:
     assert 'ottla_pipeline_lag_records{pipeline="orders",flow="dead-letters.orders"} 30' in page
     assert 'ottla_pipeline_dead_letters_total{pipeline="orders",flow="dead-letters.orders"} 17' in page
     assert 'ottla_pipeline_batch_seconds{pipeline="orders",flow="table"} 0.5' in page
-    assert f'ottla_pipeline_last_progress_timestamp_seconds{{pipeline="orders",flow="table"}} {BEGIN}' in page
+    assert f'ottla_pipeline_last_progress_timestamp_seconds{{pipeline="orders",flow="table"}} {BEGIN}.0' in page
     assert not [line for line in page if "written" in line and 'flow="table"' in line]
     odd = render(Board('a"b\\', ["x\ny"]))
     assert 'ottla_pipeline_up{pipeline="a\\"b\\\\",flow="x\\ny"} 1' in odd
 
 
 def test_metrics_are_served_on_loopback(board: Board) -> None:
-    with MetricsServer(lambda: render(board), 0) as server:
+    with serve(lambda: render(board), 0) as server:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert answer.read().decode() == render(board)
         with pytest.raises(urllib.error.HTTPError, match="404") as wrong:
             urllib.request.urlopen(f"http://127.0.0.1:{server.port}/other")
         wrong.value.close()
-        with pytest.raises(MetricsError, match=f"port {server.port} cannot be used for the metrics: Address already"):
-            MetricsServer(lambda: "", server.port)
+        with pytest.raises(MetricsError, match=f"cannot serve metrics on port {server.port}: Address already"):
+            serve(lambda: "", server.port)
 
 
 def test_metrics_in_a_file(board: Board, tmp_path: Path) -> None:
     write_file(tmp_path / "ottla.prom", render(board))
     assert (tmp_path / "ottla.prom").read_text() == render(board)
     assert list(tmp_path.iterdir()) == [tmp_path / "ottla.prom"]
-    with pytest.raises(MetricsError, match=r"cannot be written to .*: No such file or directory"):
+    with pytest.raises(MetricsError, match=r"cannot write metrics to .*: No such file or directory"):
         write_file(tmp_path / "nowhere" / "ottla.prom", "")

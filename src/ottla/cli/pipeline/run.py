@@ -22,7 +22,7 @@ from ottla.errors import OttlaError
 from ottla.spark.pipelines.compile import compile_pipeline
 from ottla.spark.pipelines.declaration import ConsoleSink, DeadLetters, DeclarationError, Pipeline
 from ottla.spark.pipelines.failures import Failure, cause_of
-from ottla.spark.pipelines.metrics import MetricsServer, render, write_file
+from ottla.spark.pipelines.metrics import render, serve, write_file
 from ottla.spark.pipelines.progress import Board
 from ottla.spark.pipelines.run_lock import AlreadyRunning, local_path, run_lock
 from ottla.spark.pipelines.runner import (
@@ -215,7 +215,7 @@ class _Run:
         if self._args.metrics_file is not None:
             stack.callback(lambda: write_file(self._args.metrics_file, render(self._board)))
         if self._args.metrics_port is not None:
-            server = stack.enter_context(MetricsServer(lambda: render(self._board), self._args.metrics_port))
+            server = stack.enter_context(serve(lambda: render(self._board), self._args.metrics_port))
             print(f"metrics at http://127.0.0.1:{server.port}/metrics", file=sys.stderr, flush=True)
 
     # ── During and after ──────────────────────────────────────────────────────────────────────────────────────────
