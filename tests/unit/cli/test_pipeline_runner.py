@@ -163,7 +163,7 @@ def test_one_that_does_not_start_stops_the_others() -> None:
 def test_one_that_ends_although_it_should_not_is_a_failure() -> None:
     ending = Played([flow("a", "done")]).run()
     assert ending.failure is not None
-    assert ending.failure.cause == "it was stopped from outside"
+    assert ending.failure.cause == "the query was stopped from outside"
 
 
 def test_a_stop_waits_for_the_running_batch() -> None:
@@ -204,7 +204,7 @@ def test_java_that_is_gone_is_a_failure_unless_all_was_stopped(stopped: bool) ->
         assert (ending.code, ending.given_up, played.states) == (143, ("a",), ["stopped"])
     else:
         assert ending.failure is not None
-        assert (ending.code, ending.failure.cause) == (1, "the Java process of Spark has ended")
+        assert (ending.code, ending.failure.cause) == (1, "Spark's Java process has exited")
 
 
 def _lost() -> None:
@@ -235,7 +235,7 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
         assert found is not None
         assert found.pid == os.getpid()
         with (
-            pytest.raises(AlreadyRunning, match=rf"runs already with checkpoint .* \(process {os.getpid()} on "),
+            pytest.raises(AlreadyRunning, match=rf"already running with checkpoint .* \(process {os.getpid()} on "),
             run_lock(f"file://{tmp_path}"),
         ):
             pass

@@ -80,7 +80,7 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"offsets/0 is damaged"):
         read_checkpoint(tmp_path)
     (tmp_path / "offsets" / "0").write_text("nonsense\nmore")
-    with pytest.raises(CheckpointError, match="it begins with 'nonsense'"):
+    with pytest.raises(CheckpointError, match="it starts with 'nonsense'"):
         read_checkpoint(tmp_path)
 
 
@@ -207,4 +207,4 @@ def test_other_actions_refuse_a_wrong_declaration_in_the_same_way(
         assert main(["pipeline", action, str(file)]) == 2
         assert capsys.readouterr().err.startswith(f"{file}:1: ")
     assert main(["pipeline", "run", str(tmp_path / "none.toml")]) == 2
-    assert "there is no such file" in capsys.readouterr().err
+    assert "file not found" in capsys.readouterr().err

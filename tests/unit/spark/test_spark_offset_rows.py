@@ -10,7 +10,7 @@ from ottla.assignors.base import Assignment, Subscription
 from ottla.assignors.embedded import encode_assignment, encode_subscription
 from ottla.coordinator import records as r
 from ottla.coordinator.serde import encode
-from ottla.spark.offset_rows import COLUMNS, rows_of
+from ottla.spark.offset_history.rows import COLUMNS, rows_of
 
 TOPIC_ID = UUID(int=7)
 

@@ -76,7 +76,8 @@ def _check_topics(pipeline: Pipeline, found: _Found) -> None:
         missing = [name for name in (*source.topics, *(source.assign or {})) if name not in there]
         key = "topics" if source.topics else "assign"
         found.problems += [
-            source.problem(f"source {source.name}: topic {name} does not exist on the broker", key) for name in missing
+            source.where.problem(f"source {source.name}: topic {name} does not exist on the broker", key)
+            for name in missing
         ]
         if source.pattern is not None and not any(reads(source, name) for name in there):
             found.notes.append(f"source {source.name}: no topic matches the pattern {source.pattern} yet")

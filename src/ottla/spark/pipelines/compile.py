@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines import sinks, sources, steps
-from ottla.spark.pipelines.check import check
-from ottla.spark.pipelines.check_modes import input_of, source_of
+from ottla.spark.pipelines.checks.modes import input_of, source_of
+from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
     DeadLetters,
@@ -176,12 +176,12 @@ def _blamed(part: Declared, problems: list[Problem], *, stop: bool = False) -> I
     except _Stop:
         pass
     except StepError as error:
-        problems.append(part.problem(str(error), error.key))
+        problems.append(part.where.problem(str(error), error.key))
         if stop:
             raise _Stop from None
     except PySparkException as error:
         key = "sql" if isinstance(part, Sql) else None
-        problems.append(part.problem(f"{getattr(part, 'name', 'dead_letters')}: {one_line(error)}", key))
+        problems.append(part.where.problem(f"{getattr(part, 'name', 'dead_letters')}: {one_line(error)}", key))
         if stop:
             raise _Stop from None
 

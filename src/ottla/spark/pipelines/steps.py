@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ottla.config.table import did_you_mean
-from ottla.spark.pipelines.check_modes import chain, input_of
+from ottla.spark.pipelines.checks.modes import chain, input_of
 from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Source, Sql, Step, Window
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.times import interval, millis

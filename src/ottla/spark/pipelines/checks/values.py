@@ -1,4 +1,4 @@
-"""Whether the values of a declaration fit the types of its fields: what every key has in common, by the dataclasses."""
+"""Check the values of a declaration against the types and metadata of the fields."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ottla.spark.pipelines.times import interval
 
 
 def value_problems(part: Declared, pipeline: Pipeline) -> list[Problem]:
-    """What is missing, of another type, out of range, no time, or no file."""
+    """Values that are missing, of a wrong type, out of range, not a duration, or not a file."""
     hints = typing.get_type_hints(type(part))
     return [
-        part.problem(message, str(one.metadata.get("key", one.name)))
+        part.where.problem(message, str(one.metadata.get("key", one.name)))
         for one in fields(part)
         if one.init
         for message in _messages(one, hints[one.name], getattr(part, one.name), part, pipeline)
@@ -31,7 +31,7 @@ def _messages(one: Field[Any], hint: Any, value: Any, part: Declared, pipeline: 
         example = one.metadata.get("example")
         yield f"{key} is missing{f', such as {key} = {example}' if example else f'. {plain(one)}'}"
     elif not _fits(value, hint):
-        yield f"{key} is {described(hint)}, not {_shown(value)}.{_near(value, hint)}".removesuffix(".")
+        yield f"{key} must be {described(hint)}, not {_shown(value)}.{_near(value, hint)}".removesuffix(".")
     elif value is not None:
         yield from _more(one, key, value, part, pipeline)
 
@@ -40,14 +40,14 @@ def _more(one: Field[Any], key: str, value: Any, part: Declared, pipeline: Pipel
     if value == "" or (isinstance(value, Sequence) and not isinstance(value, str) and "" in value):
         yield f"{key} is empty"
     elif "least" in one.metadata and value < one.metadata["least"]:
-        yield f"{key} is at least {one.metadata['least']}, not {value}"
+        yield f"{key} must be at least {one.metadata['least']}, not {value}"
     elif one.metadata.get("time"):
         try:
             interval(value)
         except ValueError as error:
             yield f"{key} {error}"
     elif one.metadata.get("file") and not Path(pipeline.path(value)).is_file():
-        yield f"{key}: there is no file {pipeline.path(value)}"
+        yield f"{key}: file {pipeline.path(value)} not found"
 
 
 def plain(one: Field[Any]) -> str:
@@ -62,7 +62,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, one) for one in inside)
     if origin is Literal:
         return value in inside
-    if hint == Mapping[str, str]:  # settings: numbers and booleans are as good as their text
+    if hint == Mapping[str, str]:  # settings: numbers and booleans are allowed, too
         return isinstance(value, Mapping) and all(
             isinstance(key, str) and isinstance(one, str | int | float) for key, one in value.items()
         )
@@ -78,7 +78,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def described(hint: Any) -> str:
-    """A type in words: for messages and for the reference."""
+    """A type in words, for messages and the reference."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(described(one) for one in inside if one is not NoneType)
@@ -93,8 +93,8 @@ def described(hint: Any) -> str:
     return _WORDS.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-_WORDS = {str: "text", int: "a whole number", bool: "true or false", float: "a number", Any: "anything"}
-_PLURAL = {str: "texts", int: "whole numbers"}
+_WORDS = {str: "a string", int: "a whole number", bool: "true or false", float: "a number", Any: "anything"}
+_PLURAL = {str: "strings", int: "whole numbers"}
 
 
 def _shown(value: Any) -> str:

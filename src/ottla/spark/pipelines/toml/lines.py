@@ -1,7 +1,6 @@
-"""In which line of a TOML text a key or table stands: tomllib reads values, but tells no places.
+"""Find the lines of the keys and tables in a TOML text, which tomllib does not report.
 
-The text is known to be valid (tomllib has read it), so that this only has to find its way through it: comments, strings
-of all four kinds, dotted and quoted keys, inline tables, arrays over several lines, tables and arrays of tables.
+The text must be valid TOML: tomllib has parsed it before.
 
     locate('[[sink]]\\nname = "a"\\n')  ->  {("sink",): 1, ("sink", 0): 1, ("sink", 0, "name"): 2}
 """
@@ -27,7 +26,7 @@ _ENDS = {
 
 
 def locate(text: str) -> dict[Path, int]:
-    """The line, from 1, of every table and key."""
+    """The line number of every table and key, from 1."""
     return _Locator(text.replace("\r\n", "\n")).run()
 
 
@@ -37,7 +36,7 @@ class _Locator:
         self._at = 0
         self._lines: dict[Path, int] = {}
         self._last: dict[Path, int] = {}
-        """Of every array of tables the index of the last one: what later headers and keys belong to."""
+        """The index of the last table of every array of tables; later headers and keys belong to it."""
 
     def run(self) -> dict[Path, int]:
         table: Path = ()
@@ -58,16 +57,16 @@ class _Locator:
         return path
 
     def _pair(self, table: Path) -> Path:
-        """A key and its value; what follows belongs to the same table."""
+        """Read a key and its value; returns the table for the next pair."""
         line = self._line()
         path = self._below(table, self._key(), line)
         self._lines[path] = line
-        self._at += 1  # the sign between them
+        self._at += 1  # the equals sign
         self._value(path)
         return table
 
     def _below(self, path: Path, names: list[str], line: int, *, last: bool = False) -> Path:
-        """Where a dotted key leads to: through the last table of an array, unless the array itself is meant."""
+        """Resolve a dotted key, through the last table of an array; `last` keeps a final array itself."""
         for number, name in enumerate(names):
             path = (*path, name)
             self._lines.setdefault(path, line)

@@ -1,6 +1,6 @@
-"""Why a record could not be read: for the few that Spark's fast parsers have refused. Runs in workers.
+"""Find out why Spark's parsers rejected a record. Runs in workers.
 
-Spark only tells that a record is broken. These functions look at it again, slowly, and say what is wrong and where.
+Spark only marks a record as broken. These functions parse it again, slowly, and say what is wrong and where.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _RANGES = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63}
 
 
 @dataclass(frozen=True, slots=True)
-class Explainer:
-    """What a source expects of its values."""
+class Reasons:
+    """The format, schema and conditions of a source."""
 
     format: str
     schema: Schema | None
     separator: str = ","
     require: tuple[str, ...] = ()
-    """Conditions; which of them do not hold comes with each record, as their numbers."""
+    """Conditions; each record comes with the numbers of the ones that are false."""
 
     def column(self, values: pa.Array, failed: pa.Array) -> pa.Array:
-        """The reasons for a column of values."""
+        """The reason for each value of a column."""
         import pyarrow
 
         pairs = zip(values.to_pylist(), failed.to_pylist(), strict=True)
         return pyarrow.array([self.reason(value, numbers or ()) for value, numbers in pairs], pyarrow.string())
 
     def reason(self, value: bytes | None, failed: Sequence[int] = ()) -> str:
-        """What is wrong with a value, in a sentence."""
+        """What is wrong with a value, as one sentence."""
         if value is None:
             return "the record has no value"
-        if self.format in ("avro", "bytes"):  # it could be read, or the decoder has told why not
-            return _joined([f"does not hold: {self.require[number]}" for number in failed])
+        if self.format in ("avro", "bytes"):  # it is readable, or the decoder has reported the reason
+            return _joined([f"condition is false: {self.require[number]}" for number in failed])
         try:
             text = value.decode()
         except UnicodeDecodeError as error:
             return f"the value is not UTF-8 text: byte {error.start} is 0x{value[error.start]:02x}"
         reasons = list(self._json(text) if self.format == "json" else self._csv(text) if self.format == "csv" else ())
-        return _joined(reasons or [f"does not hold: {self.require[number]}" for number in failed])
+        return _joined(reasons or [f"condition is false: {self.require[number]}" for number in failed])
 
     def _json(self, text: str) -> Iterator[str]:
         if not text.strip():
@@ -62,7 +62,7 @@ class Explainer:
             yield f"malformed JSON at line {error.lineno} column {error.colno} ({error.msg}), near {near!r}"
             return
         except RecursionError:
-            yield "malformed JSON: it is nested too deep"
+            yield "malformed JSON: nested too deeply"
             return
         if not isinstance(found, dict):
             yield f"the value is a JSON {_kind(found)}, not an object"
@@ -80,9 +80,9 @@ class Explainer:
             yield f"malformed CSV: {error}"
             return
         if len(rows) != 1:
-            yield f"there are {len(rows)} lines: a record is one line of CSV"
+            yield f"the value has {len(rows)} lines instead of one"
         elif len(rows[0]) != len(fields):
-            yield f"there are {len(rows[0])} fields, and the schema has {len(fields)}"
+            yield f"the value has {len(rows[0])} fields, the schema has {len(fields)}"
         else:
             for one, given in zip(fields, rows[0], strict=True):
                 yield from _text(one, given)
@@ -90,7 +90,7 @@ class Explainer:
 
 def _joined(reasons: list[str]) -> str:
     if not reasons:
-        return "Spark's parser refused the value: it does not fit the schema"
+        return "Spark's parser rejected the value: it does not match the schema"
     more = f"; and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
     return "; ".join(reasons[:MAX_REASONS]) + more
 
@@ -146,15 +146,15 @@ def _scalar(kind: Type, given: Any, name: str) -> Iterator[str]:
     elif kind.name in ("date", "timestamp", "timestamp_ntz"):
         if isinstance(given, str):
             if not _is_time(given):
-                yield f"field {name} is not a {kind.name} that Spark reads: {_shown(given)}"
+                yield f"field {name} is not a valid {kind.name}: {_shown(given)}"
         elif not number or kind.name == "timestamp_ntz":
             yield _not(name, f"a {kind.name}", given)
     elif kind.name == "binary" and not isinstance(given, str):
-        yield _not(name, "text in base64", given)
+        yield _not(name, "base64 text", given)
 
 
 def _text(one: Field, given: str) -> Iterator[str]:
-    """A field of CSV."""
+    """Check a CSV field."""
     if given == "":
         if one.required:
             yield f"field {one.name} is missing"

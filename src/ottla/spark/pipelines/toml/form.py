@@ -1,6 +1,6 @@
-"""A pipeline from TOML: which class a table is, which keys it may have, and the lines of both.
+"""Read a pipeline from TOML: map tables to classes and keys to fields, with their lines.
 
-Values are taken as they are: whether they fit is for `check`, which is the same for pipelines made in Python.
+Values are not checked here; `check` does that for pipelines from TOML and from Python.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ottla.spark.pipelines.declaration import (
     Table,
     Where,
 )
-from ottla.spark.pipelines.toml_lines import Path as KeyPath
-from ottla.spark.pipelines.toml_lines import locate
+from ottla.spark.pipelines.toml.lines import Path as KeyPath
+from ottla.spark.pipelines.toml.lines import locate
 
 _Part = TypeVar("_Part", bound=Declared)
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -38,16 +38,16 @@ _PLACE = re.compile(r" \(at [^()]*\)$")
 
 
 def read_toml(path: Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline | None, list[Problem]]:
-    """The pipeline, as far as it can be understood, and what is wrong with its keys."""
+    """The pipeline, as far as it could be read, and the problems with its keys."""
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
     except UnicodeDecodeError as error:
-        return None, [Problem(str(path), None, f"this is no TOML: it is not UTF-8 text ({error.reason})")]
+        return None, [Problem(str(path), None, f"invalid TOML: not UTF-8 text ({error.reason})")]
     except tomllib.TOMLDecodeError as error:
         found = _AT_LINE.search(str(error))
         line = int(found[1]) if found else text.rstrip().count("\n") + 1
-        return None, [Problem(str(path), line, f"this is no TOML: {_PLACE.sub('', str(error))}")]
+        return None, [Problem(str(path), line, f"invalid TOML: {_PLACE.sub('', str(error))}")]
     return _Reader(str(path), locate(text), environment).pipeline(data)
 
 
@@ -55,8 +55,8 @@ def toml_key(one: Field[Any]) -> str:
     return str(one.metadata.get("key", one.name))
 
 
-def keys_of(kind: type[Declared]) -> dict[str, str]:
-    """The keys of a table, and the fields that they are."""
+def keys_of(kind: type[Any]) -> dict[str, str]:
+    """The keys of a table, with the names of their fields."""
     return {toml_key(one): one.name for one in fields(kind) if one.init}
 
 
@@ -80,17 +80,17 @@ class _Reader:
         if isinstance(letters, dict):
             parts["dead_letters"] = self._part(DeadLetters, letters, ("dead_letters",))
         elif letters is not None:
-            self._tell(("dead_letters",), "dead_letters is a table: write [dead_letters] and below it topic = …")
+            self._report(("dead_letters",), "dead_letters is a table: write [dead_letters] and topic = … below it")
         found = self._part(Pipeline, data, (), parts)
         object.__setattr__(found, "directory", Path(self._file).resolve().parent)
         return found, self._problems
 
     def _array(self, name: str, given: Any, make: Callable[[dict[str, Any], KeyPath], Any]) -> list[Any]:
         if isinstance(given, dict):
-            self._tell((name,), f"there may be several of them: write [[{name}]] instead of [{name}]")
+            self._report((name,), f"{name} is an array of tables: write [[{name}]] instead of [{name}]")
             given = [given]
         if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-            self._tell((name,), f"{name} is a table: write [[{name}]] and its keys below")
+            self._report((name,), f"{name} is an array of tables: write [[{name}]] and its keys below it")
             return []
         return [make(one, (name, number)) for number, one in enumerate(given)]
 
@@ -100,11 +100,11 @@ class _Reader:
             return self._part(kinds.pop(), given, path)
         words = "sql, sql_file, python, dedupe, window and join"
         if kinds:
-            self._tell(path, f"a step has only one of {words}: make several steps of it")
+            self._report(path, f"a step can have only one of {words}: split it into several steps")
         else:
             odd = [key for key in given if key not in keys_of(Step)]
             near = next((hint for key in odd if (hint := did_you_mean(key, STEPS))), "")
-            self._tell(path, f"what the step does is missing: one of {words}.{near}")
+            self._report(path, f"the step has no action: add one of {words}.{near}")
         return self._part(Step, {key: given[key] for key in keys_of(Step) if key in given}, path)
 
     def _sink(self, given: dict[str, Any], path: KeyPath) -> Sink:
@@ -115,16 +115,16 @@ class _Reader:
             return self._part(made, rest, path)
         names = ", ".join(SINKS)
         if kind is None:
-            self._tell(path, f"format is missing: one of {names}")
+            self._report(path, f"format is missing: use one of {names}")
         else:
             near = did_you_mean(kind, SINKS) if isinstance(kind, str) else ""
-            self._tell((*path, "format"), f"format is one of {names}, not {kind!r}.{near}")
+            self._report((*path, "format"), f"format must be one of {names}, not {kind!r}.{near}")
         return self._part(Sink, {key: given[key] for key in keys_of(Sink) if key in given}, path)
 
     def _part(
         self, kind: type[_Part], given: dict[str, Any], path: KeyPath, parts: Mapping[str, Any] | None = None
     ) -> _Part:
-        """One table; what is missing becomes None, about which `check` speaks."""
+        """Build one part; missing required keys become None, which `check` reports."""
         parts = parts or {}
         keys = keys_of(kind)
         for key in given:
@@ -134,22 +134,22 @@ class _Reader:
         for one in fields(kind):
             if one.name in values and "Mapping[str, str]" in str(one.type):
                 values[one.name] = _flat(values[one.name])
-            if one.init and one.name not in values and toml_key(one) not in parts and _needed(one):
+            if one.init and one.name not in values and toml_key(one) not in parts and _required(one):
                 values[one.name] = None
         found = kind(**values)
         object.__setattr__(found, "where", self._where(path))
         return found
 
-    def _unknown(self, kind: type[Declared], key: str, path: KeyPath) -> None:
+    def _unknown(self, kind: type[Any], key: str, path: KeyPath) -> None:
         others = [other for other in (*dict.fromkeys(STEPS.values()), *dict.fromkeys(SINKS.values())) if other != kind]
         family = Step if issubclass(kind, Step) else Sink if issubclass(kind, Sink) else None
         near = did_you_mean(key, keys_of(kind))
         owner = next((one for one in others if family and issubclass(one, family) and key in keys_of(one)), None)
         if owner is not None and not near:
-            near = f" It belongs to {owner.title}."
+            near = f" It is a key of {owner.title}."
         names = ", ".join(keys_of(kind))
         title = kind.title if kind is not Pipeline else "a pipeline"
-        self._tell((*path, key), f"{title} has no key {key}.{near or f' There are {names}.'}")
+        self._report((*path, key), f"{title} has no key {key}.{near or f' The keys are {names}.'}")
 
     def _where(self, path: KeyPath) -> Where:
         size = len(path)
@@ -161,7 +161,7 @@ class _Reader:
         return Where(self._file, self._lines.get(path, 1 if not path else None), keys)
 
     def _substituted(self, value: Any, path: KeyPath) -> Any:
-        """The value with `${NAME}` and `${NAME:-otherwise}` taken from the environment; `$${` is a plain `${`."""
+        """Replace `${NAME}` and `${NAME:-default}` from the environment; `$${` is an escaped `${`."""
         if isinstance(value, dict):
             return {key: self._substituted(one, (*path, key)) for key, one in value.items()}
         if isinstance(value, list):
@@ -173,21 +173,21 @@ class _Reader:
             return found[0][1:]
         given: str | None = self._environment.get(found[2], found[3])
         if given is None:
-            self._tell(path, f"the environment has no variable {found[2]}: set it, or write ${{{found[2]}:-a default}}")
+            self._report(path, f"environment variable {found[2]} is not set: set it, or write ${{{found[2]}:-default}}")
             return ""
         return given
 
-    def _tell(self, path: KeyPath, message: str) -> None:
+    def _report(self, path: KeyPath, message: str) -> None:
         line = next((self._lines[path[:size]] for size in range(len(path), 0, -1) if path[:size] in self._lines), None)
         self._problems.append(Problem(self._file, line, message))
 
 
-def _needed(one: Field[Any]) -> bool:
+def _required(one: Field[Any]) -> bool:
     return one.default is MISSING and one.default_factory is MISSING
 
 
 def _flat(given: Any, before: str = "") -> Any:
-    """Settings by their dotted names: in TOML `security.protocol` without quotes is a table in a table."""
+    """Flatten settings to dotted names: in TOML, an unquoted `security.protocol` is a nested table."""
     if not isinstance(given, dict):
         return given
     found: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from ottla.charts import Line, bucket_width, line_chart
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.metadata.machine import CONSUMER_OFFSETS
-from ottla.spark.offset_rows import COLUMNS, COMMIT, GROUP, MEMBER, REBALANCE, TopicNames, rows_of
+from ottla.spark.offset_history.rows import COLUMNS, COMMIT, GROUP, MEMBER, REBALANCE, TopicNames, rows_of
 from ottla.spark.options import ReadOptions
 from ottla.types import Millis, TopicPartition
 

@@ -1,4 +1,4 @@
-"""Output modes against what is known of a stream: whether it aggregates, and has a watermark."""
+"""Check output modes and watermarks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MODES: dict[type[Sink], tuple[str, ...]] = {
 
 
 def chain(pipeline: Pipeline, part: Step | Sink) -> list[Source | Step]:
-    """What a part builds on, nearest first, as far as it is known: it ends with a source, or with SQL."""
+    """The inputs of a part, nearest first; ends at a source or at SQL."""
     named: dict[str, Source | Step] = {
         **{source.name: source for source in pipeline.sources},
         **{step.name: step for step in pipeline.steps},
@@ -48,7 +48,7 @@ def chain(pipeline: Pipeline, part: Step | Sink) -> list[Source | Step]:
 
 
 def input_of(pipeline: Pipeline, part: Step | Sink) -> str | None:
-    """The name of what a part takes: as given, or what is declared before it."""
+    """The name of the input: as declared, or the previous part."""
     if part.input is not None or isinstance(part, Sql):
         return part.input
     steps = list(pipeline.steps)
@@ -59,7 +59,7 @@ def input_of(pipeline: Pipeline, part: Step | Sink) -> str | None:
 
 
 def source_of(pipeline: Pipeline, part: Step | Sink) -> Source | None:
-    """The source that a part builds on; None if SQL or Python is between them."""
+    """The source of a part; None if SQL or Python is in between."""
     found = chain(pipeline, part)
     known = found and not any(isinstance(one, Sql | Python) for one in found)
     return found[-1] if known and isinstance(found[-1], Source) else None
@@ -81,15 +81,15 @@ def _times(pipeline: Pipeline, step: Dedupe | Window) -> Iterator[Problem]:
             continue
         if millis(own) != millis(other):
             key = "within" if isinstance(step, Dedupe) else "watermark"
-            yield step.problem(
-                f"{key} {own} differs from {other} of {one.name}: Spark allows one watermark in a stream, so give the "
-                "same time, or leave one of them out",
+            yield step.where.problem(
+                f"{key} {own} differs from {other} of {one.name}: Spark allows one watermark per stream. Use the same "
+                "duration, or remove one of them",
                 key,
             )
         elif step.event_time and isinstance(one, Source) and step.event_time != one.event_time:
-            yield step.problem(
+            yield step.where.problem(
                 f"event_time {step.event_time} differs from {one.event_time} of source {one.name}, which has a "
-                "watermark: Spark allows one in a stream",
+                "watermark: Spark allows one per stream",
                 "event_time",
             )
 
@@ -106,19 +106,19 @@ def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
         allowed = ("append", "complete")
     if mode not in allowed:
         what = sink.format if isinstance(sink, FileSink) else type(sink).__name__.removesuffix("Sink").lower()
-        yield sink.problem(f"a {what} sink has the mode {' or '.join(allowed)}, not {mode}", "mode")
+        yield sink.where.problem(f"a {what} sink supports mode {' or '.join(allowed)}, not {mode}", "mode")
         return
     if isinstance(sink, JdbcSink) and mode == "update" and not sink.keys:
-        yield sink.problem('mode update needs keys, by which rows are replaced, such as keys = ["id"]', "mode")
+        yield sink.where.problem('mode update requires keys, such as keys = ["id"]', "mode")
     before = chain(pipeline, sink)
     window = next((one for one in before if isinstance(one, Window)), None)
     known = bool(before) and not any(isinstance(one, Sql | Python) for one in before)
     if mode == "complete" and known and window is None:
-        yield sink.problem("mode complete needs an aggregation, and there is none before this sink", "mode")
+        yield sink.where.problem("mode complete requires an aggregation before this sink", "mode")
     if mode == "append" and window is not None and known and not any(map(_delay, before)):
         others = " or set mode = update here" if "update" in allowed else ""
-        yield window.problem(
-            f"windows without a watermark never end, and sink {sink.name} writes them when they have ended: set "
-            f"watermark, such as 10 minutes,{others}".removesuffix(","),
+        yield window.where.problem(
+            f"windows without a watermark never end, so sink {sink.name} would never write them: set watermark, "
+            f"such as 10 minutes,{others}".removesuffix(","),
             "window",
         )

@@ -1,7 +1,6 @@
-"""Everything that can be known to be wrong with a pipeline before Spark starts, all at once.
+"""Find all problems in a pipeline that can be found before Spark starts.
 
-`check` takes a pipeline however it was made. A part whose values do not even fit their types is not looked into
-further, so that one mistake gives one message.
+A part with values of a wrong type is not checked further, so that one mistake gives one message.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import TypeVar
 
 from ottla.config.table import did_you_mean
 from ottla.spark.options import OptionError, ReadOptions, WriteOptions
-from ottla.spark.pipelines.check_functions import function_problems
-from ottla.spark.pipelines.check_modes import mode_problems
-from ottla.spark.pipelines.check_values import value_problems
+from ottla.spark.pipelines.checks.functions import function_problems
+from ottla.spark.pipelines.checks.modes import mode_problems
+from ottla.spark.pipelines.checks.values import value_problems
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
     RESERVED,
@@ -43,13 +42,13 @@ from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
 _Part = TypeVar("_Part", bound=Declared)
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SINK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_SHARED = "sources, tables and steps share their names"
+_SHARED = "sources, tables and steps need distinct names"
 _TIMES = ("timestamp", "timestamp_ntz")
 _WITH_SCHEMA = ("json", "csv")
 
 
 def check(pipeline: Pipeline) -> list[Problem]:
-    """What is wrong, in the order of the lines; nothing if the pipeline can be tried."""
+    """All problems in the order of lines; empty if the pipeline is valid."""
     return sorted(_Check(pipeline).problems())
 
 
@@ -57,7 +56,7 @@ class _Check:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._wrong: set[int] = set()
-        """Parts whose values do not fit."""
+        """The ids of parts with values of a wrong type."""
 
     def problems(self) -> Iterator[Problem]:
         found = value_problems(self._pipeline, self._pipeline)
@@ -95,22 +94,25 @@ class _Check:
     def _whole(self) -> Iterator[Problem]:
         pipeline = self._pipeline
         if not pipeline.sources:
-            yield pipeline.problem("there is no source: add [[source]] with name, topics and format", "source")
+            yield pipeline.where.problem(
+                "the pipeline has no source: add [[source]] with name, topics and format", "source"
+            )
         if not pipeline.sinks:
-            yield pipeline.problem("there is no sink: add [[sink]] with name and format", "sink")
+            yield pipeline.where.problem("the pipeline has no sink: add [[sink]] with name and format", "sink")
         if pipeline.trigger not in (AVAILABLE_NOW, ONCE):
             try:
                 interval(pipeline.trigger)
             except ValueError as error:
                 near = did_you_mean(pipeline.trigger, (AVAILABLE_NOW, ONCE))
-                yield pipeline.problem(f"trigger is {AVAILABLE_NOW}, {ONCE}, or {str(error)[3:]}.{near}", "trigger")
+                yield pipeline.where.problem(
+                    f"trigger must be {AVAILABLE_NOW}, {ONCE}, or {str(error).removeprefix('must be ')}.{near}",
+                    "trigger",
+                )
         for name, message in kafka_problems(pipeline.kafka):
-            yield pipeline.problem(message, f"kafka.{name}")
+            yield pipeline.where.problem(message, f"kafka.{name}")
         for name in pipeline.spark:
             if not name.startswith("spark."):
-                yield pipeline.problem(
-                    f"names of Spark's configuration begin with spark.: spark.{name}?", f"spark.{name}"
-                )
+                yield pipeline.where.problem(f"Spark settings start with spark.: write spark.{name}", f"spark.{name}")
 
     def _names(self) -> Iterator[Problem]:
         pipeline = self._pipeline
@@ -120,7 +122,7 @@ class _Check:
         yield from _distinct(pipeline.sinks, _SINK, "letters, digits, _, . and -", "choose another")
         for sink in pipeline.sinks:
             if sink.name == DEAD_LETTERS:
-                yield sink.problem(f"a sink cannot be called {DEAD_LETTERS}: that is the query of dead letters", "name")
+                yield sink.where.problem(f"the name {DEAD_LETTERS} is reserved: rename the sink", "name")
 
     # ── Sources and tables ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,79 +134,85 @@ class _Check:
             return
         for name in schema.names if schema else ():
             if name.lower() in RESERVED:
-                yield source.problem(f"column {name} would hide where records come from: rename it", "schema")
+                yield source.where.problem(f"column {name} is reserved for the origin of records: rename it", "schema")
         if source.event_time and schema:
             yield from _event_time(source, source.event_time, schema)
         if source.watermark and not source.event_time:
-            yield source.problem(
-                'watermark needs event_time: a column, or "_timestamp" for that of records', "watermark"
+            yield source.where.problem(
+                'watermark requires event_time: a column, or "_timestamp" for the record timestamp', "watermark"
             )
         if source.on_error == DEAD_LETTERS and self._pipeline.dead_letters is None:
-            yield source.problem(
-                "on_error = dead-letters needs a place for them: add [dead_letters] and topic", "on_error"
-            )
+            yield source.where.problem("on_error = dead-letters requires [dead_letters] with a topic", "on_error")
         if source.confluent_header and source.format != "avro":
-            yield source.problem(f"confluent_header is for avro, not for {source.format}", "confluent_header")
+            yield source.where.problem(
+                f"confluent_header requires format avro, not {source.format}", "confluent_header"
+            )
         if source.null_values == "keep" and source.format not in ("text", "bytes"):
-            yield source.problem(f"null_values = keep is for text and bytes, not for {source.format}", "null_values")
+            yield source.where.problem(
+                f"null_values = keep requires format text or bytes, not {source.format}", "null_values"
+            )
         if source.options and source.format not in _WITH_SCHEMA:
-            yield source.problem(f"options are for json and csv, not for {source.format}", "options")
+            yield source.where.problem(f"options require format json or csv, not {source.format}", "options")
 
     def _reading(self, source: Source) -> Iterator[Problem]:
-        """What the data source itself would say, in the words of the declaration."""
+        """Problems that the data source would report, with the keys of the declaration."""
         given = [key for key in ("topics", "pattern", "assign") if getattr(source, key)]
         if len(given) != 1:
-            found = f"{' and '.join(given)} are given" if given else "none is given"
-            yield source.problem(
-                f"one of topics, pattern and assign says what to read: {found}", (given or ["name"])[-1]
+            found = f"{' and '.join(given)} are set" if given else "none is set"
+            yield source.where.problem(
+                f"set exactly one of topics, pattern and assign: {found}", (given or ["name"])[-1]
             )
             return
         if not (source.bootstrap_servers or self._pipeline.bootstrap_servers):
-            yield source.problem('bootstrap_servers is missing, for all or for this source, such as "localhost:9092"')
+            yield source.where.problem(
+                'bootstrap_servers is missing: set it for the pipeline or this source, such as "localhost:9092"'
+            )
             return
         for name, message in kafka_problems(source.kafka, writing=False):
-            yield source.problem(message, f"kafka.{name}")
+            yield source.where.problem(message, f"kafka.{name}")
         options = read_options(self._pipeline, source, source.group_id)
         try:
             ReadOptions.of(_without_kafka(options), streaming=True)
         except OptionError as error:
-            message, key = _in_our_words(str(error))
-            yield source.problem(message, key)
+            message, key = _translated(str(error))
+            yield source.where.problem(message, key)
 
     def _schema(self, part: Source | Table, kind: str) -> tuple[Schema | None, list[Problem]]:
         key = "schema_file" if part.schema_file else "schema"
         if part.schema and part.schema_file:
-            return None, [part.problem("schema and schema_file are both given: leave one of them out", "schema_file")]
+            return None, [part.where.problem("schema and schema_file are both set: remove one", "schema_file")]
         if kind in ("text", "bytes") and (part.schema or part.schema_file):
-            return None, [part.problem(f"{kind} has one column, value: leave {key} out", key)]
+            return None, [part.where.problem(f"{kind} has the fixed column value: remove {key}", key)]
         if kind == "avro" and importlib.util.find_spec("fastavro") is None:
-            return None, [part.problem("avro needs fastavro: pip install 'ottla[avro]'", "format")]
+            return None, [part.where.problem("avro requires fastavro: pip install 'ottla[avro]'", "format")]
         if kind == "avro" and (part.schema or not (part.schema_file or "").endswith(".avsc")):
-            return None, [part.problem('avro needs its schema as a file: schema_file = "….avsc"', key)]
+            return None, [part.where.problem('avro requires a schema file: schema_file = "….avsc"', key)]
         if kind in _WITH_SCHEMA and isinstance(part, Source) and not (part.schema or part.schema_file):
-            text = f'{kind} needs a schema, such as schema = "id BIGINT NOT NULL, total DOUBLE"'
-            return None, [part.problem(text)]
+            text = f'{kind} requires a schema, such as schema = "id BIGINT NOT NULL, total DOUBLE"'
+            return None, [part.where.problem(text)]
         try:
             return declared_schema(part, self._pipeline), []
         except SchemaError as error:
-            return None, [part.problem(f"{key}: {error}", key)]
+            return None, [part.where.problem(f"{key}: {error}", key)]
 
     def _table(self, table: Table) -> Iterator[Problem]:
         if table.format == "topic":
             if not table.topic:
-                yield table.problem("a table that is a topic needs topic, the name of it", "format")
+                yield table.where.problem("a table with format topic requires topic", "format")
             elif table.path:
-                yield table.problem("a topic has no path: leave path out", "path")
+                yield table.where.problem("a topic has no path: remove path", "path")
             if table.value_format in _WITH_SCHEMA and not (table.schema or table.schema_file):
-                yield table.problem(f'{table.value_format} needs a schema, such as schema = "id BIGINT, name STRING"')
+                yield table.where.problem(
+                    f'{table.value_format} requires a schema, such as schema = "id BIGINT, name STRING"'
+                )
                 return
             yield from self._schema(table, table.value_format)[1]
             return
         yield from self._schema(table, "")[1]
         if not table.path:
-            yield table.problem("path is missing: the file or directory of the table")
+            yield table.where.problem("path is missing: set the file or directory of the table")
         elif _is_local(path := self._pipeline.path(table.path)) and not _exists(path):
-            yield table.problem(f"there is no file or directory {path}", "path")
+            yield table.where.problem(f"file or directory {path} not found", "path")
 
     # ── Steps and sinks ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,21 +231,25 @@ class _Check:
     def _step(self, step: Step, tables: Sequence[str]) -> Iterator[Problem]:
         if isinstance(step, Sql):
             if step.input is not None:
-                yield step.problem("a step with sql names what it reads in its FROM: leave input out", "input")
+                yield step.where.problem("a SQL step names its inputs in FROM: remove input", "input")
             if bool(step.sql) == bool(step.sql_file):
-                yield step.problem("a step with sql has either sql or sql_file", "sql_file")
+                yield step.where.problem("a SQL step requires either sql or sql_file", "sql_file")
         elif isinstance(step, Join):
             if step.table not in tables:
                 near = did_you_mean(step.table, tables)
-                yield step.problem(f"there is no table {step.table}: add [[table]] with that name.{near}", "join")
+                yield step.where.problem(
+                    f"table {step.table} does not exist: add [[table]] with this name.{near}", "join"
+                )
             if not step.on:
-                yield step.problem('on is empty: name columns of both sides, such as on = ["customer"]', "on")
+                yield step.where.problem('on is empty: name the join columns, such as on = ["customer"]', "on")
         elif isinstance(step, Python):
             yield from function_problems(self._pipeline, step)
         elif isinstance(step, Dedupe) and not step.keys:
-            yield step.problem('dedupe is empty: name the columns of the key, such as dedupe = ["id"]', "dedupe")
+            yield step.where.problem('dedupe is empty: name the key columns, such as dedupe = ["id"]', "dedupe")
         elif isinstance(step, Window) and not step.aggregate:
-            yield step.problem('aggregate is empty: such as aggregate = {orders = "count(*)"}', "aggregate")
+            yield step.where.problem(
+                'aggregate is empty: add columns, such as aggregate = {orders = "count(*)"}', "aggregate"
+            )
 
     def _sink(self, sink: Sink) -> Iterator[Problem]:
         pipeline = self._pipeline
@@ -247,40 +259,42 @@ class _Check:
         yield from _input(sink, sink.input, before, tables, (), only)
         if isinstance(sink, FileSink):
             if bool(sink.path) == bool(sink.table):
-                yield sink.problem(
-                    "path is missing: the directory to write to" if not sink.path else "path or table, not both"
+                yield sink.where.problem(
+                    "path is missing: set the output directory"
+                    if not sink.path
+                    else "path and table are both set: remove one"
                 )
             elif sink.table and sink.format not in ("delta", "iceberg"):
-                yield sink.problem(f"table is for delta and iceberg: give path to {sink.format}", "table")
+                yield sink.where.problem(f"table requires format delta or iceberg: use path for {sink.format}", "table")
             yield from self._package(sink)
         elif isinstance(sink, TopicSink):
             yield from self._writing(sink, sink.topic)
             if "{topic}" in sink.topic:
-                yield sink.problem("{topic} is for dead letters only: name the topic", "topic")
+                yield sink.where.problem("{topic} works only for dead letters: name the topic", "topic")
 
     def _package(self, sink: FileSink) -> Iterator[Problem]:
-        """Delta and Iceberg come as jars: without any setting that could bring them, they are not there."""
+        """Delta and Iceberg need a setting that adds their jars."""
         brought = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath", "spark.submit.pyFiles")
         if sink.format in ("delta", "iceberg") and not any(name in self._pipeline.spark for name in brought):
             example = {
                 "delta": "io.delta:delta-spark_2.13:<version>",
                 "iceberg": "org.apache.iceberg:iceberg-spark-runtime-<spark>_2.13:<version>",
             }[sink.format]
-            yield sink.problem(
-                f'{sink.format} needs its package: set "spark.jars.packages" = "{example}" under [spark]',
+            yield sink.where.problem(
+                f'{sink.format} requires its package: set "spark.jars.packages" = "{example}" under [spark]',
                 "format",
             )
 
     def _writing(self, sink: TopicSink | DeadLetters, topic: str) -> Iterator[Problem]:
         if not (sink.bootstrap_servers or self._pipeline.bootstrap_servers):
-            yield sink.problem('bootstrap_servers is missing, such as "localhost:9092"')
+            yield sink.where.problem('bootstrap_servers is missing, such as "localhost:9092"')
             return
         for name, message in kafka_problems(sink.kafka, reading=False):
-            yield sink.problem(message, f"kafka.{name}")
+            yield sink.where.problem(message, f"kafka.{name}")
         try:
             WriteOptions.of(_without_kafka(write_options(self._pipeline, sink, topic)))
         except OptionError as error:
-            yield sink.problem(*_in_our_words(str(error)))
+            yield sink.where.problem(*_translated(str(error)))
 
     def _dead_letters(self, letters: DeadLetters) -> Iterator[Problem]:
         yield from self._writing(letters, letters.topic)
@@ -288,14 +302,12 @@ class _Check:
         for source in self._sound(self._pipeline.sources):
             names = {letters.topic.replace("{topic}", topic) for topic in source.topics}
             if not elsewhere and names & set(source.topics):
-                text = (
-                    f"dead letters would go to {letters.topic}, which source {source.name} reads: they would come back"
-                )
-                yield letters.problem(text, "topic")
+                text = f"source {source.name} reads {letters.topic}, so dead letters would loop: use another topic"
+                yield letters.where.problem(text, "topic")
 
 
 def declared_schema(part: Source | Table, pipeline: Pipeline) -> Schema | None:
-    """The schema of a source or table, if it has one."""
+    """The declared schema of a source or table, if any."""
     if part.schema_file:
         return from_file(Path(pipeline.path(part.schema_file)))
     return from_ddl(part.schema) if part.schema else None
@@ -322,11 +334,11 @@ def _distinct(
         if not isinstance(given, str) or not given:
             continue
         if not form.fullmatch(part.name):
-            yield part.problem(f"name is made of {words}, not {part.name!r}", "name")
+            yield part.where.problem(f"name must consist of {words}, not {part.name!r}", "name")
         first = seen.setdefault(part.name.lower(), part)
         if first is not part:
             at = f" (line {first.where.line})" if first.where.line else ""
-            yield part.problem(f"the name {part.name} is taken{at}: {shared}", "name")
+            yield part.where.problem(f"the name {part.name} is already used{at}: {shared}", "name")
 
 
 def _input(
@@ -334,17 +346,15 @@ def _input(
 ) -> Iterator[Problem]:
     if given is None:
         if not only and known:
-            yield part.problem(f"input is missing: there are {', '.join(known)}")
+            yield part.where.problem(f"input is missing: choose one of {', '.join(known)}")
     elif given not in known:
         if given in [one.name for one in later]:
-            yield part.problem(f"input {given} is declared below: a step takes what is declared before it", "input")
+            yield part.where.problem(f"input {given} is declared later: move it before this step", "input")
         elif given in tables:
-            yield part.problem(
-                f"input {given} is a table, which stands still: join it, or take a source or step", "input"
-            )
+            yield part.where.problem(f"input {given} is a table: join it, or use a source or step as input", "input")
         else:
             near = did_you_mean(given, known)
-            yield part.problem(f"there is no source or step {given}.{near}", "input")
+            yield part.where.problem(f"source or step {given} does not exist.{near}", "input")
 
 
 def _event_time(source: Source, name: str, schema: Schema) -> Iterator[Problem]:
@@ -353,14 +363,14 @@ def _event_time(source: Source, name: str, schema: Schema) -> Iterator[Problem]:
         return
     if found is None:
         near = did_you_mean(name, (*schema.names, "_timestamp"))
-        yield source.problem(f"event_time is no column of the schema: {name}.{near}", "event_time")
+        yield source.where.problem(f"event_time {name} is not a column of the schema.{near}", "event_time")
     elif found.type.name not in _TIMES:
-        text = f"event_time is a TIMESTAMP, and {name} is {found.type.ddl().upper()}: change the schema"
-        yield source.problem(f"{text}, or make the column in a step and name it there", "event_time")
+        text = f"event_time must be a TIMESTAMP, but {name} is {found.type.ddl().upper()}: change the schema"
+        yield source.where.problem(f"{text}, or set event_time in a step that has such a column", "event_time")
 
 
-def _in_our_words(message: str) -> tuple[str, str | None]:
-    """A message of the data source with the keys of the declaration, and the key that it is about."""
+def _translated(message: str) -> tuple[str, str | None]:
+    """Translate option names in a message to the keys of the declaration; returns the key, too."""
     names = {
         "startingOffsets": "starting_offsets",
         "startingTimestamp": "starting_timestamp",
@@ -378,7 +388,7 @@ def _in_our_words(message: str) -> tuple[str, str | None]:
 
 
 def _without_kafka(options: dict[str, str]) -> dict[str, str]:
-    """Without the settings of the clients, which are checked one by one, and without what Spark's query brings."""
+    """Drop client configs, which are checked separately, and `deliver`."""
     kept = ("kafka.bootstrap.servers",)
     return {
         name: value for name, value in options.items() if name in kept or not name.startswith(("kafka.", "deliver"))

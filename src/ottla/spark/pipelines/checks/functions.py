@@ -1,4 +1,4 @@
-"""Whether the function of a step is there, without running its module."""
+"""Check that the function of a Python step exists, without importing its module."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def function_problems(pipeline: Pipeline, step: Python) -> Iterator[Problem]:
-    """What is wrong with `module:function`."""
+    """Problems with `module:function`."""
     if not _FUNCTION.fullmatch(step.python):
-        yield step.problem(f"python is module:function, not {step.python!r}", "python")
+        yield step.where.problem(f"python must have the form module:function, not {step.python!r}", "python")
         return
     module, _, function = step.python.partition(":")
     file = pipeline.directory / (module.replace(".", "/") + ".py")
     if not file.is_file():
         if importlib.util.find_spec(module.split(".")[0]) is None:
-            yield step.problem(f"there is no module {module}: neither {file} nor an installed one", "python")
+            yield step.where.problem(f"module {module} not found: neither {file} nor an installed module", "python")
         return
     try:
         names = _names_of(file)
     except SyntaxError as error:
-        yield Problem(str(file), error.lineno, f"this is no Python: {error.msg}")
+        yield Problem(str(file), error.lineno, f"invalid Python: {error.msg}")
         return
     if names is not None and function not in names:
         near = did_you_mean(function, names)
-        yield step.problem(f"{file} defines no {function}.{near}", "python")
+        yield step.where.problem(f"{file} does not define {function}.{near}", "python")
 
 
 def _names_of(file: Path) -> set[str] | None:
-    """What a module defines, or None if that cannot be seen from outside."""
+    """The names that a module defines; None if it has a star import."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(), str(file))):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
