@@ -192,7 +192,7 @@ def test_a_decided_transaction_that_the_broker_aborted_is_written_again(
     dies_after_the_decision(job, job.write("first", 0))
     with once._borrowed(job.options) as producer:  # what transaction.timeout.ms does: another epoch, and abort
         producer.take_over(f"{job.prefix}-1")
-    with pytest.raises(NotDelivered, match="has no rows for this task: its plan is another one"):
+    with pytest.raises(NotDelivered, match="has no rows for this task, because its plan has changed"):
         job.run("second", 0, [10, 11, 12])
     messages = job.tasks(job.write("third", 0), [10, 11], [12])
     assert [one.rows for one in messages] == [0, 1]
@@ -260,7 +260,7 @@ def test_another_attempt_of_a_task_takes_over_before_the_decision(topics: Topics
     messages = job.tasks(write, [1], [2])
     job.task(write, 1, [2])  # as with speculation, and Spark takes the result of the first attempt
     told = failure(lambda: once.commit_all(job.options, messages))
-    assert "leave spark.speculation off" in told
+    assert "turn off spark.speculation" in told
     once.abort_all(job.options, messages)
     job.run("second", 0, [1], [2])
     assert delivered(topics, job.topic) == [1, 2]

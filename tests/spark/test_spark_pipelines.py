@@ -324,13 +324,13 @@ pipeline = Pipeline(
         (letter.topic, letter.offset): letter.error_message
         for letter in (DeadLetter.of(record) for record in committed(topics, dead))
     }
-    assert told.pop((avro, 1)).startswith("the Avro value ends too early")
+    assert told.pop((avro, 1)).startswith("the Avro value ends after")
     assert told == {
-        (avro, 2): "does not hold: id < 3",
-        (avro, 3): "1 bytes are left after the Avro record: is the schema another one?",
+        (avro, 2): "condition is false: id < 3",
+        (avro, 3): "1 extra bytes after the Avro record: the value may have another schema",
         (avro, 4): "the record has no value",
         (lines, 2): 'field n is not a whole number: "x"',
-        (lines, 3): "there are 3 fields, and the schema has 2",
+        (lines, 3): "the value has 3 fields, the schema has 2",
         (lines, 4): "the value is empty",
     }
 
@@ -354,9 +354,9 @@ all = [
     (made(Python(name="p", python="steps:fails")), 13, "steps:fails: "),
     (made(Sql(name="s", sql="SELECT * FROM orders"), Dedupe(name="d", keys=["id"], within="1 hour"),
           Dedupe(name="e", keys=["id"], within="2 hours", input="s"), Window(name="w", input="d", window="1 minute",
-          aggregate={{"n": "count(*)"}}, watermark="1 hour", event_time="at")), 15, "a watermark already (_time"),
-    (made(partition_by=["day"]), 6, "partition_by: what is written has no column day"),
-    (made(Sql(name="s", sql="SELECT 1")), 6, "nothing in it comes from a source"),
+          aggregate={{"n": "count(*)"}}, watermark="1 hour", event_time="at")), 15, "already has a watermark (_time"),
+    (made(partition_by=["day"]), 6, "partition_by: the input has no column day"),
+    (made(Sql(name="s", sql="SELECT 1")), 6, "the input is not a stream"),
 ]
 """
     )
@@ -377,7 +377,7 @@ all = [
     (flow,) = compile_pipeline(names["pipeline"], spark, trigger="once")
     object.__setattr__(names["pipeline"], "directory", tmp_path)
     query = compile_pipeline(names["pipeline"], spark, trigger="once")[0].start()
-    with pytest.raises(Exception, match=f"the record of {orders}-0 at offset 0 is no json of the schema"):
+    with pytest.raises(Exception, match=f"the record of {orders}-0 at offset 0 does not match the json schema"):
         query.awaitTermination(60)
     assert flow.name == "t"
 

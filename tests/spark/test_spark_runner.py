@@ -133,7 +133,7 @@ def test_the_tutorial_runs(
                 assert main(shlex.split(line)[1:]) == 0, f"{line}: {capfd.readouterr().err}"
                 told.append(capfd.readouterr())
     check, run, status, groups, dry, _letters, some, again, rest = told
-    assert check.out.startswith(f"{name}.toml is right: 1 source, 1 step, 1 sink")
+    assert check.out.startswith(f"{name}.toml is valid: 1 source, 1 step, 1 sink")
     # A step with a time adds a batch without rows, which lets go of old keys.
     assert [line.split()[1::2] for line in run.out.splitlines()[1:3]] == [["ended", "1023"]] * 2
     assert run.out.splitlines()[3] == "3 dead letters"
@@ -143,11 +143,11 @@ def test_the_tutorial_runs(
     assert "3 dead letters wait" in status.out
     assert f"{name}-pipeline" in groups.out
     assert dry.out.count("malformed JSON") == 3
-    assert some.out.splitlines() == ["2 dead letters sent back", "1 dead letter left to wait: above the limit"]
+    assert some.out.splitlines() == ["2 dead letters sent back", "1 dead letter still waiting: over the limit"]
     assert again.out.splitlines()[3] == "2 dead letters"
     assert rest.out.splitlines() == [
         "1 dead letter sent back",
-        "2 dead letters left to wait: sent back 1 times already",
+        "2 dead letters still waiting: already replayed 1 times",
     ]
 
 
@@ -209,8 +209,7 @@ def test_a_topic_that_is_not_there_is_one_line(
     file.write_text(file.read_text().replace(f'"{topic}"]', '"nowhere-to-be-found"]'))
     assert main(["pipeline", "run", str(file), "--once", "-q"]) == 1
     assert capsys.readouterr().err.splitlines()[0] == (
-        "ottla: error: flow table: there is no topic nowhere-to-be-found: create it first, or see whether subscribe is "
-        "spelled right"
+        "ottla: error: flow table: topic nowhere-to-be-found does not exist: create it, or correct the option subscribe"
     )
 
 

@@ -38,4 +38,4 @@ def test_mistakes_are_one_line(topics: Topics, capsys: pytest.CaptureFixture[str
     assert cli.main(["sql", "SELECT * FROM nowhere"]) == 1
     assert "nowhere` cannot be found" in capsys.readouterr().err
     assert cli.main(["sql", f"SELECT * FROM `{topic}`", "--option", "endingOffset=latest"]) == 1
-    assert capsys.readouterr().err == "ottla: error: no option is called endingoffset. Did you mean endingOffsets?\n"
+    assert capsys.readouterr().err == "ottla: error: unknown option endingoffset. Did you mean endingOffsets?\n"

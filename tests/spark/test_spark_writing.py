@@ -88,11 +88,11 @@ def test_mistakes_are_told_before_anything_is_written(topics: Topics) -> None:
         return failure(lambda: source.writer(schema, overwrite))
 
     value: dict[str, DataType] = {"value": StringType()}
-    assert "a column called value is needed" in told({"number": LongType()}, topic="t")
-    assert "where to write is not known" in told(value)
-    assert "column value is of type bigint" in told({"value": LongType()}, topic="t")
-    assert "column partition is of type bigint" in told({**value, "partition": LongType()}, topic="t")
-    assert "column headers is of type string" in told({**value, "headers": StringType()}, topic="t")
+    assert "the column value is missing" in told({"number": LongType()}, topic="t")
+    assert "no topic: set the option topic" in told(value)
+    assert "column value has type bigint" in told({"value": LongType()}, topic="t")
+    assert "column partition has type bigint" in told({**value, "partition": LongType()}, topic="t")
+    assert "column headers has type string" in told({**value, "headers": StringType()}, topic="t")
     assert "one of at-least-once, exactly-once" in told(value, topic="t", deliver="twice")
     assert "acks" in told(value, topic="t", kafka_acks="some")
     assert "cannot be overwritten" in told(value, overwrite=True, topic="t")

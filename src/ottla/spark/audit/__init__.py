@@ -1,4 +1,4 @@
-"""Audit: which records of a topic reached a table or another topic. `audit` in run.py is the entry.
+"""Audit: check that the records of a topic reached a table or another topic.
 
 >>> from ottla.spark.audit import audit
 """

@@ -1,12 +1,12 @@
-"""The history of ``__consumer_offsets`` as tables: what every group committed, its lag over time, its generations.
+"""The history of ``__consumer_offsets`` as tables: commits, lag over time, generations.
 
-    history = offset_history(spark, bootstrap_servers="localhost:9092")          # what the topic still has
+    history = offset_history(spark, bootstrap_servers="localhost:9092")          # the current topic
     history.commits.where("group_id = 'billing'").orderBy("time").show()
     history.lag("billing").show()
 
-The topic is compacted: of older commits only the last of each partition is left. `record_history` keeps all of them, by
-a streaming query into a table, and ``offset_history(spark, path=…)`` reads that. Rows are made in `offset_rows.py`;
-how lag is defined is in docs/audit.md.
+The topic is compacted: of older commits, only the last one of each partition remains. `record_history` keeps all of
+them in a table with a streaming query, and ``offset_history(spark, path=…)`` reads that table. `rows.py` decodes
+records; docs/audit.md defines lag.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SAMPLES = 120
-"""How many times lag is looked at, if nobody says otherwise."""
+"""The default number of samples of the lag."""
 CHECKPOINT = "_checkpoint"
 _COMMITS = (
     *("time", "group_id", "topic", "partition", "offset", "metadata", "leader_epoch", "committed_at", "expires_at"),
@@ -56,7 +56,7 @@ _REBALANCES = (
 
 
 class HistoryError(OttlaError):
-    """There is no such history."""
+    """The history does not exist."""
 
 
 def offset_history(
@@ -66,17 +66,16 @@ def offset_history(
     options: Mapping[str, str] | None = None,
     path: str | None = None,
 ) -> OffsetHistory:
-    """The history that the topic has now, or with `path` the one that `record_history` has kept there.
+    """The history in the topic, or in the table at `path` written by `record_history`.
 
-    `options` are those of the data source, for security and the like. A table that was kept needs the cluster only for
-    the lag.
+    `options` are data source options, such as security settings. A table needs the cluster only for the lag.
     """
     named = _options(bootstrap_servers, options)
     if path is not None:
         try:
             return OffsetHistory(spark.read.parquet(path), named)
         except AnalysisException:
-            raise HistoryError(f"{path} has no history: write one with `ottla offsets history --out {path}`") from None
+            raise HistoryError(f"{path} has no history: create it with `ottla offsets history --out {path}`") from None
     source = spark.read.format("ottla").options(**_reading(named)).option("subscribe", CONSUMER_OFFSETS).load()
     return OffsetHistory(decoded(source, _topic_names(named)), named)
 
@@ -89,9 +88,9 @@ def record_history(
     options: Mapping[str, str] | None = None,
     every_ms: Millis | None = None,
 ) -> StreamingQuery:
-    """Start a query that keeps the history in a table at `path`, by kind and day; it goes on where it stopped.
+    """Start a query that keeps the history in a table at `path`, partitioned by kind and day.
 
-    Without `every_ms` it ends when it has what is there now.
+    It continues where the last query stopped. Without `every_ms`, it ends after the current records.
     """
     named = _options(bootstrap_servers, options)
     source = (
@@ -118,7 +117,7 @@ def _options(servers: str | None, options: Mapping[str, str] | None) -> dict[str
 
 
 def _reading(options: Mapping[str, str]) -> dict[str, str]:
-    # Offsets of a transaction that was aborted were never committed; what compaction took is no reason to fail.
+    # Offsets of aborted transactions were never committed; compacted records are not an error.
     return {**options, "kafka.isolation.level": "read_committed", "failOnDataLoss": "false"}
 
 
@@ -126,7 +125,7 @@ def _reading(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def decoded(records: DataFrame, names: TopicNames) -> DataFrame:
-    """Records of the topic, batch or stream, as rows with `offset_rows.COLUMNS`."""
+    """Decode records of the topic, batch or stream, to rows with `COLUMNS`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
@@ -155,12 +154,12 @@ def _decoder(
 
 
 def _topic_names(options: Mapping[str, str]) -> dict[UUID, str]:
-    """By the ids that the new protocol's assignments have, as far as the topics exist now."""
+    """Topic names by id, for existing topics; consumer protocol assignments have only ids."""
     with Admin(_admin_config(options)) as admin:
         try:
             admin.describe_topics([CONSUMER_OFFSETS])
         except UnknownTopicOrPartition:
-            raise HistoryError(f"there is no {CONSUMER_OFFSETS} yet: no group has ever been there") from None
+            raise HistoryError(f"{CONSUMER_OFFSETS} does not exist yet: no group has used this cluster") from None
         found = admin.describe_topics(admin.list_topics(), raise_errors=False)
         return {one.topic_id: one.name for one in found.values() if one.topic_id is not None}
 
@@ -174,7 +173,7 @@ def _admin_config(options: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class OffsetHistory:
-    """Frames of a history. `rows` has all of it."""
+    """A history as frames. `rows` has all records."""
 
     rows: DataFrame
     options: Mapping[str, str]
@@ -184,26 +183,26 @@ class OffsetHistory:
 
     @property
     def commits(self) -> DataFrame:
-        """A row a commit; `deleted` ones are offsets that were deleted or have expired."""
+        """One row per commit; `deleted` marks deleted and expired offsets."""
         return self._of(COMMIT, _COMMITS)
 
     @property
     def generations(self) -> DataFrame:
-        """A row each time a group had a new generation (or epoch)."""
+        """One row per generation (or epoch) of a group."""
         return self._of(GROUP, _GENERATIONS)
 
     @property
     def members(self) -> DataFrame:
-        """A row a member and generation: who it is, what it subscribed to and what it was given."""
+        """One row per member and generation, with subscription and assignment."""
         return self._of(MEMBER, _MEMBERS)
 
     @property
     def rebalances(self) -> DataFrame:
-        """Why groups rebalanced. Only ottla's coordinators write that down."""
+        """The reasons for rebalances, which only ottla's broker records."""
         return self._of(REBALANCE, _REBALANCES)
 
     def groups(self) -> DataFrame:
-        """A row a group: how much it committed, and its last generation."""
+        """One row per group: its commits and its last generation."""
         commits = self.commits.groupBy("group_id").agg(
             F.count_if(~F.col("deleted")).alias("commits"),
             F.count_distinct("topic", "partition").alias("partitions"),
@@ -225,10 +224,10 @@ class OffsetHistory:
         since: datetime | Millis | None = None,
         until: datetime | Millis | None = None,
     ) -> DataFrame:
-        """How far behind the end of the log each partition of a group (or of all) was, at regular times.
+        """The lag of each partition of a group (or of all groups) at regular times.
 
-        Columns: time, group_id, topic, partition, committed, log_end, lag. The end of the log at a time is the offset
-        of the first record that is younger: one question to the cluster a time, whatever the size of the topics.
+        Columns: time, group_id, topic, partition, committed, log_end, lag. The log end at a time is the offset of the
+        first later record, which takes one request per time.
         """
         commits = self.commits if group is None else self.commits.where(F.col("group_id") == group)
         spark = self.rows.sparkSession
@@ -263,13 +262,13 @@ class OffsetHistory:
                 for key in places:
                     if key in latest and key in younger:
                         end = younger[key] if younger[key] >= 0 else latest[key]
-                        # At the very beginning of a log that was cut nobody knows what there was at that time.
+                        # At the start of a truncated log, the log end at that time is unknown.
                         is_known = end > earliest.get(key, 0) or earliest.get(key, 0) == 0
                         found.append((at, key.topic, key.partition, end if is_known else None))
         return found
 
     def lag_chart(self, group: str, **bounds: Any) -> str:
-        """A picture of `lag`, a line a partition (the eight that were furthest behind) and one of all, as SVG."""
+        """A chart of the lag as SVG: one line for the total, and one for each partition with the highest lag."""
         rows = self.lag(group, **bounds).orderBy("time").selectExpr("unix_millis(time) at", "*").collect()
         lines: dict[str, list[tuple[Millis, float]]] = {}
         total: dict[Millis, float] = {}
@@ -280,10 +279,10 @@ class OffsetHistory:
         worst = sorted(lines, key=lambda name: -max(value for _, value in lines[name]))[:_SHOWN]
         shown = [Line("all partitions", sorted(total.items()))] if len(lines) > 1 else []
         shown += [Line(name, lines[name]) for name in sorted(worst)]
-        left_out = f"; {len(lines) - _SHOWN} more partitions are in the sum" if len(lines) > _SHOWN else ""
+        left_out = f"; the total includes {len(lines) - _SHOWN} more partitions" if len(lines) > _SHOWN else ""
         return line_chart(
             title=f"Lag of group {group}",
-            subtitle=f"records between what was committed and the end of the log{left_out}",
+            subtitle=f"records between the committed offset and the end of the log{left_out}",
             lines=shown,
             unit="records",
         )
@@ -294,7 +293,7 @@ _SHOWN = 7
 
 
 def _lag(commits: DataFrame, ends: DataFrame, step: Millis) -> DataFrame:
-    """What was committed at each time is the last commit up to then; a deleted one counts as none."""
+    """The committed offset at a time is the last commit before it, unless it was deleted."""
     at = (F.ceil(F.unix_millis("time") / step) * step).cast("bigint").alias("at")
     last = commits.groupBy("group_id", "topic", "partition", at).agg(
         F.max_by(F.struct("offset", "deleted"), F.struct("time", "log_offset")).alias("last")
@@ -306,7 +305,7 @@ def _lag(commits: DataFrame, ends: DataFrame, step: Millis) -> DataFrame:
     )
     known = sampled.withColumn("known", F.last("last", ignorenulls=True).over(before))
     committed = F.when(~F.col("known.deleted"), F.col("known.offset"))
-    # Records that were written in the same moment, or with older times, make the end a little too low.
+    # Records with the same or older timestamps make the log end slightly too low.
     behind = F.greatest(F.col("log_end") - F.col("committed"), F.lit(0))
     return (
         known.join(ends.select("at").distinct(), "at", "left_semi")

@@ -1,7 +1,7 @@
-"""Records of ``__consumer_offsets`` as rows of the history's table. Pure: bytes in, dicts out; runs in Spark's workers.
+"""Decode records of ``__consumer_offsets`` to rows of the history. No I/O; runs in Spark's workers.
 
-A row says what kind it is, when it was written and of which group; the other columns belong to some kinds and are null
-in the rest. A record that is new in `ottla.coordinator.records` gets a function in `_ROWS`.
+Every row has a kind, a time and a group; the other columns belong to some kinds and are null for the others. Add a
+function to `_ROWS` for a new record type of `ottla.coordinator.records`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ TopicNames = Mapping[UUID, str]
 
 COMMIT, GROUP, MEMBER, REBALANCE, PROBLEM = "commit", "group", "member", "rebalance", "problem"
 KINDS = (COMMIT, GROUP, MEMBER, REBALANCE, PROBLEM)
-#: Names and types, as Spark says them. Rows that are `deleted` have keys only.
+#: Names and Spark types. `deleted` rows have only keys.
 COLUMNS = (
-    # Of every row: where it lies in __consumer_offsets, when it was written, and whose it is.
+    # All rows.
     *(("kind", "string"), ("type", "string"), ("time", "timestamp"), ("group_id", "string"), ("deleted", "boolean")),
     *(("log_partition", "int"), ("log_offset", "bigint")),
-    # Of commits.
+    # Commits.
     *(("topic", "string"), ("partition", "int"), ("offset", "bigint"), ("leader_epoch", "int"), ("metadata", "string")),
     *(("committed_at", "timestamp"), ("expires_at", "timestamp"), ("topic_id", "string")),
-    # Of groups; the generation of members and of rebalances, too.
+    # Groups; generation also for members and rebalances.
     *(("generation", "int"), ("protocol_type", "string"), ("protocol", "string"), ("leader", "string")),
     *(("members", "int"), ("state", "string")),
-    # Of members.
+    # Members.
     *(("member_id", "string"), ("instance_id", "string"), ("client_id", "string"), ("client_host", "string")),
     *(("subscribed", "array<string>"), ("subscribed_regex", "string")),
     ("assigned", "array<struct<topic: string, topic_id: string, partitions: array<int>>>"),
-    # Of rebalances, and of what cannot be read.
+    # Rebalances, and unreadable records.
     *(("number", "int"), ("outcome", "string"), ("started_at", "timestamp"), ("ended_at", "timestamp")),
     *(("partitions_moved", "int"), ("partitions_kept", "int"), ("reasons", "array<string>"), ("problem", "string")),
 )
@@ -47,7 +47,7 @@ _STATES = {0: "stable", 1: "unrevoked_partitions", 2: "unreleased_partitions", 1
 def rows_of(
     key: bytes | None, value: bytes | None, *, time: Any, partition: int, offset: int, names: TopicNames
 ) -> Iterator[Row]:
-    """The rows of one record: one, or one for the group and one for each of its members; none if it is not known."""
+    """The rows of one record: one, or one for the group and one per member; none for unknown types."""
     place = {"time": time, "log_partition": partition, "log_offset": offset}
     try:
         record = decode(key or b"", value)
@@ -112,7 +112,7 @@ def _classic_member(group: r.GroupMetadataValue, member: r.MemberMetadata) -> Ro
 def _subscribed(data: bytes) -> list[str]:
     try:
         return sorted(decode_subscription(data).topics) if data else []
-    except MalformedProtocol:  # of a client that is no consumer
+    except MalformedProtocol:  # not a consumer client
         return []
 
 
@@ -183,14 +183,14 @@ def _by_id(topics: Iterable[r.TopicPartitions], names: TopicNames) -> list[Row]:
     ]
 
 
-# ── rebalances, as ottla's coordinators write them down ───────────────────────────────────────────────────────────
+# ── rebalances ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _rebalance(key: Any, value: r.HistoryValue | None, names: TopicNames) -> Iterable[Row]:
     if value is None:
         return [{"kind": REBALANCE}]
     if value.outcome == UNDER_WAY:
-        return []  # It is a row when it is over.
+        return []  # Only finished rebalances are rows.
     return [
         {
             "kind": REBALANCE,
@@ -230,7 +230,7 @@ _ROWS: Mapping[type, tuple[str, _Make]] = {
 
 
 def _time(millis: Millis) -> int | None:
-    """Microseconds, as Arrow has Spark's timestamps; -1 means that there is none."""
+    """Arrow's microseconds for Spark timestamps; -1 becomes None."""
     return millis * 1000 if millis >= 0 else None
 
 
