@@ -3,6 +3,9 @@
 >>> from ottla.spark.audit import audit
 """
 
-from ottla.spark.audit.run import Origin, audit
+from ottla.spark.audit.positions import AuditError
+from ottla.spark.audit.report import AuditReport
+from ottla.spark.audit.run import audit
+from ottla.spark.audit.sides import Origin
 
-__all__ = ["Origin", "audit"]
+__all__ = ["AuditError", "AuditReport", "Origin", "audit"]

@@ -49,8 +49,6 @@ from ottla.types import Millis
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["AuditError", "AuditReport", "Origin", "audit"]
-
 ORDERS = ("key", "partition", "none")
 
 
