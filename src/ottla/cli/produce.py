@@ -181,7 +181,7 @@ class _Input:
         if self.failure is not None:
             raise self.failure
 
-    def _told(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+    def _on_delivery(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
         self.failure = self.failure or error
         if metadata is not None:
             self.partitions.add(metadata.partition)
@@ -205,7 +205,7 @@ class _Input:
             self.args.partition if record.partition is None else record.partition,
             now if record.timestamp is None else record.timestamp,
             static + record.headers,
-            self._told,
+            self._on_delivery,
         )
 
     def _summarize(self, seconds: float) -> None:

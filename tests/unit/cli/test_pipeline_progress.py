@@ -59,7 +59,7 @@ def board() -> Board:
 
 def test_the_board_adds_up(board: Board) -> None:
     table, dead = board.flows()
-    assert (table.batches, table.rows, table.lag, table.dead_letters, table.told_written) == (2, 140, 0, None, None)
+    assert (table.batches, table.rows, table.lag, table.dead_letters, table.reported_written) == (2, 140, 0, None, None)
     assert (dead.batches, dead.dead_letters, board.dead_letters) == (1, 17, 17)
     assert [(flow.name, batch.number) for flow, batch in board.news()] == [
         ("table", 0),

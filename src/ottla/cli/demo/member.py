@@ -52,12 +52,12 @@ def main(servers: str, topic: str, group: str, number: str) -> None:
         heartbeat_interval_ms=1_000,
     ) as consumer:
         consumer.subscribe([topic])
-        told = time.monotonic()
+        reported = time.monotonic()
         while not ended:
             for key, records in consumer.poll(0.2, max_records=5_000).by_partition().items():
                 ranges.add(key.partition, records[0].offset, records[-1].offset + 1)
-            if time.monotonic() - told >= COMMIT_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - reported >= COMMIT_SECONDS:
+                reported = time.monotonic()
                 report_and_commit(consumer, ranges)
         report_and_commit(consumer, ranges)
 

@@ -122,7 +122,7 @@ class Demo:
         """Send a share of the events: generated ones evenly over time, lines of a file at full speed."""
         failures: list[Exception] = []
 
-        def told(kind: Kind, error: Exception | None) -> None:
+        def delivered(kind: Kind, error: Exception | None) -> None:
             if error is None:
                 self._sent[kind] += 1
             else:
@@ -133,8 +133,8 @@ class Demo:
         async with AsyncProducer(bootstrap_servers=servers, client_id=f"shop-{number}") as producer:
             while chunk := list(islice(events, CHUNK)):
                 for event in chunk:
-                    answer = partial(_answer, told, event.kind)
-                    await producer.send(self._events.topic, event.value, event.key, callback=answer)
+                    callback = partial(_on_delivery, delivered, event.kind)
+                    await producer.send(self._events.topic, event.value, event.key, callback=callback)
                 sent += len(chunk)
                 due = begin + sent / rate if isinstance(self._events, Orders) else 0.0
                 await asyncio.sleep(max(0.0, due - loop.time()))
@@ -161,13 +161,13 @@ class Demo:
 
     async def _watch(self, group: Group, pipeline: DemoPipeline, running: asyncio.Task[None]) -> None:
         """Show the status, and raise the first failure of the group or the pipeline."""
-        told = False
+        announced = False
         while True:
             group.check()
             if running.done():
                 running.result()
-            if pipeline.is_running and not told:
-                told = True
+            if pipeline.is_running and not announced:
+                announced = True
                 self._screen.happened(f"pipeline    running on Spark, {self._args.master}")
             self._screen.status(f"sent {self._sent.total():,}   group read {group.records:,}   {pipeline.state()}")
             await asyncio.sleep(_TICK)
@@ -196,8 +196,10 @@ class Demo:
         return 0
 
 
-def _answer(told: Callable[[Kind, Exception | None], None], kind: Kind, _: object, error: Exception | None) -> None:
-    told(kind, error)
+def _on_delivery(
+    delivered: Callable[[Kind, Exception | None], None], kind: Kind, _: object, error: Exception | None
+) -> None:
+    delivered(kind, error)
 
 
 async def _all_or_first_failure(tasks: Sequence[asyncio.Task[None]], watching: asyncio.Task[None]) -> None:

@@ -54,10 +54,10 @@ def _not_written(group: GroupDescription, history: GroupHistory) -> str:
 def _as_text(
     group: GroupDescription, shown: Sequence[HistoryValue], under_way: HistoryValue | None, full_ids: bool
 ) -> list[str]:
-    told = [*shown, *([] if under_way is None else [under_way])]
-    names = Names(group.members, told, full=full_ids)
+    rebalances = [*shown, *([] if under_way is None else [under_way])]
+    names = Names(group.members, rebalances, full=full_ids)
     blocks = [_block(rebalance_lines(value, names, group.type)) for value in shown]
-    if not told:
+    if not rebalances:
         blocks = ["the group has not rebalanced yet"]
     now = _block(now_lines(group, under_way, names))
     return [printable(headline(group)), *blocks, *([now] if now else [])]

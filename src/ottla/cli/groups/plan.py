@@ -281,7 +281,7 @@ def _summary(group: GroupDescription, planned: Plan) -> str:
     moved, new = len(planned.moved), len(planned.moves) - len(planned.moved)
     if not planned.moves and planned.rebalances == 0:
         return f"{planned.assignor} would move nothing: {plural(planned.kept, 'partition')} kept"
-    fresh = f", {plural(new, 'partition')} that nobody has get an owner" if new else ""
+    fresh = f", {plural(new, 'partition')} without an owner get one" if new else ""
     rounds = f", in {planned.rebalances} rebalances" if planned.rebalances > 1 else ""
     sizes = [len(member.after) for member in planned.members if member.status != LEAVES]
     spread = f"{min(sizes)}" if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"

@@ -73,7 +73,7 @@ class NumberedProducer:
         first = self._sent[partition]
         for number in range(first, first + records):
             value = _STAMP.pack(self._number, number, now_ns) + self._filler
-            await self._producer.send(self._topic, value, None, partition, now_ns // 1_000_000, None, self._told)
+            await self._producer.send(self._topic, value, None, partition, now_ns // 1_000_000, None, self._on_delivery)
         self._sent[partition] = first + records
         self._ledger.produced += records
         self._raise_failure()
@@ -82,7 +82,7 @@ class NumberedProducer:
         await self._producer.flush()
         self._raise_failure()
 
-    def _told(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+    def _on_delivery(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
         self._failure = self._failure or error
 
     def _raise_failure(self) -> None:

@@ -31,7 +31,9 @@ class _Family(NamedTuple):
 
 _FAMILIES = (
     _Family("rows_total", "counter", "Rows read by the flow since the start of the run.", lambda flow: flow.rows),
-    _Family("rows_written_total", "counter", "Rows written, if the sink reports them.", lambda flow: flow.told_written),
+    _Family(
+        "rows_written_total", "counter", "Rows written, if the sink reports them.", lambda flow: flow.reported_written
+    ),
     _Family("batches_total", "counter", "Finished micro-batches of the flow.", lambda flow: flow.batches),
     _Family(
         "dead_letters_total",

@@ -102,7 +102,7 @@ class FlowProgress:
         return self.written if self.writes_dead_letters else None
 
     @property
-    def told_written(self) -> int | None:
+    def reported_written(self) -> int | None:
         """None if the sink does not report it."""
         return None if self.last is None or self.last.written is None else self.written
 
@@ -131,7 +131,7 @@ class Board:
         self._names: dict[str, str] = {}
         self._early: dict[str, list[Batch]] = {}
         self._news: list[tuple[FlowProgress, Batch]] = []
-        self._told: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
+        self._seen: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
 
     def started(self, flow: str, run_id: str) -> None:
         """Set the run id of a flow; batches may have been reported before."""
@@ -145,10 +145,10 @@ class Board:
         """Add a finished batch; repeated reports are ignored."""
         batch = batch_of(progress)
         with self._lock:
-            told = (run_id, batch.number, batch.at)
-            if told in self._told:
+            seen = (run_id, batch.number, batch.at)
+            if seen in self._seen:
                 return
-            self._told.append(told)
+            self._seen.append(seen)
             flow = self._names.get(run_id)
             if flow is None:
                 self._early.setdefault(run_id, []).append(batch)

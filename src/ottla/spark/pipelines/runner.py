@@ -197,13 +197,13 @@ class Runner:
     def _end_all(self, failure: Failure | None) -> tuple[str, ...]:
         """Stop each running flow between two batches; returns the flows with a canceled batch."""
         left = {name: query for name, query in self.queries.items() if query.isActive}
-        begun = {name: _batch(query) for name, query in left.items()}
+        current = {name: _batch(query) for name, query in left.items()}
         deadline = time.monotonic() + self._grace
         given_up: list[str] = []
         while left:
             late = time.monotonic() >= deadline
             for name, query in list(left.items()):
-                busy = query.isActive and _is_busy(query) and _batch(query) == begun[name]
+                busy = query.isActive and _is_busy(query) and _batch(query) == current[name]
                 if busy and not late:
                     continue
                 if busy:
