@@ -1,4 +1,4 @@
-"""The two most telling of the rounds that `make crash-pipelines` runs many of."""
+"""Two important rounds of `make crash-pipelines`."""
 
 from __future__ import annotations
 

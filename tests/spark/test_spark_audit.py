@@ -1,4 +1,4 @@
-"""The audit on a real Spark: what is planted is found, exactly; a clean run is ok."""
+"""The audit on a real Spark: it finds exactly the planted problems, and none in a clean run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = 1_700_000_000_000
 
 
 def found(report: AuditReport, partition: int | None = None) -> dict[str, int]:
-    """The counts that are not 0, of one partition or of all."""
+    """The non-zero counts of one partition or of all."""
     counts = report.total
     if partition is not None:
         counts = next(one.counts for one in report.partitions if one.partition == partition)
@@ -41,14 +41,14 @@ def run(topics: Topics, source: str, **more: Any) -> AuditReport:
 
 
 def rows(topics: Topics, source: str, places: Iterable[tuple[int, int]]) -> DataFrame:
-    """A table with the columns of origin; other topics are in it too."""
+    """A table with origin columns, which also has rows of other topics."""
     ours = [(source, partition, offset) for partition, offset in places]
     others = [("another-topic", 0, offset) for offset in range(5)]
     return topics.spark.createDataFrame(ours + others, "_topic string, _partition int, _offset long")
 
 
 def dead(topics: Topics, topic: str, source: str, *places: tuple[int, int]) -> None:
-    """Dead letters as ottla's own helper writes them."""
+    """Write dead letters like `ottla.DeadLetters`."""
     policy = Policy(topic)
     for partition, offset in places:
         record = ottla.ConsumerRecord(source, partition, offset, START, 0, None, b"broken")
@@ -58,7 +58,7 @@ def dead(topics: Topics, topic: str, source: str, *places: tuple[int, int]) -> N
 
 @pytest.fixture(scope="module")
 def planted(topics: Topics) -> tuple[str, str]:
-    """A topic with everything that offsets can be, its dead letters, and a group that is on its way."""
+    """A topic with all kinds of offsets, its dead letters, and a group in the middle of it."""
     source, letters = topics.make(4, retention_ms="-1"), topics.make()
     topics.fill(source, 20, partition=0, timestamp=START)
     with ottla.Producer(bootstrap_servers=topics.servers, transactional_id=source) as producer:
@@ -88,7 +88,7 @@ FAULTY = [
 
 @pytest.fixture
 def command(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """`ottla audit` with the session of the tests, which goes on to live."""
+    """Run `ottla audit` with the session of the tests, without stopping it."""
     monkeypatch.setattr(type(topics.spark), "stop", lambda spark: None)
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", topics.servers)
     return lambda *arguments: cli.main(["audit", *map(str, arguments)])
@@ -124,7 +124,7 @@ ID = "get_json_object(cast(value as string), '$.id')"
 
 
 def test_a_pipeline_with_dedupe_dead_letters_and_more_to_come(topics: Topics, tmp_path: Path) -> None:
-    """A real query with a checkpoint; the producer sends some records twice, one is broken, some come later."""
+    """Audit a query by its checkpoint; some records are repeated, one is broken, some arrive later."""
     source, letters = topics.make(2), topics.make()
     for number in range(10):
         for _ in range(3 if number == 4 else 1):
@@ -207,7 +207,7 @@ def test_compaction_loses_nothing(topics: Topics) -> None:
 def test_a_clean_table_is_ok(
     topics: Topics, planted: tuple[str, str], command: Callable[..., int], tmp_path: Path, capsys: Any
 ) -> None:
-    """With columns of other names, and without the topic: then all rows are of it."""
+    """Use other origin columns, without a topic column."""
     source, letters = planted
     known = ["--dead-letters", letters, "--group", source]
     correct = {*FAULTY, (0, 3), (0, 7)} - {(1, 6), (1, 7)}

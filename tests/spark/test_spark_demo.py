@@ -1,4 +1,4 @@
-"""The whole story of `make run`, in processes of its own."""
+"""`ottla demo` as a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_order_is_accounted_for(tmp_path: Path) -> None:
     assert "because  session expired: member-2" in text
     assert (tmp_path / "out" / "chart.svg").read_text().startswith("<svg")
     assert list((tmp_path / "out" / "table").glob("*.parquet"))
-    # Its own directory is replaced; the next run begins from nothing.
+    # The next run replaces the directory.
     assert (tmp_path / "out" / "summary.txt").read_text().strip() in text
 
 

@@ -1,4 +1,4 @@
-"""Whole pipelines on a real Spark: what is declared in TOML or Python, run, looked at, run again."""
+"""Pipelines in TOML and Python on a real Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.spark
 
 
 def run(pipeline: Pipeline, spark: SparkSession, *only: str) -> dict[str, list[Any]]:
-    """Run all or some flows until what is there is read; the progress of each."""
+    """Run all or some flows over the current records; returns their progress."""
     flows = compile_pipeline(pipeline, spark, trigger="available-now")
     queries = {flow.name: flow.start() for flow in flows if flow.name in only or not only}
     try:
@@ -59,7 +59,7 @@ def send(topics: Topics, topic: str, *values: bytes | str | None, **more: Any) -
 
 
 def committed(topics: Topics, topic: str) -> list[ottla.ConsumerRecord]:
-    """The records of a topic as a reader of committed ones sees them."""
+    """The committed records of a topic."""
     with ottla.Consumer(
         bootstrap_servers=topics.servers, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:
@@ -161,7 +161,7 @@ topic = "{dead}"
     for group in ("", ".topic", ".dead-letters.orders"):
         assert topics.committed(f"{orders}-group{group}") == end
 
-    # Again from the checkpoint: only what is new.
+    # A run from the checkpoint reads only new records.
     send(topics, orders, '{"id": 20, "total": 20}', "broken")
     run(load(tmp_path / "orders.toml"), spark)
     assert spark.read.parquet(str(tmp_path / "table")).count() == 21
@@ -247,7 +247,7 @@ def test_dedupe_join_window_python_and_jdbc(topics: Topics, spark: SparkSession,
         return sorted((row.id, row.name, row.loud) for row in frame.collect())
 
     assert stored() == expected
-    # The last batch of the database comes again, as after a crash before Spark has noted its end.
+    # Repeat the last batch of the database, as after a crash before Spark recorded its end.
     commits = sorted((tmp_path / "state" / "base" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     commits[-1].unlink()
     run(pipeline, spark, "base")
@@ -372,7 +372,7 @@ all = [
         assert "\n" not in problem.message
     assert not [one.name for one in spark.catalog.listTables() if one.name in ("orders", "s")]
 
-    # A broken record without a place for it: the query fails and names it.
+    # A broken record without dead letters fails the query.
     send(topics, orders, '{"id": "x"}')
     (flow,) = compile_pipeline(names["pipeline"], spark, trigger="once")
     object.__setattr__(names["pipeline"], "directory", tmp_path)

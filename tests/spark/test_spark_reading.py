@@ -1,4 +1,4 @@
-"""Batch queries on a real Spark: columns, bounds, splitting, gaps, loss of data."""
+"""Batch queries on a real Spark: columns, bounds, splitting, gaps, data loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = 1_700_000_000_000
 
 
 def failure(work: Callable[[], object]) -> str:
-    """What a user is told when it does not work."""
+    """The error message of a failing query."""
     with pytest.raises(Exception) as caught:
         work()
     return str(caught.value)
@@ -157,7 +157,7 @@ def test_a_batch_starts_where_a_group_is(topics: Topics) -> None:
     topics.fill(topic, 5)
     topics.fill(topic, 5, partition=1, first=10)
     topics.admin.alter_group_offsets(topic, {TopicPartition(topic, 0): 3})
-    # Nothing is committed for the other partition: all of it is read.
+    # The other partition has no committed offset, so all of it is read.
     assert topics.values(topic, startingOffsets="committed", group_id=topic) == [3, 4, 10, 11, 12, 13, 14]
 
 

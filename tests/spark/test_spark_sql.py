@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def own_session(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command uses the session of the tests, which goes on to live."""
+    """Use the session of the tests, without stopping it."""
     monkeypatch.setattr(type(topics.spark), "stop", lambda spark: None)
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", topics.servers)
 

@@ -1,4 +1,4 @@
-"""Streaming queries on a real Spark: admission control, checkpoints, groups, growth, deletion, loss of data."""
+"""Streaming queries on a real Spark: admission control, checkpoints, groups, growth, deletion, data loss."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_readers_travel_without_their_connections_and_workers_keep_theirs(topics
 
 
 def test_a_stream_passes_over_gaps_and_has_headers(topics: Topics, tmp_path: Path) -> None:
-    """Markers and aborted records, the last offsets included; assigned partitions; a trigger by time."""
+    """Transaction markers and aborted records at the end; assigned partitions; a processing time trigger."""
     topic = topics.make(2)
     with ottla.Producer(bootstrap_servers=topics.servers, transactional_id=topic) as producer:
         producer.init_transactions()

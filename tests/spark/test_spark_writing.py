@@ -1,4 +1,4 @@
-"""Writing on a real Spark, batch and streaming: where rows go, what they carry, and what fails."""
+"""Batch and streaming writes on a real Spark: targets, contents, and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_topics_and_partitions_may_come_from_columns(topics: Topics) -> None:
     rows = topics.read(f"{first},{second}").collect()
     found = sorted((row.topic == second, row.partition, -1 if row.value is None else int(row.value)) for row in rows)
     assert found == [(False, 0, -1), (False, 0, 2), (False, 1, 1), (False, 1, 3), (True, 0, 4), (True, 1, 5)]
-    write(frame, topics, topic=first)  # the option goes before the column
+    write(frame, topics, topic=first)  # the option overrides the column
     assert topics.read(first).count() == 10
 
 

@@ -60,9 +60,7 @@ class Instruments:
         add = self.registry.gauge
         add("ottla_connections", "Open connections.", total(lambda server: len(server.connections)))
         add("ottla_connections_accepted", "Connections accepted so far.", total(lambda server: server.accepted))
-        add(
-            "ottla_connections_refused", "Connections rejected by a limit.", total(lambda server: server.refused)
-        )
+        add("ottla_connections_refused", "Connections rejected by a limit.", total(lambda server: server.refused))
         add("ottla_request_failures", "Requests that ended in an unexpected error.", total(lambda s: s.failures))
         add("ottla_received_bytes", "Bytes received from clients so far.", total(lambda server: server.bytes_in))
         add("ottla_sent_bytes", "Bytes sent to clients so far.", total(lambda server: server.bytes_out))

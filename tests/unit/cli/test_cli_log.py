@@ -1,4 +1,4 @@
-"""``ottla log dump`` on what a broker wrote."""
+"""``ottla log dump`` on the files of a broker."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_help_is_quick_because_it_loads_no_protocol() -> None:
 
 
 def ready(process: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Its one line, and the address in it."""
+    """The broker's output line, and the address in it."""
     assert process.stdout is not None
     line = process.stdout.readline().decode()
     match = re.search(r"listening on (\S+:\d+) ", line)

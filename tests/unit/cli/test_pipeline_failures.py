@@ -1,4 +1,4 @@
-"""What is told of a failed flow: the texts are as Spark 4.3 gives them, with other paths."""
+"""Summaries of failed flows. The texts are from Spark 4.3, with other paths."""
 
 from __future__ import annotations
 

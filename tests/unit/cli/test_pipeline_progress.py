@@ -47,7 +47,7 @@ def test_a_batch_is_understood() -> None:
 @pytest.fixture
 def board() -> Board:
     found = Board("orders", ["table", "dead-letters.orders"], dead_letters={"dead-letters.orders"})
-    # Spark may tell of a batch before we know under which id it runs.
+    # Spark may report a batch before its run id is known.
     found.progress("run-1", progress(0))
     found.started("table", "run-1")
     found.started("dead-letters.orders", "run-2")

@@ -1,4 +1,4 @@
-"""Running flows that are played: ends, failures, stops, exit codes, the lock, and the commit to groups."""
+"""Running fake flows: ends, failures, stops, exit codes, the lock, and the commit to groups."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TIME = "2023-11-14T22:13:20.000Z"
 
 
 class Py4JNetworkError(Exception):
-    """As py4j calls it when Java is gone."""
+    """The error of py4j when Java has exited."""
 
 
 @dataclass
 class FakeQuery:
-    """A query whose batches are played by `script`: a step each time that somebody waits."""
+    """A fake query that follows `script`, one step per wait."""
 
     name: str
     script: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class FakeQuery:
 
     @property
     def recentProgress(self) -> list[Any]:  # noqa: N802
-        """Spark keeps some; an idle query tells of the batch that comes next."""
+        """Spark keeps some; an idle query reports the next batch number."""
         told = [] if self.batch is None else list(range(self.batch + 1))
         return [SimpleNamespace(json=json.dumps({"batchId": one, "timestamp": TIME})) for one in told]
 
@@ -105,7 +105,7 @@ class FakeFlow:
 
 @dataclass
 class Played:
-    """A run of played flows; `at` does something at the n-th wait."""
+    """Run fake flows; `at` has actions for the n-th wait."""
 
     flows: list[FakeFlow]
     ends: bool = False

@@ -45,7 +45,7 @@ topic = "{topic}.dead"
 
 
 def planned(directory: Path, batch: int, *sources: str, finished: bool = True) -> None:
-    """What Spark leaves of a batch."""
+    """Write the checkpoint files of a batch."""
     for name in ("offsets", "commits"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     (directory / "offsets" / str(batch)).write_text("\n".join(["v1", CONF, *sources]))
@@ -89,7 +89,7 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
 
 @pytest.fixture
 def declared(tmp_path: Path) -> tuple[Path, str]:
-    """A file, and the topic that its source reads."""
+    """A declaration, and the topic of its source."""
     name = f"orders-{uuid4().hex[:8]}"
     file = tmp_path / "orders.toml"
     file.write_text(DECLARED.replace("TOPIC", name))

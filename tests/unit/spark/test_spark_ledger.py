@@ -1,4 +1,4 @@
-"""The ledger of exactly-once writes: what is written is read again, and what does not fit is told."""
+"""The ledger of exactly-once writes: round trips and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_is_written_is_read_again() -> None:
     taken = empty.taken_by("run")
     decided = taken.decided(7, transactions(3))
     assert Ledger.newest("p", [committed(taken)]) == taken
-    # A value may lie under several topics: the last one holds.
+    # With copies under several topics, the newest one wins.
     assert Ledger.newest("p", [committed(decided), committed(taken)]) == decided
     assert decided.taken_by("next").prepared == decided.prepared
 

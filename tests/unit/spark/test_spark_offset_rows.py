@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` as rows: no Spark."""
+"""Records of `__consumer_offsets` as rows, without Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPIC_ID = UUID(int=7)
 
 
 def rows(key: Any, value: Any) -> list[dict[str, Any]]:
-    """What is in the rows of a record, besides where it lies."""
+    """The non-null columns of a record's rows, without its position."""
     found = list(
         rows_of(*encode(r.CoordinatorRecord(key, value)), time=5, partition=3, offset=9, names={TOPIC_ID: "orders"})
     )

@@ -1,4 +1,4 @@
-"""``ottla offsets dump``: what coordinators keep, from a broker and from files."""
+"""``ottla offsets dump``, from a broker and from files."""
 
 from __future__ import annotations
 

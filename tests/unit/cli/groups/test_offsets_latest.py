@@ -1,4 +1,4 @@
-"""``ottla offsets dump --latest``: of what was committed in transactions only that which a reader would get."""
+"""``ottla offsets dump --latest``: only valid entries, also for transactions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def producer(bootstrap: str, group: str) -> Iterator[Producer[Any, Any]]:
 
 
 def latest(ottla: Ottla, group: str) -> tuple[dict[int, int], str]:
-    """The offset of each partition, and what was said besides."""
+    """The offset of each partition, and stderr."""
     result = ottla("offsets", "dump", "--group", group, "--kind", "offsets", "--latest", "--json")
     assert result.code == 0
     found = [json.loads(line) for line in result.lines]
