@@ -1,7 +1,7 @@
 """The input numbers of a pipeline, and its output, read without Spark.
 
 A writer sends numbered records, some of them broken, while the broker is killed and restarted. At the end, every number
-must be once in the table and once in the committed records of the output topic, or, if broken, once in the dead letters.
+must be once in the table and once in the committed records of the output topic, or once in the dead letters if broken.
 """
 
 from __future__ import annotations

@@ -198,8 +198,14 @@ def whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
 
 
-def one_of(names: Sequence[str]) -> Callable[[str], str]:
-    """A parser of one of these names, in any case."""
+def add_filter(parser: argparse.ArgumentParser, option: str, names: Sequence[str], what: str) -> None:
+    """Add a repeatable option that selects by one of these names, in any case."""
+    help_ = f"only {what}: {', '.join(names)}; repeatable"
+    metavar = option.removeprefix("--").upper()
+    parser.add_argument(option, action="append", type=_one_of(names), metavar=metavar, help=help_)
+
+
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
     known = {name.lower(): name for name in names}
 
     def parse(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ottla.cli.groups import configs, describe, explain, plan, reset
 from ottla.cli.groups.common import active_group, add_topic_option, chosen_partitions, existing_groups, missing_group
-from ottla.cli.options import one_of
+from ottla.cli.options import add_filter
 from ottla.cli.session import add_action
 from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin.asynchronous import AsyncAdmin
@@ -55,20 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--state",
-        action="append",
-        type=one_of(STATES),
-        metavar="STATE",
-        help=f"only groups in this state: {', '.join(STATES)}; repeatable",
-    )
-    parser.add_argument(
-        "--type",
-        action="append",
-        type=one_of(TYPES),
-        metavar="TYPE",
-        help=f"only groups of this type: {', '.join(TYPES)}; repeatable",
-    )
+    add_filter(parser, "--state", STATES, "groups in this state")
+    add_filter(parser, "--type", TYPES, "groups of this type")
     parser.add_argument("-q", "--quiet", action="store_true", help="only names, one per line")
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
-import threading
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,30 +73,21 @@ def run(args: Namespace) -> int:
 
 
 def _wait(query: StreamingQuery) -> None:
-    """Wait until the query ends or a signal arrives."""
-    with _stopped() as stopped:
-        while query.isActive and not stopped.is_set():
+    """Wait until the query ends or a signal arrives; a second signal ends the process."""
+    from ottla.spark.pipelines.runner import Stop, handle_signals
+
+    stop = Stop()
+    undo = handle_signals(stop, at_once=lambda number: os._exit(128 + number))
+    try:
+        while query.isActive and stop.signal is None:
             query.awaitTermination(_LOOK_SECONDS)
         if query.isActive:
             query.stop()
+    finally:
+        undo()
     failure = query.exception()
     if failure is not None:
         raise failure
-
-
-@contextmanager
-def _stopped() -> Iterator[threading.Event]:
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda *_: event.set()) for number in numbers]
-    try:
-        yield event
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _print_groups(history: OffsetHistory, args: Namespace) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ottla.cli.groups.common import add_topic_option, chosen_partitions
-from ottla.cli.options import UsageError, not_negative, one_of
+from ottla.cli.options import UsageError, add_filter, not_negative
 from ottla.cli.session import add_action, check_partition, existing_topic
 from ottla.cli.terminal import print_json, table
 from ottla.cli.transactions.calls import (
@@ -72,13 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--state",
-        action="append",
-        type=one_of(STATES),
-        metavar="STATE",
-        help=f"only ids in this state: {', '.join(STATES)}; repeatable",
-    )
+    add_filter(parser, "--state", STATES, "ids in this state")
     parser.add_argument(
         "--producer-id", action="append", type=not_negative, metavar="ID", help="only ids of this producer; repeatable"
     )
