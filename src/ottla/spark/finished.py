@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from ottla.clients.admin.blocking import Admin
-from ottla.spark.offsets import from_json
+from ottla.spark.offsets import parse_offsets
 from ottla.spark.options import Offsets
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ def finished_offsets(progress: Any) -> Offsets:
     """The end offsets of all topics in a progress."""
     found: Offsets = {}
     for source in [] if progress is None else progress.sources:
-        end = source.endOffset
-        offset = json.loads(end) if isinstance(end, str) else end
-        if "python" in source.description.lower() and isinstance(offset, dict):
-            found |= from_json(offset)
+        if "python" in source.description.lower():
+            found |= parse_offsets(source.endOffset) or {}
     return found

@@ -6,9 +6,11 @@ partition.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from ottla.spark.options import Offsets
 from ottla.types import TopicPartition
@@ -34,6 +36,22 @@ def from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
         for topic, partitions in found.items()
         for partition, offset in partitions.items()
     }
+
+
+def parse_offsets(value: Any) -> Offsets | None:
+    """The offsets of topics in JSON, as text or decoded; None for offsets of other sources.
+
+    >>> parse_offsets('{"b": {"9": 2}}'), parse_offsets({"logOffset": 3}), parse_offsets("-")
+    ({TopicPartition(topic='b', partition=9): 2}, None, None)
+    """
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(partitions, dict) for partitions in found.values()):
+        return None
+    pairs = [pair for partitions in found.values() for pair in partitions.items()]
+    return from_json(found) if all(name.isdecimal() and type(offset) is int for name, offset in pairs) else None
 
 
 @dataclass(frozen=True, slots=True)

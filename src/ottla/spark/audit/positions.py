@@ -6,16 +6,15 @@ So everything before the position must be in the target.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError
 from ottla.spark.lookup import Lookup
+from ottla.spark.offsets import parse_offsets
 from ottla.spark.options import Offsets, ReadOptions
-from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,21 +115,7 @@ def read_offset_log(text: str) -> Offsets:
     """
     found: Offsets = {}
     for line in text.splitlines()[2:]:
-        for topic, partitions in _object(_source_line(line)).items():
-            for partition, offset in _object(partitions).items():
-                if partition.isdecimal() and type(offset) is int:
-                    # If several sources read a topic, the slowest one counts.
-                    key = TopicPartition(topic, int(partition))
-                    found[key] = min(offset, found.get(key, offset))
+        for key, offset in (parse_offsets(line) or {}).items():
+            # If several sources read a topic, the slowest one counts.
+            found[key] = min(offset, found.get(key, offset))
     return found
-
-
-def _source_line(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

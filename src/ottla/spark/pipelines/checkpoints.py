@@ -6,13 +6,12 @@ commits/7   v1, a line                                                          
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ottla.errors import OttlaError
-from ottla.spark.offsets import from_json
+from ottla.spark.offsets import parse_offsets
 from ottla.spark.options import Offsets
 from ottla.types import Millis
 
@@ -68,23 +67,8 @@ def _planned(file: Path) -> tuple[Offsets, Millis | None]:
         raise CheckpointError(f"{file} is damaged: it is not a checkpoint entry") from None
     if not version.startswith("v") or not lines:
         raise CheckpointError(f"{file} is damaged: it starts with {version[:20]!r}")
-    settings = _json(lines[0])
-    at = settings.get("batchTimestampMs") if isinstance(settings, dict) else None
+    found = re.search(r'"batchTimestampMs":\s*(\d+)', lines[0])
     offsets: Offsets = {}
     for line in lines[1:]:
-        value = _json(line)
-        if isinstance(value, dict) and all(_is_partitions(one) for one in value.values()):
-            offsets |= from_json(value)
-    return offsets, at
-
-
-def _json(line: str) -> Any:
-    """Parse a line; None for other kinds of sources, and for "-"."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _is_partitions(value: Any) -> bool:
-    return isinstance(value, dict) and all(name.isdecimal() and type(offset) is int for name, offset in value.items())
+        offsets |= parse_offsets(line) or {}
+    return offsets, None if found is None else int(found[1])

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ottla.spark.offsets import Range, from_json, ranges_between
+from ottla.spark.offsets import Range, parse_offsets, ranges_between
 from ottla.spark.options import Offsets
 
 LONGEST = 600
@@ -148,14 +147,5 @@ def _offsets(text: str) -> Offsets:
             value, _ = decoder.raw_decode(text, start.end())
         except ValueError:
             continue
-        if _is_offset(value):
-            found |= from_json(value)
+        found |= parse_offsets(value) or {}
     return found
-
-
-def _is_offset(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(partitions, Mapping)
-        and all(number.isdecimal() and type(offset) is int for number, offset in partitions.items())
-        for partitions in value.values()
-    )

@@ -7,7 +7,6 @@ board.flows()                          # for displays, metrics and summaries
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ottla.spark.offsets import from_json, ranges_between
+from ottla.spark.offsets import parse_offsets, ranges_between
 from ottla.types import Millis
 
 REMEMBERED = 1_000
@@ -64,20 +63,9 @@ def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
     >>> _lag([{"endOffset": {"orders": {"0": 5}}, "latestOffset": '{"orders": {"0": 12, "1": 3}}'}])
     10
     """
-    found = [(_offset(one.get("endOffset")), _offset(one.get("latestOffset"))) for one in sources]
-    known = [(from_json(end), from_json(latest)) for end, latest in found if end is not None and latest is not None]
+    found = [(parse_offsets(one.get("endOffset")), parse_offsets(one.get("latestOffset"))) for one in sources]
+    known = [(end, latest) for end, latest in found if end is not None and latest is not None]
     return sum(one.size for end, latest in known for one in ranges_between(end, latest)) if known else None
-
-
-def _offset(value: Any) -> dict[str, dict[str, int]] | None:
-    """The offsets of topics; None for other sources."""
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
-    if isinstance(found, dict) and all(isinstance(partitions, dict) for partitions in found.values()):
-        return found
-    return None
 
 
 def _millis(timestamp: str) -> Millis:
