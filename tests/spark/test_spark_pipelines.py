@@ -82,9 +82,9 @@ BROKEN = {
     '{"id": null}': "field id is null",
     '{"id": 4, "total": "many"}': 'field total is not a number: "many"',
     '{"id": 4.5}': "field id is not a whole number: 4.5",
-    '{"id": 5, "at": "soon"}': 'field at is not a timestamp that Spark reads: "soon"',
+    '{"id": 5, "at": "soon"}': 'field at is not a valid timestamp: "soon"',
     '{"id": 6, "lines": [{"item": "a"}, {}]}': "field lines[1].item is missing",
-    '{"id": 7, "total": -1}': "does not hold: total >= 0",
+    '{"id": 7, "total": -1}': "condition is false: total >= 0",
     b"\xff\x00": "the value is not UTF-8 text: byte 0 is 0xff",
     None: "the record has no value",
 }

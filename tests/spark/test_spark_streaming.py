@@ -271,7 +271,7 @@ def test_a_group_with_members_keeps_its_offsets_and_the_query_goes_on(
         until(lambda: consumer.poll(0.1) is not None and consumer.assignment(), "the consumer is a member")
         asked = reader(topics, topic, group_id=topic)
         assert asked.latestOffset({topic: {"0": 1}}, ReadAllAvailable()) == {topic: {"0": 2}}
-        assert f"could not commit offsets to group {topic}" in caplog.text
+        assert f"could not commit the offset of {topic}-0 to group {topic}" in caplog.text
         asked.stop()
 
 

@@ -150,7 +150,7 @@ class _Input:
         interactive = sys.stdin.isatty()
         if interactive and not self.args.quiet:
             note(f"type one record per line for topic {self.args.topic}; press Ctrl-D to end")
-        progress = Progress(enabled=False if interactive or self.args.quiet else None)
+        progress = Progress(enabled=not interactive and not self.args.quiet)
         try:
             async for chunk in stdin.lines(sys.stdin.fileno()):
                 await self._add_or_say_where(chunk)

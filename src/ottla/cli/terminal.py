@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -75,15 +76,37 @@ def note(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
 
-class Progress:
-    """A progress line that is overwritten; prints nothing if the stream is not a terminal."""
+class LiveLine:
+    """A line that is overwritten on a terminal, and printed as a normal line elsewhere."""
 
-    def __init__(self, stream: TextIO | None = None, *, enabled: bool | None = None) -> None:
-        self._stream = stream or sys.stderr
-        self._enabled = self._stream.isatty() if enabled is None else enabled
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_live = stream.isatty()
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        # A line that wraps cannot be overwritten.
+        line = f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}" if self.is_live else f"{text}\n"
+        self._stream.write(line)
+        self._stream.flush()
+        self._shown = self.is_live
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+
+class Progress:
+    """Progress on stderr, if it is a terminal."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self._line = LiveLine(sys.stderr)
+        self._enabled = enabled and self._line.is_live
         self._start = time.monotonic()
         self._next = self._start + PROGRESS_SECONDS
-        self._shown = False
+        self.clear = self._line.clear
 
     @property
     def seconds(self) -> float:
@@ -94,15 +117,4 @@ class Progress:
         if self._enabled and now >= self._next:
             self._next = now + PROGRESS_SECONDS
             rates = f"{records / self.seconds:,.0f} records/s  {megabytes(size / self.seconds)}/s"
-            self._show(f"{plural(records, 'record')}  {megabytes(size)}  {rates}")
-
-    def clear(self) -> None:
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._shown = False
-
-    def _show(self, text: str) -> None:
-        self._stream.write(f"\r\x1b[K{text}")
-        self._stream.flush()
-        self._shown = True
+            self._line.show(f"{plural(records, 'record')}  {megabytes(size)}  {rates}")

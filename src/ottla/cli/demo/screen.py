@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
+
+from ottla.cli.terminal import LiveLine
 
 #: Without a terminal, the interval between status lines.
 PLAIN_SECONDS = 3.0
@@ -13,10 +14,9 @@ LIVE_SECONDS = 0.2
 
 class Screen:
     def __init__(self) -> None:
-        self._live = sys.stdout.isatty()
+        self._line = LiveLine(sys.stdout)
         self._begin = time.monotonic()
         self._next = 0.0
-        self._status = False
 
     @property
     def seconds(self) -> float:
@@ -24,28 +24,15 @@ class Screen:
 
     def happened(self, text: str) -> None:
         """Print a permanent line with the elapsed time."""
-        self._clear()
-        print(f"{self.seconds:5.1f} s  {text}", flush=True)
+        self.plain(f"{self.seconds:5.1f} s  {text}")
 
     def plain(self, text: str = "") -> None:
-        self._clear()
+        self._line.clear()
         print(text, flush=True)
 
     def status(self, text: str) -> None:
         """Show the status, at most once per interval."""
         now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + (LIVE_SECONDS if self._live else PLAIN_SECONDS)
-        if not self._live:
-            print(f"{self.seconds:5.1f} s    {text}", flush=True)
-            return
-        # A line that wraps cannot be overwritten.
-        line = f"{self.seconds:5.1f} s    {text}"[: shutil.get_terminal_size().columns - 1]
-        print(f"\r\x1b[K{line}", end="", flush=True)
-        self._status = True
-
-    def _clear(self) -> None:
-        if self._status:
-            print("\r\x1b[K", end="")
-            self._status = False
+        if now >= self._next:
+            self._next = now + (LIVE_SECONDS if self._line.is_live else PLAIN_SECONDS)
+            self._line.show(f"{self.seconds:5.1f} s    {text}")

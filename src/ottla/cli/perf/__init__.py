@@ -32,7 +32,7 @@ from ottla.cli.perf.load import (
     steady,
 )
 from ottla.cli.session import run as run_on_loop
-from ottla.cli.terminal import megabytes, plural
+from ottla.cli.terminal import LiveLine, megabytes, plural
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.values import NewTopic
 from ottla.clients.consumer.asynchronous import AsyncConsumer
@@ -224,7 +224,8 @@ async def _full_speed_phase(
     def keep_going() -> bool:
         return time.monotonic() - begin < seconds and ledger.produced < limit and not reading.done()
 
-    ticker = asyncio.create_task(_show_progress(ledger, seconds, limit))
+    line = LiveLine(sys.stdout)
+    ticker = asyncio.create_task(_show_progress(line, ledger, seconds, limit))
     streams = [asyncio.create_task(full_speed(producer, keep_going)) for producer in producers]
     try:
         await asyncio.gather(*streams)
@@ -233,7 +234,7 @@ async def _full_speed_phase(
     finally:
         for task in (ticker, *streams):
             await _cancel(task)
-        _clear_line()
+        line.clear()
     results.consume_seconds = time.monotonic() - begin
     results.full_records = ledger.produced
 
@@ -257,21 +258,18 @@ async def _drain(ledger: Ledger, reading: asyncio.Task[None]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def _show_progress(ledger: Ledger, seconds: float, limit: int) -> None:
+async def _show_progress(line: LiveLine, ledger: Ledger, seconds: float, limit: int) -> None:
     """Show a bar on a terminal, or else one line per second."""
-    interval = 0.2 if sys.stdout.isatty() else 1.0
+    interval = 0.2 if line.is_live else 1.0
     begin = last = time.monotonic()
     produced, consumed = ledger.produced, ledger.consumed
     while True:
         await asyncio.sleep(interval)
         now = time.monotonic()
         share = min(1.0, max((now - begin) / seconds, ledger.produced / limit))
-        rates = [
-            (ledger.produced - produced) / (now - last),
-            (ledger.consumed - consumed) / (now - last),
-        ]
+        rates = [(ledger.produced - produced) / (now - last), (ledger.consumed - consumed) / (now - last)]
         last, produced, consumed = now, ledger.produced, ledger.consumed
-        _print_progress(_progress_text(ledger, rates, now - begin, share))
+        line.show(_progress_text(ledger, rates, now - begin, share))
 
 
 def _progress_text(ledger: Ledger, rates: Sequence[float], seconds: float, share: float) -> str:
@@ -280,10 +278,7 @@ def _progress_text(ledger: Ledger, rates: Sequence[float], seconds: float, share
         f"in {rates[0] * size:5.1f} MB/s {rates[0]:8,.0f} records/s  out {rates[1] * size:5.1f} MB/s  "
         f"behind {ledger.lag:,}"
     )
-    if not sys.stdout.isatty():
-        return f"  {seconds:4.1f} s  {text}"
-    # A line that wraps cannot be overwritten.
-    return f"{_bar(share)}  {text}"[: shutil.get_terminal_size().columns - 1]
+    return f"{_bar(share)}  {text}" if sys.stdout.isatty() else f"  {seconds:4.1f} s  {text}"
 
 
 def _bar(share: float, width: int = 16) -> str:
@@ -293,19 +288,6 @@ def _bar(share: float, width: int = 16) -> str:
     """
     done = round(share * width)
     return f"[{'#' * done}{' ' * (width - done)}] {share:4.0%}"
-
-
-def _print_progress(text: str) -> None:
-    print(
-        f"\r\x1b[K{text}" if sys.stdout.isatty() else text,
-        end="" if sys.stdout.isatty() else "\n",
-        flush=True,
-    )
-
-
-def _clear_line() -> None:
-    if sys.stdout.isatty():
-        print("\r\x1b[K", end="", flush=True)
 
 
 def _check(ledger: Ledger) -> None:

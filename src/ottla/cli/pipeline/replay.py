@@ -166,7 +166,7 @@ def _print_json(one: Waiting | None, against: str | None) -> None:
 
 
 def _sent(args: Namespace, replay: Replay, plan: Plan) -> Replayed:
-    progress = Progress(enabled=False if args.json else None)
+    progress = Progress(enabled=not args.json)
     try:
         return replay.run(plan, each=lambda done: progress.update(done.sent, 0))
     finally:
