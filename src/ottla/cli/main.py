@@ -25,8 +25,8 @@ INTERRUPTED = 130
 _COMMANDS = {
     "broker": "run a broker",
     "topics": "list, create, describe, alter and delete topics",
-    "produce": "write lines from the standard input to a topic",
-    "consume": "print the records of a topic, and follow it",
+    "produce": "write lines from standard input to a topic",
+    "consume": "print the records of a topic, and wait for more",
     "groups": "list, describe, explain, reset and delete consumer groups",
     "transactions": "list and describe transactions, find and abort hanging ones",
     "offsets": "show the contents of __consumer_offsets",
