@@ -1,8 +1,8 @@
-"""At least once: process first, then commit. A crash loses nothing, and some records are processed twice.
+"""At least once: process first, then commit. A crash loses nothing, but repeats some records.
 
     python examples/at_least_once.py localhost:9092 orders results.db
 
-Orders go to a table, one row a record. `--crash-after N` ends the process in the middle, as a power cut would.
+Writes orders to a table, one row per record. `--crash-after N` ends the process abruptly, like a power cut.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
                 processed += 1
                 if processed == args.crash_after:
                     os._exit(1)
-            consumer.commit()  # only now: who comes back after a crash begins with the first that is not processed
+            consumer.commit()  # after a crash, reading starts at the first unprocessed record
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""At most once: commit first, then process. A crash loses records, and none is processed twice.
+"""At most once: commit first, then process. A crash loses records, but repeats none.
 
     python examples/at_most_once.py localhost:9092 orders results.db
 
-Sums of orders go to a table, one row a record. `--crash-after N` ends the process in the middle, as a power cut would.
+Writes orders to a table, one row per record. `--crash-after N` ends the process abruptly, like a power cut.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     ) as consumer:
         consumer.subscribe([args.topic])
         while records := consumer.poll(5.0):
-            consumer.commit()  # from here on nobody reads these records again
+            consumer.commit()  # from now on, these records are not read again
             for record in records:
                 row = (record.partition, record.offset, record.value.decode())
                 database.execute("INSERT INTO results VALUES (?, ?, ?)", row)

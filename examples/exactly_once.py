@@ -2,8 +2,8 @@
 
     python examples/exactly_once.py localhost:9092 orders results.db
 
-The database, not the group, remembers how far each partition was read: where a partition is assigned, reading goes on
-there. The group still shares the partitions among its members. `--crash-after N` ends the process in the middle.
+The database, not the group, stores the position of each partition: reading continues there when a partition is
+assigned. The group still distributes the partitions. `--crash-after N` ends the process abruptly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS offsets (topic TEXT, partition INT, next INT, PRIMARY
 
 
 class ReadOn(RebalanceListener):
-    """Goes on where the database says."""
+    """Seek to the positions in the database."""
 
     def __init__(self, consumer: Consumer, database: sqlite3.Connection) -> None:
         self.consumer = consumer

@@ -2,10 +2,10 @@
 
     python examples/exactly_once_transactions.py localhost:9092 orders invoices
 
-Reads orders, writes an invoice for each. What it wrote and how far it read are committed together, so that a consumer
-of the invoices with `isolation.level=read_committed` sees each of them once. Every instance has a transactional id of
-its own (`--instance`): it is how the broker knows a restarted one, and ends what the crash left open.
-`--crash-after N` ends the process in the middle of a transaction.
+Reads orders and writes an invoice for each. Invoices and offsets are committed together, so a consumer of the invoices
+with `isolation.level=read_committed` sees each of them once. Every instance needs its own transactional id
+(`--instance`), by which the broker recognizes a restarted instance and aborts its open transaction. `--crash-after N`
+ends the process in the middle of a transaction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("--instance", default="0")
-    parser.add_argument("--patience", type=float, default=5.0, help="end when nothing came for so many seconds")
+    parser.add_argument("--patience", type=float, default=5.0, help="exit after this many seconds without records")
     parser.add_argument("--crash-after", type=int, default=-1)
     args = parser.parse_args()
     processed = 0
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def read_again(consumer: Consumer) -> None:
-    """After an abort nothing was done: go back to what is committed."""
+    """After an abort, seek back to the committed offsets."""
     for key, committed in consumer.committed(consumer.assignment()).items():
         if committed is None:
             consumer.seek_to_beginning(key)

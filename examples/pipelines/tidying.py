@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 
 def tidy(clicks: DataFrame, unknown: str) -> DataFrame:
-    """Countries that are not known get a name, pages lose what follows a question mark."""
+    """Name unknown countries, and remove query strings from pages."""
     return clicks.fillna({"country": unknown}).selectExpr("* EXCEPT (page)", "split_part(page, '?', 1) AS page")

@@ -1,4 +1,4 @@
-"""A pipeline in Python: the same words as in TOML, with names that editors complete and types that they check."""
+"""A pipeline in Python: the same keys as in TOML, with completion and type checks in editors."""
 
 from ottla.spark.pipelines import DeadLetters, FileSink, Pipeline, Source, Sql, TopicSink
 

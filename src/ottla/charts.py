@@ -1,7 +1,7 @@
-"""Charts over time as SVG, written by hand: bars of counts by time, and lines of values. Pure text in, text out.
+"""Charts over time as SVG: bars of counts, and lines of values. No I/O.
 
-A picture stands alone: it follows the light or dark scheme of whoever looks at it, names its numbers where the mouse
-is, and needs nothing but a browser. A series that is new gets its two colours in `_COLOURS`.
+A chart needs only a browser: it follows the light or dark color scheme, and shows numbers on mouse hover. Give a new
+series its two colors in `_COLOURS`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ottla.types import Millis
 
 WIDTH = 960
 LEFT, RIGHT = 68, 34
-#: By name: in the light scheme and in the dark one. Chosen so that they can be told apart without red and green.
+#: Light and dark colors by name, distinguishable with red-green color blindness.
 _COLOURS = {
     "arrived": ("#3b7dd8", "#5b9cf0"),
     "duplicates": ("#a9c3e6", "#3d5a85"),
@@ -63,7 +63,7 @@ _DARK = {
 }
 _SECOND: Millis = 1000
 _MINUTE, _HOUR, _DAY = 60 * _SECOND, 3600 * _SECOND, 86_400 * _SECOND
-#: Widths of buckets and distances of ticks that a person can read.
+#: Readable bucket widths and tick distances.
 _STEPS: tuple[Millis, ...] = (
     *(100, 200, 500),
     *(number * _SECOND for number in (1, 2, 5, 10, 15, 30)),
@@ -75,7 +75,7 @@ _STEPS: tuple[Millis, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Counts by bucket; `name` chooses the colour."""
+    """Counts by bucket; `name` chooses the color."""
 
     name: str
     label: str
@@ -84,14 +84,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Values over time, each of them true until the next."""
+    """Values over time; each one is valid until the next."""
 
     label: str
     points: Sequence[tuple[Millis, float]]
 
 
 def bucket_width(first: Millis, last: Millis, *, at_most: int = 60) -> Millis:
-    """The smallest readable width with which so many buckets hold everything.
+    """The smallest readable bucket width for at most `at_most` buckets.
 
     >>> bucket_width(0, 25_000), bucket_width(0, 86_400_000), bucket_width(5, 5)
     (500, 1800000, 100)
@@ -116,9 +116,9 @@ def bar_chart(
     outline: Series,
     findings: Sequence[Series],
 ) -> str:
-    """Bars by bucket with an outline of what they should add up to; below, on a scale of its own, what is wrong.
+    """Stacked bars with an outline of the expected sum; below, the findings with their own scale.
 
-    One lost record among a million would not be seen on the scale of all of them.
+    One lost record among a million would be invisible on a shared scale.
     """
     picture = _Picture(title, subtitle, is_good, height=470)
     picture.legend([(one.name, one.label) for one in (*stacked, *findings)], outline.label)
@@ -148,14 +148,14 @@ def _sums(series: Sequence[Series]) -> list[int]:
 def _hits(
     picture: _Picture, axis: _TimeAxis, starts: Sequence[Millis], width_ms: Millis, series: Sequence[Series]
 ) -> None:
-    """Invisible columns that tell their numbers to the mouse."""
+    """Invisible columns that show their numbers on mouse hover."""
     for index, start in enumerate(starts):
         numbers = [f"{one.label}: {one.values[index]:,}" for one in series if one.values[index]]
-        told = escape("\n".join([_moment(start), *numbers]))
+        text = escape("\n".join([_moment(start), *numbers]))
         left, right = axis.x(start), axis.x(start + width_ms)
         picture.add(
             f'<rect class="hit" x="{left:.1f}" y="112" width="{right - left:.1f}" height="310">'
-            f"<title>{told}</title></rect>"
+            f"<title>{text}</title></rect>"
         )
 
 
@@ -163,7 +163,7 @@ def _hits(
 
 
 def line_chart(*, title: str, subtitle: str, lines: Sequence[Line], unit: str) -> str:
-    """Lines of values that stay until they change; more than eight lines share colours."""
+    """Step lines; with many lines, colors repeat."""
     picture = _Picture(title, subtitle, None, height=400)
     picture.legend([(f"l{index % len(_LINES)}", one.label) for index, one in enumerate(lines)], None)
     points = [point for one in lines for point in one.points]
@@ -185,7 +185,7 @@ def line_chart(*, title: str, subtitle: str, lines: Sequence[Line], unit: str) -
 
 
 class _Picture:
-    """The sheet: title, legend, and whatever is added to it."""
+    """The drawing: title, legend, and added parts."""
 
     def __init__(self, title: str, subtitle: str, is_good: bool | None, *, height: int) -> None:
         self._height = height
@@ -236,7 +236,7 @@ def _rules(scheme: dict[str, str], index: int) -> str:
 
 
 class _TimeAxis:
-    """From left to right."""
+    """The horizontal axis."""
 
     def __init__(self, first: Millis, last: Millis) -> None:
         self._first, self._last = first, last
@@ -267,7 +267,7 @@ class _TimeAxis:
 
 
 class _Panel:
-    """Bars or lines between two heights, on a scale from 0 up."""
+    """Bars or lines between two heights, on a scale from 0."""
 
     def __init__(
         self, picture: _Picture, axis: _TimeAxis, top: float, bottom: float, largest: float, label: str
@@ -287,7 +287,7 @@ class _Panel:
         self._picture.text(LEFT, self._top - 8, self._label, "soft")
 
     def bars(self, starts: Sequence[Millis], width_ms: Millis, series: Sequence[Series], smallest: float = 0) -> None:
-        """Stacked; `smallest` keeps a count of one from vanishing."""
+        """Stacked bars; `smallest` keeps small counts visible."""
         for index, start in enumerate(starts):
             left, right = self._axis.x(start), self._axis.x(start + width_ms)
             gap = min(1.5, (right - left) / 6)
@@ -303,7 +303,7 @@ class _Panel:
                 )
 
     def steps(self, starts: Sequence[Millis], width_ms: Millis, series: Series) -> None:
-        """The outline; where buckets are missing nothing was produced."""
+        """The outline; missing buckets are empty."""
         path, end = [], None
         for start, value in zip(starts, series.values, strict=True):
             left, right, y = self._axis.x(start), self._axis.x(start + width_ms), self.y(value)
@@ -321,12 +321,12 @@ class _Panel:
         path = [f"M{self._axis.x(at):.1f} {self.y(value):.1f}"]
         path += [f"H{self._axis.x(at):.1f}V{self.y(value):.1f}" for at, value in others]
         path.append(f"H{self._axis.x(last):.1f}")
-        told = escape(line.label)
-        self._picture.add(f'<path class="line {style}" d="{"".join(path)}"><title>{told}</title></path>')
+        text = escape(line.label)
+        self._picture.add(f'<path class="line {style}" d="{"".join(path)}"><title>{text}</title></path>')
 
 
 def _value_step(largest: float, most: int) -> int:
-    """1, 2 or 5 times a power of ten, so that there are at most so many steps."""
+    """1, 2 or 5 times a power of ten, for a limited number of steps."""
     raw = max(largest / most, 1)
     power = 10 ** math.floor(math.log10(raw))
     return int(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw))

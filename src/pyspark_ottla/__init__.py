@@ -1,4 +1,4 @@
-"""Spark looks for packages of this kind of name by itself: `DefaultSource` is what `format("ottla")` stands for."""
+"""Spark finds data sources by this package name: `DefaultSource` implements `format("ottla")`."""
 
 from ottla.spark.source import OttlaSource as DefaultSource
 

@@ -1,8 +1,7 @@
-"""The input of a pipeline, and its output, read without Spark.
+"""The input numbers of a pipeline, and its output, read without Spark.
 
-A writer sends numbered records, some of them broken, through all deaths of the broker. At the end every valid number
-must be once in the table and once in the output for read_committed consumers. Every broken one must be once in the
-dead letters.
+A writer sends numbered records, some of them broken, while the broker is killed and restarted. At the end, every number
+must be once in the table and once in the committed records of the output topic, or once in the dead letters if broken.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def is_broken(number: int) -> bool:
 
 
 class Writer(threading.Thread):
-    """Sends the next numbers in small groups until it is stopped."""
+    """Send numbers, some at a time, until stopped."""
 
     def __init__(self, servers: str, topic: str, partitions: int, seed: int, burst: int) -> None:
         super().__init__(name="writer", daemon=True)
@@ -83,11 +82,11 @@ class Writer(threading.Thread):
         self.join()
 
 
-# ── What is there ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Output ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_topic(servers: str, topic: str) -> list[bytes]:
-    """Return what a read_committed consumer sees, up to the first open transaction."""
+    """The committed records, up to the first open transaction."""
     with Admin(bootstrap_servers=servers) as admin:
         count = len(admin.describe_topics([topic])[topic].partitions)
     keys = [TopicPartition(topic, number) for number in range(count)]
@@ -105,7 +104,7 @@ def read_topic(servers: str, topic: str) -> list[bytes]:
 
 
 def open_transactions(servers: str, topics: Iterable[str]) -> list[str]:
-    """Return open transactions, according to the coordinator and to the end offsets of both isolation levels."""
+    """Open transactions, according to the coordinator and to the ends of topics by isolation level."""
     with PreparingProducer(bootstrap_servers=servers, transactional_id="nobody") as producer:
         listed = producer._ask(lambda cluster: by_broker(cluster, _list_ongoing))
     found = [f"transaction {name} is open" for names in listed for name in names]
@@ -123,7 +122,7 @@ def open_transactions(servers: str, topics: Iterable[str]) -> list[str]:
 
 
 def read_table(directory: Path) -> list[int]:
-    """Return the numbers in the files that the sink's log names. Other files in the directory do not count."""
+    """The numbers in the files of the sink's log; other files in the directory do not count."""
     return [number for file in _files(directory) for number in pq.read_table(file, columns=["n"])["n"].to_pylist()]
 
 
@@ -137,7 +136,7 @@ def _files(directory: Path) -> Iterator[Path]:
                 yield Path(unquote(urlparse(json.loads(line)["path"]).path))
 
 
-# ── What is wrong ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Problems ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def repeats(found: Iterable[Any], what: str) -> list[str]:

@@ -1,15 +1,14 @@
 """Kill a Spark application with SIGKILL at the n-th call of a function of the data source, in any process.
 
-A kill from outside rarely hits the moment between two related steps; this does. The harness puts a `sitecustomize` that
-calls `install` on the PYTHONPATH of the driver. The JVM, its planning processes and its workers inherit it with the
-environment:
+A kill from outside rarely hits the time between two related steps; this does. The harness puts a `sitecustomize` that
+calls `install` on the driver's PYTHONPATH; the JVM, its planning processes and its workers inherit the environment:
 
     OTTLA_DOOM         the point, a name of POINTS
-    OTTLA_DOOM_COUNT   at which call, counted over all processes
-    OTTLA_DOOM_VICTIM  machine: every process of the driver's session at once; self: only the process that calls
+    OTTLA_DOOM_COUNT   the number of the call, counted over all processes
+    OTTLA_DOOM_VICTIM  machine: all processes of the driver's session; self: only the calling process
     OTTLA_DOOM_FILE    its size is the number of calls so far; FILE.note is written when the point is reached
 
-Nothing of it is in ottla itself. Every worker runs this, so it imports little.
+Nothing of this is in ottla itself. Every worker runs this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _ONCE, _PREPARED = "ottla.spark.exactly_once", "ottla.clients.producer.prepared"
 
 
 class Point(NamedTuple):
-    """A place between two steps of a micro-batch."""
+    """A point between two steps of a micro-batch."""
 
     module: str
     function: str
     moment: str
     """before, after, or between: after the first of several concurrent calls."""
     most: int
-    """How often it is called in the first one or two micro-batches, the upper limit for n."""
+    """The number of calls in the first one or two micro-batches; n is at most this."""
 
 
 #: In the order of a micro-batch.
@@ -64,7 +63,7 @@ POINTS = {
 
 
 def install() -> None:
-    """Patch the function of the point as soon as its module is imported."""
+    """Patch the function of the point when its module is imported."""
     name = os.environ.get("OTTLA_DOOM")
     if not name:
         return
@@ -73,7 +72,7 @@ def install() -> None:
 
 
 def unknown() -> list[str]:
-    """Return the points whose functions do not exist (any more)."""
+    """The points whose functions do not exist."""
     found = []
     for name, point in POINTS.items():
         try:
@@ -90,7 +89,7 @@ class _Doom:
         self._file = os.environ["OTTLA_DOOM_FILE"]
 
     def next(self) -> int:
-        """Return the number of this call; an append is atomic for all processes."""
+        """The number of this call; appends are atomic across processes."""
         descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(descriptor, b".")
@@ -109,7 +108,7 @@ class _Doom:
 
 
 class _Finder:
-    """Finds the module as usual, and patches it after it was executed."""
+    """Find the module, and patch it after execution."""
 
     def __init__(self, point: Point, doom: _Doom) -> None:
         self._point = point
@@ -153,7 +152,7 @@ def _patch(module: ModuleType, point: Point, doom: _Doom) -> None:
 
 
 def _between(original: Callable[..., Any], doom: _Doom) -> Callable[..., Any]:
-    """Make only the first call of one gather, then end everything. Calls of earlier gathers pass."""
+    """Make only the first call of one gather, then kill everything; earlier gathers are not affected."""
     import asyncio
 
     waiting: list[bool] = []
@@ -176,7 +175,7 @@ def _between(original: Callable[..., Any], doom: _Doom) -> Callable[..., Any]:
 
 
 def session_members(session: int) -> list[int]:
-    """Return the processes of a session. pyspark's daemon leaves the driver's process group, but not its session."""
+    """The processes of a session; pyspark's daemon leaves the driver's process group, but not its session."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal():
@@ -190,7 +189,7 @@ def session_members(session: int) -> list[int]:
 
 
 def kill_session(session: int) -> None:
-    """Send SIGKILL to every process of a session, the caller last. All are stopped first, as in a power cut."""
+    """Stop and then kill all processes of a session, the caller last, like a power cut."""
     own = os.getpid()
     stopped: set[int] = set()
     while new := {pid for pid in session_members(session) if pid != own} - stopped:

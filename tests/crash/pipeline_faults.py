@@ -1,4 +1,4 @@
-"""The ways to end a round of pipelines.py. To add one, write a function or add a point to pipeline_doom.py."""
+"""The faults that end a round of pipelines.py: functions in this module, and the points of pipeline_doom.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Fault:
 
     name: str
     strike: Callable[[Run, Application], str] | None = None
-    """The action from outside; None if the application ends itself."""
+    """The action from outside; None if the application kills itself."""
     point: str | None = None
     victim: str = MACHINE
     master: str = LOCAL
@@ -30,20 +30,20 @@ class Fault:
 
 
 def await_doom(run: Run, application: Application) -> str:
-    """Wait until the point was reached and the victim has ended."""
+    """Wait until the point was reached and the application has ended, or continues if one process was killed."""
     if not run.until(application, lambda: application.was_struck is not None, "the point was reached"):
         application.process.wait()
         return f"never came to it ({application.calls} calls)" if application.was_struck is None else "at the point"
     count = (application.was_struck or "").split(", ")[1]
     if application.is_doomed_as_a_whole:
-        # It kills itself, but a signal of the kernel to its groups may arrive first.
+        # It kills itself, but a signal that the kernel sends to its process groups may arrive first.
         application.kill_all()
         return f"at {count}"
     return f"at {count}{_aftermath(run, application)}"
 
 
 def _aftermath(run: Run, application: Application) -> str:
-    """Describe what followed: it continues, or has ended by itself."""
+    """How it continued: it works, or has ended."""
     if run.until_working(application, 4):
         return _stop(run, application)
     code = application.process.wait()
@@ -51,14 +51,14 @@ def _aftermath(run: Run, application: Application) -> str:
 
 
 def _stop(run: Run, application: Application) -> str:
-    """Let it continue, then end it, cleanly or not."""
+    """Let it continue, then stop or kill it."""
     if run.chance.random() < 0.5:
         application.kill_all()
         return ", went on, killed"
     application.terminate()
     if not application.wait(60):
         raise Stuck(f"it did not stop within 60 s of SIGTERM\n{application.last_words()}")
-    # One flow may have continued while another was about to fail because of the kill, but for no other reason.
+    # One flow may continue while another fails because of the kill, and for no other reason.
     words = application.last_words()
     failed_of_the_kill = application.code == 1 and "it was killed" in words
     assert application.code == 143 or failed_of_the_kill, f"exit code {application.code} after SIGTERM\n{words}"
@@ -66,7 +66,7 @@ def _stop(run: Run, application: Application) -> str:
 
 
 def _wait_a_moment(run: Run, application: Application, longest: float = 2.0) -> str:
-    """Wait until it works, plus a random time."""
+    """Wait until it works, and a random time longer."""
     run.until_working(application)
     seconds = run.chance.uniform(0, longest)
     application.wait(seconds)
@@ -133,7 +133,7 @@ def _clean(run: Run, application: Application) -> str:
 
 
 def _at_file(flow: int, log: str) -> Callable[[Run, Application], str]:
-    """Kill when a file of a log appears. Nothing stops meanwhile, so the kill comes a moment later."""
+    """Kill when a log file appears; the application continues until the kill arrives."""
 
     def strike(run: Run, application: Application) -> str:
         place = Flow(run.directory) if log == "table/_spark_metadata" else run.flows[flow]
@@ -173,12 +173,12 @@ FAULTS = [
 
 
 def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool) -> list[Fault]:
-    """Return the faults of a run: the named ones in this order, or all in an order that the seed decides."""
+    """The faults of a run: the named ones in order, or all of them in random order."""
     if names:
         known = {fault.name: fault for fault in FAULTS}
         wanted = [name.strip() for name in names.split(",")]
         if odd := [name for name in wanted if name not in known]:
-            raise SystemExit(f"there is no fault {odd[0]!r}: {', '.join(known)}")
+            raise SystemExit(f"unknown fault {odd[0]!r}: choose from {', '.join(known)}")
         found = [known[name] for name in wanted]
     else:
         found = [fault for fault in FAULTS if with_broker or not fault.harms_broker]

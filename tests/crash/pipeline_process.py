@@ -1,6 +1,6 @@
-"""`ottla pipeline run` as an application that can be killed as a whole or in parts.
+"""`ottla pipeline run` as an application that can be killed in whole or in part: driver, JVM, workers, executors.
 
-The parts are the Python driver, the JVM, Python workers and executors. All its processes are found by their session.
+It runs in its own session, which identifies its processes.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ GONE_SECONDS = 30.0
 
 
 class Stuck(AssertionError):
-    """The pipeline makes no progress any more."""
+    """The pipeline makes no progress."""
 
 
 class Application:
     """One run of a pipeline."""
 
     def __init__(self, file: Path, directory: Path, *, master: str, doom: Mapping[str, str]) -> None:
-        """`directory` is for the log and the notes of doom.py; `doom` are its variables without OTTLA_DOOM_FILE."""
+        """`directory` is for logs; `doom` has the variables of pipeline_doom.py without OTTLA_DOOM_FILE."""
         directory.mkdir(parents=True, exist_ok=True)
         self._log_file = directory / "driver.log"
         self._doom_file = directory / "doom"
@@ -68,7 +68,7 @@ class Application:
 
     @property
     def was_struck(self) -> str | None:
-        """Return what the doomed process wrote before it ended, if it did."""
+        """The note of the killed process, if it wrote one."""
         note = Path(f"{self._doom_file}.note")
         return note.read_text().strip() if note.exists() else None
 
@@ -80,7 +80,7 @@ class Application:
         return session_members(self.process.pid)
 
     def kill_all(self) -> None:
-        """Kill everything, as if the machine died."""
+        """Kill all processes, like a power cut."""
         kill_session(self.process.pid)
         self.process.wait()
 
@@ -89,14 +89,14 @@ class Application:
         self.process.wait()
 
     def kill_java(self) -> bool:
-        """Return the JVM of the driver."""
+        """The driver's JVM."""
         return _kill(self._javas(executors=False)[:1])
 
     def kill_executor(self) -> bool:
         return _kill(self._javas(executors=True)[:1])
 
     def kill_worker(self) -> bool:
-        """Return a Python worker: a child of the daemon, preferably a busy one."""
+        """A Python worker, preferably a busy one."""
         daemons = {pid for pid in self.members() if _is_daemon(pid) and _parent(pid) not in self._daemons()}
         workers = [pid for pid in self.members() if _parent(pid) in daemons]
         return _kill(sorted(workers, key=_cpu, reverse=True)[:1])
@@ -112,7 +112,7 @@ class Application:
         return True
 
     def leftovers(self, seconds: float = GONE_SECONDS) -> list[str]:
-        """Return the processes that still run this long after the driver has ended, and end them."""
+        """Kill and return the processes that still run after the driver has ended."""
         deadline = time.monotonic() + seconds
         while (left := self.members()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -139,7 +139,7 @@ class Application:
 
 @dataclass
 class Flow:
-    """The checkpoint of one query, seen from outside."""
+    """The checkpoint of one query."""
 
     directory: Path
 

@@ -1,12 +1,12 @@
-"""A declared pipeline under kill -9: table, topic and dead letters must have every input exactly once. Many rounds.
+"""A pipeline under kill -9: table, topic and dead letters must have every input exactly once.
 
     python -m tests.crash.pipelines --rounds 25 --seed 1
 
-A round starts `ottla pipeline run` on the checkpoint of the previous round. It works in small micro-batches while
-numbered records arrive. One of FAULTS ends the round: it kills everything, the driver, the JVM, a worker, an
-executor or the broker; at a random moment, when a file of a checkpoint appears, or between two steps of a batch
-(pipeline_doom.py). After the last round the pipeline runs to the end. Then table and topics are compared with
-the input, without Spark and with the audit. The seed decides everything but the timing.
+A round starts `ottla pipeline run` on the checkpoint of the previous round, lets it process small micro-batches while
+numbered records arrive, and ends it with one of FAULTS: kill everything, the driver, the JVM, a worker, an executor, or
+the broker; at a random time, when a checkpoint file appears, or at a point between two steps of a batch (see
+pipeline_doom.py). After the last round it runs to the end. Then table and topics are compared with the input, without
+Spark and with the audit. The seed determines everything except the timing.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Run:
         self._seed = seed
         self._say = say
         self._servers = servers or ""
-        name = f"kills-{random.randrange(10**8):08}"  # unique, because a broker may keep earlier topics
+        name = f"kills-{random.randrange(10**8):08}"  # unique, because the broker may outlive this run
         self.topics = {"numbers": name, "copies": f"{name}-copies", "dead": f"{name}-dead"}
         state = directory / "state"
         self.flows = [Flow(state / name) for name in ("table", "copies", "dead-letters/numbers")]
@@ -130,7 +130,7 @@ class Run:
         return self._servers if self.broker is None else self.broker.bootstrap_servers
 
     def go(self, faults: list[Fault], seconds: float = math.inf) -> None:
-        """Run the rounds, without starting one after this many seconds, and the end."""
+        """Run the rounds, starting none after the time limit, and then the final check."""
         deadline = time.monotonic() + seconds
         self._begin()
         try:
@@ -183,7 +183,7 @@ class Run:
         )
 
     def _end_application(self, application: Application, fault: Fault) -> None:
-        """Processes that outlive their driver or JVM may run during the next round, so they are checked after it."""
+        """Processes that outlive their driver or JVM may run during the next round; they are checked afterwards."""
         for other in self._applications[:-1]:
             for name in other.leftovers(0):
                 self.leftovers[name] += 1
@@ -192,7 +192,7 @@ class Run:
             application.kill_all()
 
     def _check_so_far(self) -> None:
-        """Check that nothing is duplicated at any time, and that the input is as intended."""
+        """The output must never have duplicates, and the input must be as intended."""
         copies = read_topic(self.servers, self.topics["copies"])
         found = repeats(copies, "copies") + repeats(read_table(self.directory / "table"), "table")
         found += repeats(read_topic(self.servers, self.topics["dead"]), "dead letters")
@@ -204,7 +204,7 @@ class Run:
         return sum(flow.finished for flow in self.flows)
 
     def until(self, application: Application, condition: Callable[[], bool], what: str, *, tick: float = 0.03) -> bool:
-        """Wait for a condition; return False if the application ended first."""
+        """Wait for a condition; False if the application ended first."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while not condition():
             if application.code is not None:
@@ -221,7 +221,7 @@ class Run:
     # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(self) -> None:
-        """Run to the end, and compare."""
+        """Run to the end, and compare input and output."""
         from ottla.spark import session
         from ottla.spark.pipelines import compile_pipeline, load
 
@@ -281,7 +281,7 @@ class Run:
         )  # fmt: skip
 
     def _plant(self, spark: SparkSession) -> None:
-        """Remove a row, duplicate another, and check that the audit finds both."""
+        """Remove a row, repeat another, and let the audit find both."""
         table = spark.read.parquet(str(self.directory / "table"))
         planted = self.audit_table(spark, table.where("n != 1").unionByName(table.where("n = 2"))).total
         if (planted.lost, planted.repeated) != (1, 1):
@@ -301,7 +301,7 @@ class Run:
 
 
 def tell(run: Run) -> None:
-    """Print the faults and how often they happened."""
+    """The faults and how often they hit."""
     by_fault: dict[str, list[Round]] = {}
     for one in run.rounds:
         by_fault.setdefault(one.fault, []).append(one)
@@ -324,7 +324,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
     parser.add_argument("--faults", help="names, separated by commas: only these, in this order; `list` shows them")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round after so long")
-    parser.add_argument("--bootstrap", help="a broker that runs already, such as Apache Kafka: it is not harmed")
+    parser.add_argument("--bootstrap", help="use a running broker, such as Apache Kafka; it is not killed")
     parser.add_argument("--directory", type=Path, default=None, help="where the data goes; kept when something fails")
     args = parser.parse_args()
     if args.faults == "list":

@@ -1,4 +1,4 @@
-"""The two most critical rounds of `make crash-pipelines`."""
+"""Two important rounds of `make crash-pipelines`."""
 
 from __future__ import annotations
 

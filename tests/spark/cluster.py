@@ -1,4 +1,4 @@
-"""A standalone Spark cluster from the pip package: a master and workers on loopback, each a process of its own.
+"""A standalone Spark cluster from the pip package: a master and workers on loopback, as processes.
 
     with Cluster(workers=2) as cluster:
         cluster.master          # spark://127.0.0.1:41234, for --master
@@ -56,7 +56,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._processes):  # a worker that is told to end ends its executors
+        for process in reversed(self._processes):  # a worker stops its executors
             process.send_signal(signal.SIGTERM)
         for process in self._processes:
             try:
@@ -99,7 +99,7 @@ class Cluster:
         self._processes.append(process)
 
     def _wait(self, *, workers: int) -> None:
-        """Wait until the master answers and knows so many workers."""
+        """Wait until the master has this many workers."""
         deadline = time.monotonic() + START_SECONDS
         while self.alive_workers() < workers:
             for process in self._processes:
@@ -110,7 +110,7 @@ class Cluster:
             time.sleep(0.1)
 
     def alive_workers(self) -> int:
-        """How many the master says it has; -1 while there is no master."""
+        """The master's number of workers; -1 without a master."""
         try:
             with urllib.request.urlopen(f"http://{HOST}:{self._page}/json/", timeout=5) as answer:
                 return int(json.load(answer)["aliveworkers"])
@@ -118,7 +118,7 @@ class Cluster:
             return -1
 
     def executors(self) -> list[int]:
-        """The workers that have run something, by number."""
+        """The numbers of the workers that have run a task."""
         return [number for number in range(self._workers) if any((self._directory / f"work-{number}").glob("app-*/*"))]
 
     def _logs(self) -> str:

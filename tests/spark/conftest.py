@@ -1,4 +1,4 @@
-"""One Spark session and one broker for the whole folder. Without pyspark nothing is collected: see `make spark`."""
+"""One Spark session and one broker for all tests here. Requires pyspark: see `make spark`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def active(spark: SparkSession) -> None:
-    """py4j may have given this thread another one in the JVM meanwhile."""
+    """Activate the session: py4j may have switched this thread to another JVM thread."""
     from ottla.spark import activate
 
     activate(spark)
@@ -76,7 +76,7 @@ def admin(servers: str) -> Iterator[Admin]:
 
 
 class Topics:
-    """Makes topics with names of their own, fills them, and reads them by Spark."""
+    """Create topics with unique names, fill them, and read them with Spark."""
 
     def __init__(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         self.spark = spark
@@ -91,7 +91,7 @@ class Topics:
         return name
 
     def fill(self, topic: str, count: int, *, partition: int = 0, first: int = 0, **more: Any) -> None:
-        """Records with the values first, first + 1, …; `more` goes to every send."""
+        """Send records with the values first, first + 1, …; `more` is for `send`."""
         sent = [
             self.producer.send(topic, str(number).encode(), partition=partition, **more)
             for number in range(first, first + count)
@@ -100,7 +100,7 @@ class Topics:
             future.result(20)
 
     def options(self, subscribe: str | None, /, **options: Any) -> dict[str, str]:
-        """Underscores stand for dots, as in keywords of ottla's clients."""
+        """Underscores in names become dots, as in ottla's clients."""
         named = {name.replace("_", "."): str(value) for name, value in options.items()}
         what = {} if subscribe is None else {"subscribe": subscribe}
         return {"kafka.bootstrap.servers": self.servers, **what, **named}
@@ -112,7 +112,7 @@ class Topics:
         return self.spark.readStream.format("ottla").options(**self.options(topic, **options)).load()
 
     def values(self, topic: str | None, **options: Any) -> list[int]:
-        """The numbers that `fill` wrote, in order of their size."""
+        """The numbers written by `fill`, sorted."""
         return sorted(int(row.value) for row in self.read(topic, **options).select("value").collect())
 
     def committed(self, group: str) -> dict[str, int]:
@@ -127,7 +127,7 @@ def topics(spark: SparkSession, servers: str, admin: Admin) -> Iterator[Topics]:
 
 
 def drain(frame: DataFrame, directory: Path, name: str = "table") -> list[Any]:
-    """Run a stream until it has read what is there now, into a table with a checkpoint; the query's progress."""
+    """Run a stream over the current records, into a table with a checkpoint; returns the progress."""
     query = (
         frame.selectExpr("cast(value as string) value", "partition", "offset")
         .writeStream.format("parquet")

@@ -1,4 +1,4 @@
-"""A standalone cluster runs what one machine runs: only the master is another."""
+"""A job runs unchanged on a standalone cluster."""
 
 from __future__ import annotations
 

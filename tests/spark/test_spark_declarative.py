@@ -1,4 +1,4 @@
-"""The data source inside of Spark Declarative Pipelines: a streaming table from a topic, and a sink that is one."""
+"""The data source in Spark Declarative Pipelines: a streaming table from a topic, and a topic as sink."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 
 def delivered(topics: Topics, topic: str, *, closed: bool = True) -> list[int]:
-    """What a read_committed reader gets; with `closed` no transaction may be open that would keep it from the rest."""
+    """The records for read_committed consumers; with `closed`, no transaction may be open."""
     found: list[int] = []
     keys = [TopicPartition(topic, one.partition) for one in topics.admin.describe_topics([topic])[topic].partitions]
     config = {"bootstrap.servers": topics.servers, "isolation.level": "read_committed"}
@@ -54,7 +54,7 @@ def delivered(topics: Topics, topic: str, *, closed: bool = True) -> list[int]:
 
 
 class Job:
-    """What Spark does with one query, a step at a time. Every run is a driver; none of the old ones is told to end."""
+    """Drive one query step by step, like Spark. Every run is a driver, and old drivers keep running."""
 
     def __init__(self, topics: Topics, partitions: int = 2) -> None:
         self.topics = topics
@@ -115,7 +115,7 @@ def dies_before_the_decision(job: Job, write: Write) -> None:
 
 
 def dies_in_the_decision(job: Job, write: Write) -> None:
-    """It has written to the ledger, and its transaction is open."""
+    """Leave an open transaction that has written to the ledger."""
     job.tasks(write, [10, 11], [12])
     with PreparingProducer(job.options.producer_config()) as producer:
         producer.take_over(write.prefix)
@@ -158,7 +158,7 @@ DEATHS = [
 def test_a_driver_dies_and_the_batch_comes_again(
     topics: Topics, dies: Callable[[Job, Write], None], shares: tuple[list[int], ...]
 ) -> None:
-    """With another plan, too: what is decided is not written again, and what is not leaves nothing open."""
+    """Even with another plan, decided rows are not written again, and nothing stays open."""
     job = Job(topics)
     job.run("first", 0, [1], [2])
     dies(job, job.write("first", 1))
@@ -171,7 +171,7 @@ def test_a_driver_dies_and_the_batch_comes_again(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_drivers_die_again_and_again(topics: Topics, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By both versions of the transaction protocol."""
+    """Test both versions of the transaction protocol."""
     if version == 1:
         monkeypatch.setattr(transaction_requests, "_version", lambda connection: 1)
     job = Job(topics)
@@ -191,7 +191,7 @@ def test_a_decided_transaction_that_the_broker_aborted_is_written_again(
     dies_after_the_decision(job, job.write("first", 0))
     with once._borrowed(job.options) as producer:  # what transaction.timeout.ms does: another epoch, and abort
         producer.take_over(f"{job.prefix}-1")
-    with pytest.raises(NotDelivered, match="has no rows for this task: its plan is another one"):
+    with pytest.raises(NotDelivered, match="has no rows for this task, because its plan has changed"):
         job.run("second", 0, [10, 11, 12])
     messages = job.tasks(job.write("third", 0), [10, 11], [12])
     assert [one.rows for one in messages] == [0, 1]
@@ -259,7 +259,7 @@ def test_another_attempt_of_a_task_takes_over_before_the_decision(topics: Topics
     messages = job.tasks(write, [1], [2])
     job.task(write, 1, [2])  # as with speculation, and Spark takes the result of the first attempt
     told = failure(lambda: once.commit_all(job.options, messages))
-    assert "leave spark.speculation off" in told
+    assert "turn off spark.speculation" in told
     once.abort_all(job.options, messages)
     job.run("second", 0, [1], [2])
     assert delivered(topics, job.topic) == [1, 2]
@@ -340,7 +340,7 @@ def test_a_stream_is_stopped_fails_and_repeats_a_batch(topics: Topics, tmp_path:
     assert run() is None
     assert delivered(topics, target) == list(range(40))
     last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal())
-    (checkpoint / "commits" / str(last)).unlink()  # the driver died before Spark noted the end of the batch
+    (checkpoint / "commits" / str(last)).unlink()  # the driver died before Spark recorded the end of the batch
     (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
     topics.fill(source, 3, first=40)
     assert run() is None

@@ -1,4 +1,4 @@
-"""Filters that narrow what a batch query reads, on a real Spark, with and without the setting that pushes them."""
+"""Filters narrow a batch query on a real Spark, with and without filter pushdown."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ def test_a_session_without_the_setting_reads_as_well(topics: Topics) -> None:
     frame = everything.where("partition = 1 and offset > 0")
     assert tasks(frame) == 2
     assert sorted(int(row.value) for row in frame.select("value").collect()) == [11, 12]
-    # With the setting Spark would use the narrowed plan of the frame again, and give three rows twice.
+    # With pushdown, Spark would reuse the narrowed plan of the frame.
     assert everything.count() == 6
     assert everything.where("partition = 0").union(frame).count() == 5

@@ -1,4 +1,4 @@
-"""Real data: the flights of examples/nycflights through the pipeline, equal to what pandas computes from the file."""
+"""The flights of examples/nycflights: the pipeline gives the same results as pandas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of `__consumer_offsets` on a real Spark: what groups did is in the table, once."""
+"""The history of `__consumer_offsets` on a real Spark: every commit is in the table once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def used(topics: Topics) -> tuple[str, str]:
 
 
 def pause() -> None:
-    """What happens before and after must not lie in the same two stretches of time."""
+    """Wait so that earlier and later commits have different time slots."""
     start = time.monotonic()
     until(lambda: time.monotonic() - start > 3 * STEP_MS / 1000, "time goes by")
 
@@ -67,7 +67,7 @@ def test_what_groups_did_is_in_the_table(
     out, chart = str(tmp_path / "history"), tmp_path / "lag.svg"
     assert cli.main(["offsets", "history", "--out", out]) == 0
     assert group in capsys.readouterr().out
-    # The second run goes on where the first one stopped.
+    # The second run continues where the first one stopped.
     step = ["--step", f"{STEP_MS / 1000}s", "--chart", str(chart), "--json"]
     assert cli.main(["offsets", "history", "--out", out, "--group", group, *step]) == 0
     rows = [row for row in json.loads(capsys.readouterr().out) if row["partition"] == 0]

@@ -1,4 +1,4 @@
-"""Whole pipelines on a real Spark: what is declared in TOML or Python, run, looked at, run again."""
+"""Pipelines in TOML and Python on a real Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.spark
 
 
 def run(pipeline: Pipeline, spark: SparkSession, *only: str) -> dict[str, list[Any]]:
-    """Run all or some flows until what is there is read; the progress of each."""
+    """Run all or some flows over the current records; returns their progress."""
     flows = compile_pipeline(pipeline, spark, trigger="available-now")
     queries = {flow.name: flow.start() for flow in flows if flow.name in only or not only}
     try:
@@ -59,7 +59,7 @@ def send(topics: Topics, topic: str, *values: bytes | str | None, **more: Any) -
 
 
 def committed(topics: Topics, topic: str) -> list[ottla.ConsumerRecord]:
-    """The records of a topic as a reader of committed ones sees them."""
+    """The committed records of a topic."""
     with ottla.Consumer(
         bootstrap_servers=topics.servers, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:
@@ -82,9 +82,9 @@ BROKEN = {
     '{"id": null}': "field id is null",
     '{"id": 4, "total": "many"}': 'field total is not a number: "many"',
     '{"id": 4.5}': "field id is not a whole number: 4.5",
-    '{"id": 5, "at": "soon"}': 'field at is not a timestamp that Spark reads: "soon"',
+    '{"id": 5, "at": "soon"}': 'field at is not a valid timestamp: "soon"',
     '{"id": 6, "lines": [{"item": "a"}, {}]}': "field lines[1].item is missing",
-    '{"id": 7, "total": -1}': "does not hold: total >= 0",
+    '{"id": 7, "total": -1}': "condition is false: total >= 0",
     b"\xff\x00": "the value is not UTF-8 text: byte 0 is 0xff",
     None: "the record has no value",
 }
@@ -161,7 +161,7 @@ topic = "{dead}"
     for group in ("", ".topic", ".dead-letters.orders"):
         assert topics.committed(f"{orders}-group{group}") == end
 
-    # Again from the checkpoint: only what is new.
+    # A run from the checkpoint reads only new records.
     send(topics, orders, '{"id": 20, "total": 20}', "broken")
     run(load(tmp_path / "orders.toml"), spark)
     assert spark.read.parquet(str(tmp_path / "table")).count() == 21
@@ -247,7 +247,7 @@ def test_dedupe_join_window_python_and_jdbc(topics: Topics, spark: SparkSession,
         return sorted((row.id, row.name, row.loud) for row in frame.collect())
 
     assert stored() == expected
-    # The last batch of the database comes again, as after a crash before Spark has noted its end.
+    # Repeat the last batch of the database, as after a crash before Spark recorded its end.
     commits = sorted((tmp_path / "state" / "base" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     commits[-1].unlink()
     run(pipeline, spark, "base")
@@ -324,13 +324,13 @@ pipeline = Pipeline(
         (letter.topic, letter.offset): letter.error_message
         for letter in (DeadLetter.of(record) for record in committed(topics, dead))
     }
-    assert told.pop((avro, 1)).startswith("the Avro value ends too early")
+    assert told.pop((avro, 1)).startswith("the Avro value ends after")
     assert told == {
-        (avro, 2): "does not hold: id < 3",
-        (avro, 3): "1 bytes are left after the Avro record: is the schema another one?",
+        (avro, 2): "condition is false: id < 3",
+        (avro, 3): "1 extra bytes after the Avro record: the value may have another schema",
         (avro, 4): "the record has no value",
         (lines, 2): 'field n is not a whole number: "x"',
-        (lines, 3): "there are 3 fields, and the schema has 2",
+        (lines, 3): "the value has 3 fields, the schema has 2",
         (lines, 4): "the value is empty",
     }
 
@@ -354,9 +354,9 @@ all = [
     (made(Python(name="p", python="steps:fails")), 13, "steps:fails: "),
     (made(Sql(name="s", sql="SELECT * FROM orders"), Dedupe(name="d", keys=["id"], within="1 hour"),
           Dedupe(name="e", keys=["id"], within="2 hours", input="s"), Window(name="w", input="d", window="1 minute",
-          aggregate={{"n": "count(*)"}}, watermark="1 hour", event_time="at")), 15, "a watermark already (_time"),
-    (made(partition_by=["day"]), 6, "partition_by: what is written has no column day"),
-    (made(Sql(name="s", sql="SELECT 1")), 6, "nothing in it comes from a source"),
+          aggregate={{"n": "count(*)"}}, watermark="1 hour", event_time="at")), 15, "already has a watermark (_time"),
+    (made(partition_by=["day"]), 6, "partition_by: the input has no column day"),
+    (made(Sql(name="s", sql="SELECT 1")), 6, "the input is not a stream"),
 ]
 """
     )
@@ -372,12 +372,12 @@ all = [
         assert "\n" not in problem.message
     assert not [one.name for one in spark.catalog.listTables() if one.name in ("orders", "s")]
 
-    # A broken record without a place for it: the query fails and names it.
+    # A broken record without dead letters fails the query.
     send(topics, orders, '{"id": "x"}')
     (flow,) = compile_pipeline(names["pipeline"], spark, trigger="once")
     object.__setattr__(names["pipeline"], "directory", tmp_path)
     query = compile_pipeline(names["pipeline"], spark, trigger="once")[0].start()
-    with pytest.raises(Exception, match=f"the record of {orders}-0 at offset 0 is no json of the schema"):
+    with pytest.raises(Exception, match=f"the record of {orders}-0 at offset 0 does not match the json schema"):
         query.awaitTermination(60)
     assert flow.name == "t"
 

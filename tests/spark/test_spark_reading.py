@@ -1,4 +1,4 @@
-"""Batch queries on a real Spark: columns, bounds, splitting, gaps, loss of data."""
+"""Batch queries on a real Spark: columns, bounds, splitting, gaps, data loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = 1_700_000_000_000
 
 
 def failure(work: Callable[[], object]) -> str:
-    """What a user is told when it does not work."""
+    """The error message of a failing query."""
     with pytest.raises(Exception) as caught:
         work()
     return str(caught.value)
@@ -157,7 +157,7 @@ def test_a_batch_starts_where_a_group_is(topics: Topics) -> None:
     topics.fill(topic, 5)
     topics.fill(topic, 5, partition=1, first=10)
     topics.admin.alter_group_offsets(topic, {TopicPartition(topic, 0): 3})
-    # Nothing is committed for the other partition: all of it is read.
+    # The other partition has no committed offset, so all of it is read.
     assert topics.values(topic, startingOffsets="committed", group_id=topic) == [3, 4, 10, 11, 12, 13, 14]
 
 
@@ -173,13 +173,13 @@ def test_mistakes_that_only_the_cluster_knows_of_are_told_in_words(topics: Topic
         source = OttlaSource(topics.options(subscribe, **options))
         return failure(lambda: source.reader(COLUMNS).partitions())
 
-    assert "there is no topic nowhere" in plan("nowhere")
-    assert "there is no partition" in plan(None, assign=json.dumps({topic: [7]}))
+    assert "topic nowhere does not exist" in plan("nowhere")
+    assert "of the option assign does not exist" in plan(None, assign=json.dumps({topic: [7]}))
     missing = json.dumps({topic: {"3": 0}})
-    assert f"says nothing of partition {topic}-0" in plan(topic, startingOffsets=missing)
+    assert f"does not name partition {topic}-0" in plan(topic, startingOffsets=missing)
     too_much = json.dumps({topic: {"0": 0, "1": 0}})
     assert f"names partition {topic}-1, which is not read" in plan(topic, endingOffsets=too_much)
     back = {"startingOffsets": json.dumps({topic: {"0": 5}}), "endingOffsets": json.dumps({topic: {"0": 3}})}
-    assert "the start lies after the end" in plan(topic, **back)
+    assert "is after the end offset" in plan(topic, **back)
     other = StructType([StructField("a", LongType())])
     assert "the columns of a topic are fixed" in failure(lambda: OttlaSource(topics.options(topic)).reader(other))

@@ -1,4 +1,4 @@
-"""`ottla pipeline` on a real Spark, in the session of the tests: the tutorial, a stop on the way, a flow that fails."""
+"""`ottla pipeline` on a real Spark: the tutorial, stopping, and failures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def break_it(frame):
 
 @pytest.fixture(autouse=True)
 def own_session(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The command uses the session of the tests, which goes on to live as it was."""
+    """Use the session of the tests, without stopping it."""
     monkeypatch.setattr(type(topics.spark), "stop", lambda spark: None)
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", topics.servers)
     before = {name: topics.spark.conf.get(name, None) for name in CHANGED}
@@ -125,7 +125,7 @@ def test_the_tutorial_runs(
         if kind == "toml":
             (tmp_path / mark.removeprefix("file: ")).write_text(code)
         elif kind == "python":
-            # Java has a working directory of its own.
+            # Java has another working directory.
             exec(compile(code.replace('"tables/', f'"{tmp_path}/tables/'), "block", "exec"), {})
         else:
             for line in code.splitlines():
@@ -133,8 +133,8 @@ def test_the_tutorial_runs(
                 assert main(shlex.split(line)[1:]) == 0, f"{line}: {capfd.readouterr().err}"
                 told.append(capfd.readouterr())
     check, run, status, groups, dry, _letters, some, again, rest = told
-    assert check.out.startswith(f"{name}.toml is right: 1 source, 1 step, 1 sink")
-    # A step with a time adds a batch without rows, which lets go of old keys.
+    assert check.out.startswith(f"{name}.toml is valid: 1 source, 1 step, 1 sink")
+    # Dedupe adds an empty batch that removes old keys.
     assert [line.split()[1::2] for line in run.out.splitlines()[1:3]] == [["ended", "1023"]] * 2
     assert run.out.splitlines()[3] == "3 dead letters"
     assert f"dead-letters.{name}, batch 0: 1,023 rows in" in run.err
@@ -143,11 +143,11 @@ def test_the_tutorial_runs(
     assert "3 dead letters wait" in status.out
     assert f"{name}-pipeline" in groups.out
     assert dry.out.count("malformed JSON") == 3
-    assert some.out.splitlines() == ["2 dead letters sent back", "1 dead letter left to wait: above the limit"]
+    assert some.out.splitlines() == ["2 dead letters sent back", "1 dead letter still waiting: over the limit"]
     assert again.out.splitlines()[3] == "2 dead letters"
     assert rest.out.splitlines() == [
         "1 dead letter sent back",
-        "2 dead letters left to wait: sent back 1 times already",
+        "2 dead letters still waiting: already replayed 1 times",
     ]
 
 
@@ -158,7 +158,7 @@ def test_sigterm_in_the_middle_and_then_the_rest(
     state = file.parent / "state"
 
     def stop() -> None:
-        """When some of it is done, and not all: more comes as long as it runs."""
+        """Stop after some batches, while records keep arriving."""
         number = 100
         while sum(topics.committed(f"{topic}-group").values()) < 40:
             time.sleep(0.05)
@@ -209,14 +209,13 @@ def test_a_topic_that_is_not_there_is_one_line(
     file.write_text(file.read_text().replace(f'"{topic}"]', '"nowhere-to-be-found"]'))
     assert main(["pipeline", "run", str(file), "--once", "-q"]) == 1
     assert capsys.readouterr().err.splitlines()[0] == (
-        "ottla: error: flow table: there is no topic nowhere-to-be-found: create it first, or see whether subscribe is "
-        "spelled right"
+        "ottla: error: flow table: topic nowhere-to-be-found does not exist: create it, or correct the option subscribe"
     )
 
 
 @pytest.mark.cluster
 def test_a_process_of_its_own(topics: Topics, made: Callable[[str], tuple[Path, str]]) -> None:
-    """Nothing of Spark's noise; Ctrl-C reaches all processes of a terminal, and only ours reacts."""
+    """Ctrl-C reaches all processes, but only the command reacts, without output from Spark."""
     file, topic = made("")
     command = [sys.executable, "-m", "ottla", "pipeline", "run", str(file), "--interval", "0"]
     options = ["--conf", "spark.driver.memory=512m", "--master", "local[2]"]
@@ -238,7 +237,7 @@ def test_a_process_of_its_own(topics: Topics, made: Callable[[str], tuple[Path, 
 
 
 def test_a_broker_that_is_away_for_a_while_fails_nothing(tmp_path: Path) -> None:
-    """As a query uses the source: it looks for records and reads them, in the driver and in a worker."""
+    """Read like a query: plan in the driver, read in a worker."""
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
     from ottla.spark.options import ReadOptions
@@ -262,7 +261,7 @@ def test_a_broker_that_is_away_for_a_while_fails_nothing(tmp_path: Path) -> None
 
     thread = threading.Thread(target=read)
     thread.start()
-    # Longer than it takes to doubt whether the records are still there.
+    # Longer than DOUBT_SECONDS.
     thread.join(DOUBT_SECONDS + 1.5)
     assert thread.is_alive(), "it waits"
     again = Broker(tmp_path / "data", listen=servers)
@@ -278,7 +277,7 @@ def test_a_broker_that_is_away_for_a_while_fails_nothing(tmp_path: Path) -> None
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_on_a_cluster_by_its_address_alone(topics: Topics, made: Callable[[str], tuple[Path, str]]) -> None:
-    """The function of the user's own module reaches the executors too."""
+    """The executors get the user's module, too."""
     file, _ = made('\n[[step]]\nname = "moved"\npython = "moving:move"\n')
     (file.parent / "moving.py").write_text(BREAKING.replace("(number - 7)", "1 + 1000").replace("break_it", "move"))
     with Cluster(workers=2) as cluster:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def own_session(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command uses the session of the tests, which goes on to live."""
+    """Use the session of the tests, without stopping it."""
     monkeypatch.setattr(type(topics.spark), "stop", lambda spark: None)
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", topics.servers)
 
@@ -38,4 +38,4 @@ def test_mistakes_are_one_line(topics: Topics, capsys: pytest.CaptureFixture[str
     assert cli.main(["sql", "SELECT * FROM nowhere"]) == 1
     assert "nowhere` cannot be found" in capsys.readouterr().err
     assert cli.main(["sql", f"SELECT * FROM `{topic}`", "--option", "endingOffset=latest"]) == 1
-    assert capsys.readouterr().err == "ottla: error: no option is called endingoffset. Did you mean endingOffsets?\n"
+    assert capsys.readouterr().err == "ottla: error: unknown option endingoffset. Did you mean endingOffsets?\n"

@@ -1,4 +1,4 @@
-"""Streaming queries on a real Spark: admission control, checkpoints, groups, growth, deletion, loss of data."""
+"""Streaming queries on a real Spark: admission control, checkpoints, groups, growth, deletion, data loss."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_offsets_that_go_back_are_loss_of_data(topics: Topics) -> None:
     topic = topics.make()
     topics.fill(topic, 2)
     asked = reader(topics, topic)
-    with pytest.raises(DataLoss, match="ends at offset 2 and was read up to 9"):
+    with pytest.raises(DataLoss, match="ends at offset 2 but was read up to 9"):
         asked.latestOffset({topic: {"0": 9}}, ReadAllAvailable())
     asked.stop()
     asked = reader(topics, topic, failOnDataLoss="false")
@@ -271,7 +271,7 @@ def test_a_group_with_members_keeps_its_offsets_and_the_query_goes_on(
         until(lambda: consumer.poll(0.1) is not None and consumer.assignment(), "the consumer is a member")
         asked = reader(topics, topic, group_id=topic)
         assert asked.latestOffset({topic: {"0": 1}}, ReadAllAvailable()) == {topic: {"0": 2}}
-        assert f"not committed to group {topic}" in caplog.text
+        assert f"could not commit the offset of {topic}-0 to group {topic}" in caplog.text
         asked.stop()
 
 
@@ -296,7 +296,7 @@ def test_readers_travel_without_their_connections_and_workers_keep_theirs(topics
 
 
 def test_a_stream_passes_over_gaps_and_has_headers(topics: Topics, tmp_path: Path) -> None:
-    """Markers and aborted records, the last offsets included; assigned partitions; a trigger by time."""
+    """Transaction markers and aborted records at the end; assigned partitions; a processing time trigger."""
     topic = topics.make(2)
     with ottla.Producer(bootstrap_servers=topics.servers, transactional_id=topic) as producer:
         producer.init_transactions()

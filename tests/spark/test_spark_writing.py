@@ -1,4 +1,4 @@
-"""Writing on a real Spark, batch and streaming: where rows go, what they carry, and what fails."""
+"""Batch and streaming writes on a real Spark: targets, contents, and errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_topics_and_partitions_may_come_from_columns(topics: Topics) -> None:
     rows = topics.read(f"{first},{second}").collect()
     found = sorted((row.topic == second, row.partition, -1 if row.value is None else int(row.value)) for row in rows)
     assert found == [(False, 0, -1), (False, 0, 2), (False, 1, 1), (False, 1, 3), (True, 0, 4), (True, 1, 5)]
-    write(frame, topics, topic=first)  # the option goes before the column
+    write(frame, topics, topic=first)  # the option overrides the column
     assert topics.read(first).count() == 10
 
 
@@ -88,11 +88,11 @@ def test_mistakes_are_told_before_anything_is_written(topics: Topics) -> None:
         return failure(lambda: source.writer(schema, overwrite))
 
     value: dict[str, DataType] = {"value": StringType()}
-    assert "a column called value is needed" in told({"number": LongType()}, topic="t")
-    assert "where to write is not known" in told(value)
-    assert "column value is of type bigint" in told({"value": LongType()}, topic="t")
-    assert "column partition is of type bigint" in told({**value, "partition": LongType()}, topic="t")
-    assert "column headers is of type string" in told({**value, "headers": StringType()}, topic="t")
+    assert "the column value is missing" in told({"number": LongType()}, topic="t")
+    assert "no topic: set the option topic" in told(value)
+    assert "column value has type bigint" in told({"value": LongType()}, topic="t")
+    assert "column partition has type bigint" in told({**value, "partition": LongType()}, topic="t")
+    assert "column headers has type string" in told({**value, "headers": StringType()}, topic="t")
     assert "one of at-least-once, exactly-once" in told(value, topic="t", deliver="twice")
     assert "acks" in told(value, topic="t", kafka_acks="some")
     assert "cannot be overwritten" in told(value, overwrite=True, topic="t")

@@ -1,11 +1,11 @@
-"""What the broker counts while it works, and the gauges that are read off its state when somebody looks."""
+"""The broker's metrics: counters, and gauges that read its state at scrape time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ottla.broker.metrics import SECONDS, Counter, Histogram, Labels, Number, Registry
+from ottla.metrics.registry import SECONDS, Counter, Histogram, Labels, Number, Registry
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
@@ -21,13 +21,13 @@ class Instruments:
         self._requests: dict[str, Histogram] = {}
         self._bytes_in: dict[str, Counter] = {}
         self._bytes_out: dict[str, Counter] = {}
-        self._refused: dict[str, Counter] = {}
+        self._rejected: dict[str, Counter] = {}
 
     def request(self, name: str, seconds: float) -> None:
-        """Count a request that has been answered; a long poll counts its wait."""
+        """Count a response; the time of a long poll includes its wait."""
         histogram = self._requests.get(name)
         if histogram is None:
-            text = "Time from the arrival of a request to its answer, waiting included."
+            text = "Time from the arrival of a request to its response, including waiting."
             histogram = self.registry.histogram("ottla_request_seconds", text, SECONDS, {"api": name})
             self._requests[name] = histogram
         histogram.observe(seconds)
@@ -41,9 +41,9 @@ class Instruments:
         self._counter(self._bytes_out, "ottla_topic_bytes_out_total", "Bytes fetched.", "topic", topic).value += size
 
     def produce_failed(self, error: str) -> None:
-        """Count a partition of a produce request that was refused."""
-        name, text = "ottla_produce_errors_total", "Partitions of produce requests that were refused."
-        self._counter(self._refused, name, text, "error", error).value += 1
+        """Count a rejected partition of a produce request."""
+        name, text = "ottla_produce_errors_total", "Rejected partitions of produce requests."
+        self._counter(self._rejected, name, text, "error", error).value += 1
 
     def _counter(self, known: dict[str, Counter], name: str, text: str, label: str, value: str) -> Counter:
         counter = known.get(value)
@@ -52,7 +52,7 @@ class Instruments:
         return counter
 
     def watch(self, node: Node, servers: list[Server]) -> None:
-        """Add the gauges that are read off the broker."""
+        """Add the gauges."""
 
         def total(of: Callable[[Server], int]) -> Callable[[], Number]:
             return lambda: sum(of(server) for server in servers)
@@ -60,15 +60,15 @@ class Instruments:
         add = self.registry.gauge
         add("ottla_connections", "Open connections.", total(lambda server: len(server.connections)))
         add("ottla_connections_accepted", "Connections accepted so far.", total(lambda server: server.accepted))
-        add("ottla_connections_refused", "Connections refused by a limit so far.", total(lambda server: server.refused))
+        add("ottla_connections_refused", "Connections rejected by a limit.", total(lambda server: server.refused))
         add("ottla_request_failures", "Requests that ended in an unexpected error.", total(lambda s: s.failures))
         add("ottla_received_bytes", "Bytes received from clients so far.", total(lambda server: server.bytes_in))
         add("ottla_sent_bytes", "Bytes sent to clients so far.", total(lambda server: server.bytes_out))
         add("ottla_topics", "Topics.", lambda: len(node.metadata.topics))
         add("ottla_fetch_sessions", "Fetch sessions.", lambda: len(node.sessions))
-        self.registry.gauges("ottla_log_end_offset", "Next offset to be written.", lambda: _each(node, _end))
-        self.registry.gauges("ottla_log_start_offset", "First offset that can be read.", lambda: _each(node, _start))
-        self.registry.gauges("ottla_log_size_bytes", "Size of the log on disk.", lambda: _each(node, _size))
+        self.registry.family("ottla_log_end_offset", "Next offset to write.", lambda: _each(node, _end))
+        self.registry.family("ottla_log_start_offset", "First available offset.", lambda: _each(node, _start))
+        self.registry.family("ottla_log_size_bytes", "Size of the log on disk.", lambda: _each(node, _size))
 
 
 def _each(node: Node, value: Callable[[Partition], int]) -> Iterator[tuple[Labels, Number]]:

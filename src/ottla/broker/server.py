@@ -15,7 +15,6 @@ from uuid import UUID
 from ottla.broker.configs import use_dynamic_configs
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.groups import Groups
-from ottla.broker.metrics import MetricsServer
 from ottla.broker.node import Node
 from ottla.broker.topics import open_partitions
 from ottla.broker.transactions import Transactions
@@ -24,6 +23,7 @@ from ottla.config.listeners import Listener, parse_address
 from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
 from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, TopicDeleted, from_json, to_json
+from ottla.metrics.server import MetricsServer
 from ottla.net.server.connection import Answer, Connection, Later
 from ottla.net.server.listener import Limits, Server
 from ottla.net.server.turn import Turn
@@ -121,7 +121,7 @@ class BrokerServer:
 
     async def _serve_metrics(self, node: Node, address: str) -> None:
         node.metrics.watch(node, self._servers)
-        server = MetricsServer(node.metrics.registry, *parse_address(address))
+        server = MetricsServer(node.metrics.registry.render, *parse_address(address))
         try:
             await server.start()
         except OSError as error:

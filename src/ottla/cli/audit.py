@@ -1,4 +1,4 @@
-"""``ottla audit SOURCE``: which records of a topic reached a table or another topic. See `ottla.spark.audit`."""
+"""``ottla audit SOURCE``: check that the records of a topic reached a table or another topic."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli.consume import parse_time
-from ottla.cli.groups_reset_plan import parse_duration
-from ottla.cli.options import UsageError, add_bootstrap_option, not_negative, parse_setting, settings
-from ottla.cli.spark_session import spark_errors, spark_options, spark_session
+from ottla.cli.options import (
+    UsageError,
+    add_bootstrap_option,
+    add_master_option,
+    not_negative,
+    parse_setting,
+    settings,
+)
+from ottla.cli.spark_session import spark_options, spark_session
 from ottla.cli.terminal import note, print_json
+from ottla.cli.times import parse_duration, parse_time
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -26,19 +32,18 @@ examples:
   ottla audit orders --table /data/orders --key "get_json_object(cast(value as string), '$.id')" --target-key id
   ottla audit orders --topic orders-clean --dead-letters orders.dead --late 5m --chart audit.svg
 
-A table is matched by its columns _topic, _partition and _offset (--origin names others), or by a key of the records:
---key is SQL over key, value and headers of the source, --target-key SQL over the target (of a topic the same, if not
-given). What the counts mean is in docs/audit.md. Needs pip install 'ottla[spark]'.
+Rows of a table are matched by the columns _topic, _partition and _offset (--origin names others), or by a key: --key
+is SQL over key, value and headers of the source, and --target-key is SQL over the target (default for a topic: --key).
+docs/audit.md explains the counts. Requires pip install 'ottla[spark]'.
 
-exit code:
-  0  nothing lost or repeated    1  something was found    2  wrong usage    3  the audit could not be made
+exit codes:
+  0  nothing lost or repeated    1  problems found    2  wrong usage    3  the audit failed
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("source", metavar="SOURCE", help="the topic whose records are followed")
+    parser.add_argument("source", metavar="SOURCE", help="the topic to check")
     add_bootstrap_option(parser)
     _add_target(parser)
     _add_matching(parser)
@@ -49,11 +54,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--table", metavar="PATH", help="the table that should have them, wherever Spark can read it")
-    target.add_argument("--topic", metavar="TOPIC", help="the topic that should have them")
-    parser.add_argument("--format", default="parquet", metavar="NAME", help="the table's format (parquet)")
+    target.add_argument(
+        "--table", metavar="PATH", help="the table that should contain its records, on any path that Spark can read"
+    )
+    target.add_argument("--topic", metavar="TOPIC", help="the topic that should contain its records")
+    parser.add_argument("--format", default="parquet", metavar="NAME", help="format of the table (default: parquet)")
     parser.add_argument(
-        "--table-option", type=parse_setting, action="append", metavar="NAME=VALUE", help="an option of that format"
+        "--table-option",
+        type=parse_setting,
+        action="append",
+        metavar="NAME=VALUE",
+        help="an option of the table format; repeatable",
     )
 
 
@@ -62,61 +73,72 @@ def _add_matching(parser: argparse.ArgumentParser) -> None:
         "--origin",
         type=_origin,
         metavar="COLUMNS",
-        help="the columns with topic, partition and offset, or with the last two (_topic,_partition,_offset)",
+        help="the table's columns with topic, partition and offset, or partition and offset "
+        "(default: _topic,_partition,_offset)",
     )
     parser.add_argument(
-        "--origin-headers", action="store_true", help="records of the topic have headers origin-partition and so on"
+        "--origin-headers",
+        action="store_true",
+        help="match by the headers origin-topic, origin-partition and origin-offset",
     )
-    parser.add_argument("--key", metavar="SQL", help="what tells records apart, over the columns of the source")
-    parser.add_argument("--target-key", metavar="SQL", help="the same over the columns of the target")
+    parser.add_argument("--key", metavar="SQL", help="match by this key: SQL over the columns of the source")
+    parser.add_argument("--target-key", metavar="SQL", help="the key as SQL over the columns of the target")
     parser.add_argument(
         "--keep-repeats",
         action="store_true",
-        help="the target should have as many rows of a key as the source has records, not one",
+        help="expect as many rows per key as the source has records, instead of one",
     )
 
 
 def _add_judgement(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dead-letters", metavar="TOPIC", help="a record that is there is not lost")
-    parser.add_argument("-g", "--group", metavar="GROUP", help="what it has not committed yet is pending, not lost")
-    parser.add_argument("--checkpoint", metavar="PATH", help="the same by the checkpoint of a streaming query")
-    parser.add_argument("--since", type=parse_time, metavar="TIME", help="only records from this time on (ISO 8601)")
+    parser.add_argument("--dead-letters", metavar="TOPIC", help="records in this dead letter topic are not lost")
+    parser.add_argument(
+        "-g", "--group", metavar="GROUP", help="records that this group has not committed are pending, not lost"
+    )
+    parser.add_argument("--checkpoint", metavar="PATH", help="like --group, with the checkpoint of a streaming query")
+    parser.add_argument(
+        "--since", type=parse_time, metavar="TIME", help="only records at or after this time (ISO 8601)"
+    )
     parser.add_argument("--until", type=parse_time, metavar="TIME", help="only records before this time")
     parser.add_argument(
         "--order",
         choices=("key", "partition", "none"),
         default="key",
-        help="what must keep its order in a topic: records of a key, of a partition, or none (key)",
+        help="which records of a topic must keep their order: those of a key, of a partition, or none (default: key)",
     )
     parser.add_argument(
-        "--late", type=parse_duration, metavar="TIME", help="late is what took longer, such as 90s or 5m"
+        "--late", type=parse_duration, metavar="TIME", help="records that took longer are late, such as 90s or 5m"
     )
-    parser.add_argument("--arrival", metavar="SQL", help="the time of arrival of a row of the table, such as a column")
+    parser.add_argument("--arrival", metavar="SQL", help="the arrival time of a row: SQL over the columns of the table")
     parser.add_argument(
         "--read-uncommitted",
         action="store_true",
-        help="records of open and aborted transactions count, too",
+        help="include records of open and aborted transactions",
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="write a timeline of it as a picture")
-    parser.add_argument("--examples", type=not_negative, default=10, metavar="N", help="show N of each kind (10)")
-    parser.add_argument("--master", default="local[*]", metavar="URL", help="the master of a Spark cluster (local[*])")
+    parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="write a timeline as SVG")
+    parser.add_argument(
+        "--examples", type=not_negative, default=10, metavar="N", help="show N examples of each kind (default: 10)"
+    )
+    add_master_option(parser)
 
 
 def _origin(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if len(names) not in (2, 3) or not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r} does not name columns: write TOPIC,PARTITION,OFFSET")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of columns: write TOPIC,PARTITION,OFFSET or PARTITION,OFFSET"
+        )
     return names if len(names) == 3 else ("", *names)
 
 
 def run(args: Namespace) -> int:
     _check_usage(args)
     try:
-        with spark_session("ottla audit", args.master) as spark, spark_errors():
+        with spark_session("ottla audit", args.master) as spark:
             from ottla.spark.audit import Origin, audit
 
             note("reading both sides ...")
@@ -147,30 +169,30 @@ def run(args: Namespace) -> int:
     except UsageError:
         raise
     except OttlaError as error:
-        # 1 says that something was found, and a scheduler must be able to tell that from this.
+        # Exit code 1 means that the audit found problems; a failed audit needs a different code.
         print(f"ottla: error: {' '.join(str(error).split())}", file=sys.stderr)
         return NOT_DONE
-    return _tell(report, args)
+    return _report(report, args)
 
 
 def _check_usage(args: Namespace) -> None:
     if args.target_key is not None and args.key is None:
-        raise UsageError("--target-key needs --key: what is compared with it on the side of the source")
+        raise UsageError("--target-key requires --key, the key of the source records")
     if args.group is not None and args.checkpoint is not None:
-        raise UsageError("give --group or --checkpoint, not both: one says how far the pipeline is")
+        raise UsageError("use either --group or --checkpoint, not both")
     if args.arrival is not None and args.topic is not None:
-        raise UsageError("--arrival is for a table: records of a topic arrive at their timestamp")
+        raise UsageError("--arrival requires --table; for a topic, the record timestamp is the arrival time")
     if args.late is not None and args.table is not None and args.arrival is None:
-        raise UsageError("--late needs --arrival, the column of the table with the time of arrival")
+        raise UsageError("--late requires --arrival, the column with the arrival time")
     if args.origin_headers and (args.topic is None or args.target_key is not None):
-        raise UsageError("--origin-headers is for --topic, and needs no --target-key")
+        raise UsageError("--origin-headers requires --topic and excludes --target-key")
     if args.topic is not None and (args.origin is not None or args.table_option):
-        raise UsageError("--origin and --table-option are for a table")
+        raise UsageError("--origin and --table-option require --table")
     if args.topic == args.source:
-        raise UsageError(f"topic {args.source} cannot be audited against itself")
+        raise UsageError(f"source and target are the same topic: {args.source}")
 
 
-def _tell(report: AuditReport, args: Namespace) -> int:
+def _report(report: AuditReport, args: Namespace) -> int:
     if args.chart is not None:
         args.chart.write_text(report.to_svg(), encoding="utf-8")
     if args.json:
@@ -178,5 +200,5 @@ def _tell(report: AuditReport, args: Namespace) -> int:
     else:
         print(report.to_text())
     if args.chart is not None:
-        note(f"the chart is in {args.chart}")
+        note(f"chart written to {args.chart}")
     return 0 if report.ok else FOUND_SOMETHING

@@ -1,8 +1,7 @@
 """``ottla broker``: run a broker until SIGTERM or Ctrl-C.
 
-What counts, from the weakest to the strongest: defaults, the file of --config, --override, the options that
-have names of their own. Log lines go to stderr; stdout has one line, when the broker is ready, for people
-and scripts to read.
+Settings in order of increasing priority: defaults, the file of --config, --override, other options such as --listen.
+Log lines go to stderr. stdout gets one line when the broker is ready, for people and scripts.
 """
 
 from __future__ import annotations
@@ -39,28 +38,29 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument(
         "--listen",
         type=_address,
         metavar="HOST:PORT",
-        help=f"where clients connect; port 0 picks a free one (default: {DEFAULT_LISTEN})",
+        help=f"the address for clients; port 0 picks a free port (default: {DEFAULT_LISTEN})",
     )
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="where the logs are kept; made if missing")
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the directory for the logs; created if missing")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a file in the format of Kafka's server.properties")
     parser.add_argument(
         "--override",
         action="append",
         type=parse_setting,
         metavar="NAME=VALUE",
-        help="a broker config by Kafka's name, such as num.partitions=3; may be repeated",
+        help="a broker config by Kafka's name, such as num.partitions=3; repeatable",
     )
     parser.add_argument(
-        "--metrics-listen", type=_address, metavar="HOST:PORT", help="serve metrics for Prometheus there"
+        "--metrics-listen", type=_address, metavar="HOST:PORT", help="serve Prometheus metrics on this address"
     )
-    parser.add_argument("--log-format", choices=("text", "json"), help="of the log lines on stderr (default: text)")
-    parser.add_argument("--log-level", type=str.upper, choices=_LEVELS, help="default: INFO")
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), help="format of the log lines on stderr (default: text)"
+    )
+    parser.add_argument("--log-level", type=str.upper, choices=_LEVELS, help="log level (default: INFO)")
     parser.set_defaults(run=run)
 
 
@@ -79,7 +79,7 @@ def run(args: Namespace) -> int:
         log_event(
             logger,
             logging.WARNING,
-            "configs without meaning here are ignored",
+            "ignoring configs that have no effect",
             names=", ".join(config.ignored),
         )
     run_on_loop(_serve(config))
@@ -87,12 +87,12 @@ def run(args: Namespace) -> int:
 
 
 def read_config(args: Namespace) -> BrokerConfig:
-    """The configuration that the options and the file make together."""
+    """Merge the options and the config file."""
     overrides = settings(args.override) | _named_options(args)
     text = _read(args.config) if args.config is not None else ""
     config = parse_broker_properties(text, source=str(args.config), overrides=overrides)
     if not {"log.dirs", "log.dir"} & config.given.keys():
-        raise UsageError("where should the data go? give --data-dir DIR, or log.dirs in the file of --config")
+        raise UsageError("no data directory: use --data-dir DIR, or set log.dirs in the file of --config")
     if "listeners" in config.given:
         return config
     return parse_broker_properties(
@@ -115,7 +115,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise OttlaError(f"{path}: not a text file in UTF-8") from None
+        raise OttlaError(f"{path} is not a UTF-8 text file") from None
 
 
 async def _serve(config: BrokerConfig) -> None:
@@ -134,7 +134,7 @@ async def _serve(config: BrokerConfig) -> None:
 
 
 def _collect_seldom() -> None:
-    """Look for garbage less often: requests leave no cycles, and what was loaded at the start stays."""
+    """Collect garbage less often: requests create no cycles, and startup objects live forever."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

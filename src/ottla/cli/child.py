@@ -1,4 +1,4 @@
-"""A broker in a process of its own, for commands that need one: started, awaited, stopped, measured."""
+"""A broker in a child process, for commands that need one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READY = re.compile(r"listening on (?P<host>\S+):(?P<port>\d+) ")
 
 
 class ChildBroker:
-    """``ottla broker`` on a free port. Use as an async context manager; its log is in `log_file`."""
+    """``ottla broker`` on a free port, as an async context manager. It logs to `log_file`."""
 
     def __init__(self, data_dir: Path, log_file: Path, config: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
@@ -65,7 +65,7 @@ class ChildBroker:
         await self.stop()
 
     async def stop(self) -> int:
-        """Stop it cleanly, with force if it takes too long; returns its exit code."""
+        """Stop the broker, killing it after a timeout; returns the exit code."""
         process = self._process
         assert process is not None, "the broker is not started"
         if process.returncode is None:
@@ -79,11 +79,11 @@ class ChildBroker:
     async def _ready(self) -> tuple[str, int]:
         assert self._process is not None, "the broker is not started"
         output = self._process.stdout
-        assert output is not None, "its output goes into a pipe"
+        assert output is not None, "stdout is a pipe"
         try:
             line = await asyncio.wait_for(output.readline(), START_SECONDS)
         except TimeoutError:
-            raise OttlaError(f"the broker was not ready after {START_SECONDS} s: see {self.log_file}") from None
+            raise OttlaError(f"the broker was not ready after {START_SECONDS} s; its log is {self.log_file}") from None
         match = _READY.search(line.decode("utf-8", "replace"))
         if match is None:
             raise OttlaError(f"the broker did not start: {self._last_words()}")
@@ -91,10 +91,10 @@ class ChildBroker:
 
     def _last_words(self) -> str:
         lines = self.log_file.read_text("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
     def resident_bytes(self) -> int | None:
-        """Its resident memory, where the system tells."""
+        """The resident memory, if /proc is available."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         except (OSError, IndexError, ValueError):
@@ -102,7 +102,7 @@ class ChildBroker:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float | None:
-        """The processor time that it has used, where the system tells."""
+        """The CPU time used, if /proc is available."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

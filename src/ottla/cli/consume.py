@@ -1,4 +1,4 @@
-"""``ottla consume TOPIC``: print records, from the end, the beginning, an offset or a time, and follow."""
+"""``ottla consume TOPIC``: print records from the end, the beginning, an offset or a time, and wait for more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from datetime import datetime, tzinfo
 
 from ottla.cli import jsonlines
 from ottla.cli.lines import LineFormat
@@ -20,14 +19,16 @@ from ottla.cli.options import (
     positive,
     raw_bytes,
     separator,
+    whole_number,
 )
-from ottla.cli.session import existing_topic
+from ottla.cli.session import check_partition, existing_topic
 from ottla.cli.session import run as run_coroutine
 from ottla.cli.terminal import note, plural
+from ottla.cli.times import parse_time
 from ottla.clients.cluster.metadata import TopicInfo
 from ottla.clients.consumer.asynchronous import AsyncConsumer
 from ottla.consuming.values import ConsumerRecord, ConsumerRecords
-from ottla.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from ottla.errors import OffsetOutOfRange
 from ottla.types import Millis, TopicPartition
 
 Format = Callable[[ConsumerRecord], bytes]
@@ -35,76 +36,57 @@ POLL_SECONDS = 0.5
 NEW_PARTITIONS_SECONDS = 30.0
 _EPILOG = """\
 examples:
-  ottla consume orders --from-beginning                  everything, then follow until Ctrl-C
-  ottla consume orders --from-beginning --exit-at-end    everything that is there now
+  ottla consume orders --from-beginning                  all records, then new ones until Ctrl-C
+  ottla consume orders --from-beginning --exit-at-end    all current records
   ottla consume orders --partition 2 --offset 1000 --max-messages 10
-  ottla consume orders --partition 2 --offset -10        the last ten of a partition, then follow
+  ottla consume orders --partition 2 --offset -10        the last ten of a partition, then new ones
   ottla consume orders --timestamp 2026-01-31T08:00:00Z --json | jq .value
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap_option(parser)
-    _add_start_options(parser.add_argument_group("where to start (default: at the end, with what comes next)"))
+    _add_start_options(parser.add_argument_group("where to start (default: at the end)"))
     end = parser.add_argument_group("when to stop (default: Ctrl-C)")
-    end.add_argument("-n", "--max-messages", type=positive, metavar="N", help="after N records")
-    end.add_argument("--timeout-ms", type=positive, metavar="MS", help="when no record came for so long")
-    end.add_argument("--exit-at-end", action="store_true", help="at the end that the topic has at the start")
-    _add_format_options(parser.add_argument_group("how to print (default: the value)"))
-    parser.add_argument("-q", "--quiet", action="store_true", help="no notes on a terminal")
+    end.add_argument("-n", "--max-messages", type=positive, metavar="N", help="stop after N records")
+    end.add_argument("--timeout-ms", type=positive, metavar="MS", help="stop after MS milliseconds without a record")
+    end.add_argument("--exit-at-end", action="store_true", help="stop at the current end of the topic")
+    _add_format_options(parser.add_argument_group("output (default: only the value)"))
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no notes on the terminal")
     parser.set_defaults(run=run)
 
 
 def _add_start_options(group: argparse._ArgumentGroup) -> None:
     start = group.add_mutually_exclusive_group()
-    start.add_argument("--from-beginning", action="store_true", help="at the first record that is still there")
-    start.add_argument("--offset", type=_offset, metavar="N", help="at offset N, or -N records before the end")
-    start.add_argument("--timestamp", type=parse_time, metavar="T", help="at this time: ms since 1970, or ISO 8601")
+    start.add_argument("--from-beginning", action="store_true", help="start at the first available record")
+    start.add_argument(
+        "--offset", type=whole_number, metavar="N", help="start at offset N; -N: N records before the end"
+    )
+    start.add_argument(
+        "--timestamp", type=parse_time, metavar="T", help="start at this time: epoch milliseconds, or ISO 8601"
+    )
     group.add_argument(
-        "--partition", type=not_negative, action="append", metavar="P", help="only this one; may be repeated"
+        "--partition", type=not_negative, action="append", metavar="P", help="only this partition; repeatable"
     )
 
 
 def _add_format_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--keys", action="store_true", help="key, tab and value")
-    group.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="key, SEP and value")
-    group.add_argument("--headers", action="store_true", help="name:value,name:value and a tab before the rest")
+    group.add_argument("--keys", action="store_true", help="print key, tab and value")
+    group.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="print key, SEP and value")
+    group.add_argument("--headers", action="store_true", help="print headers as name:value,name:value and a tab first")
     group.add_argument(
-        "--null-marker", type=raw_bytes, default=b"null", metavar="TEXT", help="for null (default: null)"
+        "--null-marker", type=raw_bytes, default=b"null", metavar="TEXT", help="print TEXT for null (default: null)"
     )
-    group.add_argument("--json", action="store_true", help="a JSON object a line, with everything; binary in base64")
-
-
-def _offset(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-
-
-def parse_time(text: str, zone: tzinfo | None = None) -> Millis:
-    """Milliseconds since the epoch, written so or as ISO 8601. If that names no zone it is in this one, or local time.
-
-    >>> parse_time("1700000000000"), parse_time("2023-11-14T22:13:20Z")
-    (1700000000000, 1700000000000)
-    """
-    try:
-        if text.isdecimal() and int(text) < 2**63:
-            return int(text)
-        moment = datetime.fromisoformat(text)
-        return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: write milliseconds since 1970, or ISO 8601 such as 2026-01-31T08:00:00Z"
-        ) from None
+    group.add_argument(
+        "--json", action="store_true", help="print one JSON object per line, with all fields; binary data in base64"
+    )
 
 
 def run(args: Namespace) -> int:
     if args.json and (args.keys or args.key_separator or args.headers):
-        raise UsageError("--json has key and headers anyway: leave out --keys, --key-separator and --headers")
+        raise UsageError("--json includes key and headers: remove --keys, --key-separator and --headers")
     try:
         return run_coroutine(_session(args))
     except KeyboardInterrupt:
@@ -126,11 +108,11 @@ async def consume(consumer: AsyncConsumer, args: Namespace) -> int:
         where = (
             "from the beginning"
             if args.from_beginning
-            else "from where you said"
+            else "from the given position"
             if _says_where(args)
-            else "what comes next"
+            else "new records only"
         )
-        note(f"reading {plural(len(partitions), 'partition')} of {topic.name}, {where}; Ctrl-C ends")
+        note(f"reading {plural(len(partitions), 'partition')} of {topic.name}, {where}; press Ctrl-C to stop")
     await consumer.assign(partitions)
     for key, offset in positions.items():
         await consumer.seek(key, offset)
@@ -149,9 +131,7 @@ def _says_where(args: Namespace) -> bool:
 
 def _chosen_partitions(topic: TopicInfo, wanted: list[int] | None) -> list[TopicPartition]:
     for partition in wanted or ():
-        if partition not in topic.partitions:
-            last = len(topic.partitions) - 1
-            raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {partition}: it has 0 to {last}")
+        check_partition(topic, partition)
     return [key for key in topic.topic_partitions if wanted is None or key.partition in wanted]
 
 
@@ -186,13 +166,13 @@ async def _positions_by_offset(
     for key in partitions:
         if not starts[key] <= offset <= ends[key]:
             raise OffsetOutOfRange(
-                f"partition {key} begins at offset {starts[key]} and ends before {ends[key]}, not at {offset}"
+                f"offset {offset} is out of range: partition {key} has offsets {starts[key]} to {ends[key]}"
             )
     return dict.fromkeys(partitions, offset)
 
 
 class _Reader:
-    """Prints what is fetched until there is a reason to stop."""
+    """Print fetched records until a stop condition is met."""
 
     def __init__(self, consumer: AsyncConsumer, args: Namespace, ends: dict[TopicPartition, int] | None) -> None:
         self.count = 0
@@ -240,7 +220,7 @@ class _Reader:
         self._last = time.monotonic()
 
     async def _notice_new_partitions(self) -> None:
-        """Partitions that are added while we follow are read from their beginning."""
+        """Read partitions that are added later from their beginning."""
         if self._args.partition or self._ends or time.monotonic() - self._refreshed < NEW_PARTITIONS_SECONDS:
             return
         self._refreshed = time.monotonic()
@@ -264,7 +244,7 @@ def _format_of(args: Namespace) -> Format:
 
 
 def _watch_for_reader() -> Callable[[], bool]:
-    """Tells when the pipe that we print to is closed, also while nothing comes: ``... | head -1``."""
+    """Detect that the output pipe was closed, as in ``... | head -1``, even while no records arrive."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return lambda: any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,12 +1,11 @@
-"""Records as lines of JSON, both ways, without losing a byte.
+"""Parse and format records as lines of JSON, lossless.
 
     {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1700000000000,
      "key": "alice", "value": "{\\"total\\": 3}", "headers": [{"key": "trace", "value": "abc"}]}
 
-Text that is UTF-8 is a string, null is null, and other bytes are in base64 under ``key_base64``,
-``value_base64``. On the way in, a value that is an object, an array, a number or a boolean is written as
-compact JSON, headers may also be an object, and ``topic`` and ``offset`` are passed over, so that what
-`consume` prints `produce` can read.
+UTF-8 text is a string, null is null, and other bytes are base64 in ``key_base64`` and ``value_base64``. When parsing, a
+value that is an object, an array, a number or a boolean becomes compact JSON, headers may also be an object, and
+``topic`` and ``offset`` are ignored. So `produce` can read what `consume` prints.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from ottla.records.consumed import ConsumerRecord
 from ottla.types import Millis, TopicPartition
 
 _FIELDS = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
-_PASSED_OVER = ("topic", "offset", "timestamp_type")
+_IGNORED = ("topic", "offset", "timestamp_type")
 
 
 class NewRecord(NamedTuple):
-    """A record to be written; None leaves the timestamp or the partition to the producer."""
+    """A record to write; the producer chooses a timestamp or partition that is None."""
 
     key: bytes | None
     value: bytes | None
@@ -37,11 +36,11 @@ class NewRecord(NamedTuple):
 
 
 class BadLine(OttlaError):
-    """A line of the input cannot be a record."""
+    """An input line that is not a valid record."""
 
 
 def format_record(key: TopicPartition, record: Record | ConsumerRecord) -> bytes:
-    """One line, with its newline."""
+    """Format a record as a line with its newline."""
     fields: dict[str, object] = {
         "topic": key.topic,
         "partition": key.partition,
@@ -55,7 +54,7 @@ def format_record(key: TopicPartition, record: Record | ConsumerRecord) -> bytes
 
 
 def _format_header(name: str, value: bytes | None) -> dict[str, object]:
-    # A header's key that is no UTF-8 comes with surrogate escapes.
+    # A header key that is not UTF-8 contains surrogate escapes.
     raw = name.encode("utf-8", "surrogateescape")
     return {**_text_or_base64("key", raw), **_text_or_base64("value", value)}
 
@@ -70,14 +69,14 @@ def _text_or_base64(name: str, data: bytes | None) -> dict[str, object]:
 
 
 def parse_record(line: bytes) -> NewRecord:
-    """The record of one line; BadLine says what is wrong with it."""
+    """Parse one line; raises BadLine."""
     fields = _parse_object(line)
     for name in fields:
-        if name not in _FIELDS and name not in _PASSED_OVER:
-            hint = did_you_mean(name, _FIELDS) or f"; known are {', '.join(_FIELDS)}"
+        if name not in _FIELDS and name not in _IGNORED:
+            hint = did_you_mean(name, _FIELDS) or f"; known fields are {', '.join(_FIELDS)}"
             raise BadLine(f"unknown field {name!r}{hint}")
     if "value" not in fields and "value_base64" not in fields:
-        raise BadLine("there is no field 'value' (write null for a tombstone)")
+        raise BadLine("the field 'value' is missing (use null for a tombstone)")
     return NewRecord(
         _bytes_of(fields, "key"),
         _bytes_of(fields, "value"),
@@ -91,10 +90,10 @@ def _parse_object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line)
     except UnicodeDecodeError as error:
-        raise BadLine(f"not UTF-8 at byte {error.start + 1}: put such bytes into value_base64") from None
+        raise BadLine(f"not UTF-8 at byte {error.start + 1}: use value_base64 for other bytes") from None
     except json.JSONDecodeError as error:
         raise BadLine(f"not valid JSON: {error.msg} at column {error.colno}") from None
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number with thousands of digits
         raise BadLine(f"not valid JSON: {error}") from None
     except RecursionError:
         raise BadLine("the JSON is nested too deeply") from None
@@ -108,7 +107,7 @@ def _bytes_of(fields: dict[str, Any], name: str) -> bytes | None:
     if encoded is None:
         return _plain_bytes(fields.get(name))
     if name in fields:
-        raise BadLine(f"both {name!r} and '{name}_base64' are given")
+        raise BadLine(f"the line has both {name!r} and '{name}_base64'")
     if not isinstance(encoded, str):
         raise BadLine(f"'{name}_base64' is not a string")
     try:
@@ -124,7 +123,7 @@ def _plain_bytes(value: object) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise BadLine("a string has half of a surrogate pair, which is no character") from None
+        raise BadLine("a string contains half of a surrogate pair") from None
 
 
 def _headers_of(value: object) -> Headers:
@@ -149,5 +148,5 @@ def _header_of(entry: object) -> tuple[str, bytes | None]:
 def _number_of(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63):
-        raise BadLine(f"{name!r} is not a whole number from 0 on, of 63 bits at most")
+        raise BadLine(f"{name!r} is not a whole number from 0 to 2^63-1")
     return value

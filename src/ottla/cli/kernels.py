@@ -1,4 +1,4 @@
-"""Which twins of the hot loops are in use: slow is never silent. One build makes all, but an old one may not have."""
+"""Which kernels are in use, compiled or pure Python. They can differ after an incomplete build."""
 
 from ottla.net.server.kernels import KERNELS as SOCKETS
 from ottla.protocol._kernels import KERNELS as MESSAGES

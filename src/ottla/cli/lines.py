@@ -1,7 +1,7 @@
-"""Records as lines of text, both ways: ``name:value,name:value<TAB>key<SEPARATOR>value``.
+"""Parse and format records as lines of text: ``name:value,name:value<TAB>key<SEPARATOR>value``.
 
-Headers and key are there only if asked for. It is the notation of Kafka's own console tools; bytes go
-through as they are, so a value with a newline, or a key with the separator, needs JSON lines instead.
+Headers and key are optional. This is the format of Kafka's console tools. Bytes are not escaped: values with a newline
+and keys with the separator need JSON lines.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ HEADERS_END = b"\t"
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """What a line has: headers, key, and the text that stands for null."""
+    """The parts of a line: headers, key, and the text that means null."""
 
     key_separator: bytes | None = None
     headers: bool = False
     null_marker: bytes | None = None
 
     def parse(self, line: bytes) -> NewRecord:
-        """The record of a line (without its newline); BadLine says what is missing."""
+        """Parse a line without its newline; raises BadLine."""
         headers: Headers = ()
         key: bytes | None = None
         if self.headers:
             head, found, line = line.partition(HEADERS_END)
             if not found:
-                raise BadLine("there is no tab after the headers")
+                raise BadLine("no tab after the headers")
             headers = tuple(self._parse_header(part) for part in head.split(b",") if part)
         if self.key_separator is not None:
             key, found, line = line.partition(self.key_separator)
             if not found:
                 separator = self.key_separator.decode("utf-8", "backslashreplace")
-                raise BadLine(f"there is no key: the separator {separator!r} is not in the line")
+                raise BadLine(f"no key: the line does not contain the separator {separator!r}")
         return NewRecord(self._null(key), self._null(line), headers)
 
     def format(self, record: Record | ConsumerRecord) -> bytes:
-        """The line of a record, with its newline."""
+        """Format a record as a line with its newline."""
         parts = []
         if self.headers:
             pairs = (name.encode("utf-8", "surrogateescape") + b":" + self._text(v) for name, v in record.headers)
@@ -52,7 +52,7 @@ class LineFormat:
     def _parse_header(self, part: bytes) -> tuple[str, bytes | None]:
         name, found, value = part.partition(b":")
         if not found:
-            raise BadLine(f"the header {part.decode('utf-8', 'backslashreplace')!r} has no colon: write name:value")
+            raise BadLine(f"header {part.decode('utf-8', 'backslashreplace')!r} has no colon: write name:value")
         return name.decode("utf-8", "surrogateescape"), self._null(value)
 
     def _null(self, data: bytes | None) -> bytes | None:

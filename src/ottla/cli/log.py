@@ -1,4 +1,4 @@
-"""``ottla log dump FILE...``: what is in segments, indexes, snapshots and checkpoints, as Kafka's tool says it."""
+"""``ottla log dump FILE...``: print segments, indexes, snapshots and checkpoints like Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from ottla.cli.options import add_parser
 from ottla.errors import OttlaError
-from ottla.storage.dump import dump
 
 _EPILOG = """\
 examples:
@@ -21,35 +21,31 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    summary = "print what is in the files of a data directory"
-    one = actions.add_parser(
-        "dump",
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}. The broker may be running.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    one.add_argument("files", nargs="+", type=Path, metavar="FILE", help="or the directory of a partition")
-    one.add_argument("--deep", action="store_true", help="also the records in each batch")
-    one.add_argument("--records", action="store_true", help="also their keys and values")
+    summary = "print the contents of files in a data directory"
+    one = add_parser(actions, "dump", summary, more=" The broker may be running.", epilog=_EPILOG)
+    one.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file, or the directory of a partition")
+    one.add_argument("--deep", action="store_true", help="print the records of each batch, too")
+    one.add_argument("--records", action="store_true", help="print keys and values, too")
     one.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
+    from ottla.storage.dump import dump
+
     for path in args.files:
-        for file in _files_of(path):
+        for file in segment_files(path, "data/orders-0"):
             for line in dump(file, records=args.records, deep=args.deep):
-                # Header keys that are no UTF-8 carry surrogate escapes.
+                # Header keys that are not UTF-8 contain surrogate escapes.
                 sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
     return 0
 
 
-def _files_of(path: Path) -> Iterator[Path]:
-    """A file itself; of a directory its segments, in the order of their offsets."""
+def segment_files(path: Path, example: str) -> Iterator[Path]:
+    """The file itself, or the segments in a directory in the order of their offsets."""
     if not path.is_dir():
         yield path
         return
     segments = sorted(path.glob("*.log"))
     if not segments:
-        raise OttlaError(f"{path} has no .log files: give the directory of a partition, such as data/orders-0")
+        raise OttlaError(f"{path} has no .log files: name the directory of a partition, such as {example}")
     yield from segments

@@ -1,9 +1,9 @@
-"""The ``ottla`` command: parse, run one command, and turn every failure into one line and an exit code.
+"""The ``ottla`` command: parse the arguments, run one command, report every failure as one line and an exit code.
 
-    0  done        1  it failed: the line on stderr says what was wrong and what to do        2  wrong usage
+    0  success        1  failure: a line on stderr says what was wrong and what to do        2  wrong usage
 
-To add a command, write its module with `configure(parser)` and put it into `_COMMANDS`. Only the module of
-the command that is run gets imported, so that ``ottla --help`` is quick.
+To add a command, write its module with `configure(parser)` and add it to `_COMMANDS`. Only the module of the command
+that runs is imported, so that ``ottla --help`` stays fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ottla.cli.options import Parser, UsageError
+from ottla.cli.options import Parser, UsageError, add_parser
 from ottla.errors import OttlaError
 
 FAILED = 1
@@ -25,27 +25,27 @@ INTERRUPTED = 130
 _COMMANDS = {
     "broker": "run a broker",
     "topics": "list, create, describe, alter and delete topics",
-    "produce": "write lines from the standard input to a topic",
-    "consume": "print the records of a topic, and follow it",
-    "groups": "list, describe, explain, reset and delete groups of consumers",
-    "transactions": "list and describe transactions, find and abort those that hang",
-    "offsets": "look into __consumer_offsets, where groups are kept",
-    "sql": "look at topics with Spark SQL",
-    "audit": "find what was lost, repeated, out of order or late between a topic and a table or topic",
-    "pipeline": "check and run declared pipelines on Spark, see how far they are, replay dead letters",
-    "log": "look into the files of a log",
-    "demo": "see the whole story: broker, producers, a group, a Spark pipeline and its audit",
-    "perf": "see how fast a broker, producers and consumers are on this machine",
+    "produce": "write lines from standard input to a topic",
+    "consume": "print the records of a topic, and wait for more",
+    "groups": "list, describe, explain, reset and delete consumer groups",
+    "transactions": "list and describe transactions, find and abort hanging ones",
+    "offsets": "show the contents of __consumer_offsets",
+    "sql": "query topics with Spark SQL",
+    "audit": "find lost, repeated, out-of-order and late records between a topic and a table or topic",
+    "pipeline": "check and run declared pipelines on Spark, show their status, replay dead letters",
+    "log": "show the contents of log files",
+    "demo": "run a demo: broker, producers, a consumer group, a Spark pipeline and its audit",
+    "perf": "measure a broker, producers and consumers on this machine",
 }
 _EPILOG = """\
-try it:
+examples:
   ottla broker --data-dir ./data                    start a broker on 127.0.0.1:9092
   ottla topics create orders --partitions 3         create a topic
   echo 'alice:hello' | ottla produce orders --key-separator :
-  ottla consume orders --from-beginning             read it back, and follow
-  ottla demo                                        see it all work, in about a minute
+  ottla consume orders --from-beginning             read it back, and wait for more
+  ottla demo                                        a tour of everything, in about a minute
 
-Every command that talks to a broker works with any Kafka: --bootstrap-server HOST:PORT, or set
+Commands that talk to a broker work with any Kafka cluster: use --bootstrap-server HOST:PORT, or set
 OTTLA_BOOTSTRAP_SERVERS.
 """
 
@@ -84,18 +84,19 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def build_parser(command: str) -> argparse.ArgumentParser:
-    """The parser of all commands, complete for the one that is about to run."""
+    """The parser of all commands; only `command` gets its options."""
     parser = Parser(
         prog="ottla",
         description="Kafka's partitioned log in one pip install: a broker, and tools for any Kafka.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="store_true", help="show the version and what it runs on")
+    parser.add_argument(
+        "--version", action="store_true", help="show the version, the kernels, the event loop and the Python version"
+    )
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for name, summary in _COMMANDS.items():
-        one = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        one = add_parser(commands, name, summary)
         if name == command:
             importlib.import_module(f"ottla.cli.{name}").configure(one)
     return parser
@@ -113,7 +114,7 @@ def _print_version() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    # One line, whatever a broker may have written into its message.
+    # Messages from a broker may have several lines.
     print(f"ottla: error: {' '.join(message.split())}", file=sys.stderr)
     return code
 
@@ -125,7 +126,7 @@ def _describe(error: OSError) -> str:
 
 
 def _reader_left() -> int:
-    """Whoever read our output has seen enough, as in ``ottla consume orders | head``: no error."""
+    """The reader closed the pipe, as in ``ottla consume orders | head``: not an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -134,4 +135,4 @@ def _fail_unexpectedly(error: Exception) -> int:
     if os.environ.get("OTTLA_DEBUG"):
         traceback.print_exc()
     kind = type(error).__name__
-    return _fail(f"unexpected {kind}: {error} (a bug in ottla: OTTLA_DEBUG=1 shows where)", FAILED)
+    return _fail(f"unexpected {kind}: {error} (this is a bug in ottla; set OTTLA_DEBUG=1 for a traceback)", FAILED)

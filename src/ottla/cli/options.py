@@ -1,11 +1,11 @@
-"""Options that several commands have, the parsers of their values, and the argument parser itself."""
+"""The argument parser, options shared by several commands, and value parsers."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,17 +20,24 @@ _CHOICE = re.compile(r"argument (?P<what>.*?): invalid choice: '(?P<given>.*?)' 
 
 
 class UsageError(OttlaError):
-    """The command line cannot be meant: exit code 2."""
+    """Wrong arguments: exit code 2."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the nearest name for a misspelt command."""
+    """A parser that reports errors in one line and suggests similar command names."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_abbrev=False, **kwargs)
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {_with_nearest(message)} (see {self.prog} --help)\n")
+
+
+def add_parser(actions: Any, name: str, summary: str, *, more: str = "", epilog: str | None = None) -> Parser:
+    """Add a command or an action; the description is the summary as a sentence, plus `more`."""
+    description = f"{summary[0].upper()}{summary[1:]}.{more}"
+    parser: Parser = actions.add_parser(name, help=summary, description=description, epilog=epilog)
+    return parser
 
 
 def _with_nearest(message: str) -> str:
@@ -38,13 +45,13 @@ def _with_nearest(message: str) -> str:
     if match is None:
         return message
     names = [name.strip().strip("'") for name in match["names"].split(",")]
-    hint = did_you_mean(match["given"], names) or f"; it is one of {', '.join(names)}"
+    hint = did_you_mean(match["given"], names) or f"; choose one of {', '.join(names)}"
     what = "command" if match["what"] in ("COMMAND", "ACTION") else match["what"]
     return f"unknown {what} {match['given']!r}{hint}"
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The hint that ends a complaint about an unknown name, empty when nothing is near.
+    """A hint for the error about an unknown name; empty if no known name is similar.
 
     >>> did_you_mean("ordres", ["orders", "users"])
     "; did you mean 'orders'?"
@@ -60,36 +67,59 @@ def add_bootstrap_option(parser: argparse.ArgumentParser) -> None:
         type=parse_addresses,
         default=os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP,
         metavar="HOST:PORT[,...]",
-        help=f"any broker of the cluster (default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP})",
+        help=f"any broker of the cluster (default: ${BOOTSTRAP_VARIABLE}, or {DEFAULT_BOOTSTRAP})",
     )
+    add_command_config_option(parser)
+
+
+def add_command_config_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="client configs, such as security.protocol and what belongs to it, a name=value a line",
+        help="a file with client configs such as security.protocol, one name=value per line",
     )
+
+
+def command_config(args: argparse.Namespace) -> dict[str, str]:
+    """The client configs of ``--command-config``."""
+    path: Path | None = args.command_config
+    try:
+        return {} if path is None else {name: str(value) for name, value in parse_properties(path.read_text()).items()}
+    except OSError as error:
+        raise UsageError(f"--command-config: cannot read {path} ({error.strerror})") from None
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def add_master_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="the Spark master (default: local[*])")
 
 
 def client_config(args: argparse.Namespace) -> dict[str, object]:
     """The client configuration of ``--bootstrap-server`` and ``--command-config``."""
-    path: Path | None = args.command_config
-    try:
-        given = parse_properties(path.read_text()) if path is not None else {}
-    except OSError as error:
-        raise UsageError(f"--command-config: {path} cannot be read ({error.strerror})") from None
-    addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in args.bootstrap_server]
-    return {"client.id": "ottla-cli", **given, "bootstrap.servers": addresses}
+    return {
+        "client.id": "ottla-cli",
+        **command_config(args),
+        "bootstrap.servers": format_addresses(args.bootstrap_server),
+    }
+
+
+def format_addresses(addresses: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses]
 
 
 def parse_addresses(text: str) -> list[tuple[str, int]]:
-    """The addresses of ``host:port,host:port``; the port may be left out.
+    """Parse ``host:port,host:port``; the port is optional.
 
     >>> parse_addresses("kafka-1:9093,[::1],localhost")
     [('kafka-1', 9093), ('::1', 9092), ('localhost', 9092)]
     """
     addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise argparse.ArgumentTypeError("no address is given: write HOST:PORT, such as 127.0.0.1:9092")
+        raise argparse.ArgumentTypeError("no address: write HOST:PORT, such as 127.0.0.1:9092")
     return addresses
 
 
@@ -98,24 +128,24 @@ def _parse_address(text: str) -> tuple[str, int]:
     port = int(match["port"] or DEFAULT_PORT) if match is not None else 0
     if match is None or not 1 <= port <= 65535:
         hint = " (without the scheme)" if "://" in text else ""
-        raise argparse.ArgumentTypeError(f"{text!r} is no address: write HOST:PORT{hint}, such as 127.0.0.1:9092")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address: write HOST:PORT{hint}, such as 127.0.0.1:9092")
     return match["v6"] or match["host"], port
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """The two sides of ``name=value``."""
+    """Split ``name=value``."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise argparse.ArgumentTypeError(f"{text!r} is no setting: write NAME=VALUE, such as retention.ms=60000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting: write NAME=VALUE, such as retention.ms=60000")
     return name.strip(), value.strip()
 
 
 def settings(pairs: Sequence[tuple[str, str]] | None) -> dict[str, str]:
-    """The settings of a repeated option; a name that is given twice is a mistake."""
+    """The settings of a repeated option; each name may appear only once."""
     found: dict[str, str] = {}
     for name, value in pairs or ():
         if name in found:
-            raise UsageError(f"{name} is given twice: as {found[name]} and as {value}")
+            raise UsageError(f"{name} is set twice: to {found[name]} and to {value}")
         found[name] = value
     return found
 
@@ -125,32 +155,32 @@ def add_config_option(parser: argparse.ArgumentParser, help_: str) -> None:
 
 
 def add_config_options(parser: argparse.ArgumentParser, help_: str) -> None:
-    """Set configs, and unset them: see `config_changes`."""
+    """Add ``--config`` and ``--delete-config``; see `config_changes`."""
     add_config_option(parser, help_)
     parser.add_argument(
         "--delete-config",
         action="append",
         default=[],
         metavar="NAME",
-        help="go back to the broker's value of this config; may be repeated",
+        help="reset this config to the broker's value; repeatable",
     )
 
 
 def config_changes(args: argparse.Namespace) -> dict[str, str | None]:
-    """What ``--config`` sets and ``--delete-config`` unsets (None)."""
+    """The values of ``--config``, and None for each ``--delete-config``."""
     configs = settings(args.config)
     for name in args.delete_config:
         if name in configs:
-            raise UsageError(f"{name} is both set and deleted")
+            raise UsageError(f"{name} is both in --config and in --delete-config: remove one")
     return {**configs, **dict.fromkeys(args.delete_config)}
 
 
 def positive(text: str) -> int:
-    return _whole(text, 1, "a whole number above 0")
+    return _whole(text, 1, "a whole number >= 1")
 
 
 def not_negative(text: str) -> int:
-    return _whole(text, 0, "a whole number from 0 on")
+    return _whole(text, 0, "a whole number >= 0")
 
 
 def _whole(text: str, low: int, what: str) -> int:
@@ -160,14 +190,41 @@ def _whole(text: str, low: int, what: str) -> int:
     return int(digits)
 
 
+def whole_number(text: str) -> int:
+    """A whole number, which may be negative."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def add_filter(parser: argparse.ArgumentParser, option: str, names: Sequence[str], what: str) -> None:
+    """Add a repeatable option that selects by one of these names, in any case."""
+    help_ = f"only {what}: {', '.join(names)}; repeatable"
+    metavar = option.removeprefix("--").upper()
+    parser.add_argument(option, action="append", type=_one_of(names), metavar=metavar, help=help_)
+
+
+def _one_of(names: Sequence[str]) -> Callable[[str], str]:
+    known = {name.lower(): name for name in names}
+
+    def parse(text: str) -> str:
+        if text.lower() not in known:
+            hint = did_you_mean(text.lower(), known) or f"; choose one of {', '.join(names)}"
+            raise argparse.ArgumentTypeError(f"unknown value {text!r}{hint}")
+        return known[text.lower()]
+
+    return parse
+
+
 def separator(text: str) -> bytes:
-    r"""The bytes of a separator, in which ``\t``, ``\n``, ``\0``, ``\\`` and ``\xNN`` may be written.
+    r"""The bytes of a separator; the escapes ``\t``, ``\n``, ``\0``, ``\\`` and ``\xNN`` are supported.
 
     >>> separator(r"\t"), separator("::")
     (b'\t', b'::')
     """
     if not text:
-        raise argparse.ArgumentTypeError("a separator cannot be empty")
+        raise argparse.ArgumentTypeError("the separator is empty")
     escapes = {"t": b"\t", "n": b"\n", "r": b"\r", "0": b"\0", "\\": b"\\"}
     parts = re.split(r"\\(x[0-9A-Fa-f]{2}|[tnr0\\])", text)
     plain = [part.encode("utf-8", "surrogateescape") for part in parts]
@@ -176,5 +233,5 @@ def separator(text: str) -> bytes:
 
 
 def raw_bytes(text: str) -> bytes:
-    """An argument as the bytes that the shell gave."""
+    """An argument as the bytes that the shell passed."""
     return os.fsencode(text)

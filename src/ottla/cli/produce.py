@@ -1,4 +1,4 @@
-"""``ottla produce TOPIC``: each line of the standard input becomes a record."""
+"""``ottla produce TOPIC``: write each line of standard input as a record."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ottla.cli.options import (
     raw_bytes,
     separator,
 )
+from ottla.cli.session import check_partition
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.terminal import Progress, megabytes, note, plural
 from ottla.clients.cluster.metadata import TopicInfo
@@ -42,15 +43,18 @@ examples:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("topic", metavar="TOPIC", help="created if the broker creates topics by itself")
+    parser.add_argument("topic", metavar="TOPIC", help="created if missing and the broker allows it")
     add_bootstrap_option(parser)
     lines = parser.add_argument_group("lines")
-    lines.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="lines are KEY SEP VALUE")
+    lines.add_argument("-k", "--key-separator", type=separator, metavar="SEP", help="lines have the form KEY SEP VALUE")
     lines.add_argument("--headers", action="store_true", help="lines start with name:value,name:value and a tab")
-    lines.add_argument("--null-marker", type=raw_bytes, metavar="TEXT", help="a key or value that reads TEXT is null")
-    lines.add_argument("--json", action="store_true", help="lines are JSON: key, value, headers, timestamp, partition")
+    lines.add_argument(
+        "--null-marker", type=raw_bytes, metavar="TEXT", help="a key or value equal to TEXT becomes null"
+    )
+    lines.add_argument(
+        "--json", action="store_true", help="lines are JSON objects: key, value, headers, timestamp, partition"
+    )
     records = parser.add_argument_group("records")
     records.add_argument(
         "--header",
@@ -58,45 +62,49 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_header,
         default=[],
         metavar="NAME=VALUE",
-        help="for every record; may be repeated",
+        help="add this header to every record; repeatable",
     )
-    records.add_argument("--partition", type=not_negative, help="for every record (default: by key, else any)")
     records.add_argument(
-        "--acks", choices=_ACKS, default="all", help="whose acknowledgement to wait for (default: all)"
+        "--partition", type=not_negative, help="write all records to this partition (default: chosen by key)"
     )
+    records.add_argument("--acks", choices=_ACKS, default="all", help="acknowledgements to wait for (default: all)")
     records.add_argument(
         "--compression",
         choices=[one.name.lower() for one in Compression],
         default="none",
-        help="default: none",
+        help="compression type (default: none)",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary on a terminal")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress and no summary")
     parser.set_defaults(run=run)
 
 
 def _header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no header: write NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a header: write NAME=VALUE")
     return name, raw_bytes(value)
 
 
 def run(args: Namespace) -> int:
     if args.json and (args.key_separator or args.headers or args.null_marker is not None):
-        raise UsageError("--json lines carry key, headers and null themselves: leave out the other line options")
+        raise UsageError(
+            "--json lines contain key, headers and null: remove --key-separator, --headers and --null-marker"
+        )
     return run_on_loop(produce(args))
 
 
 async def produce(args: Namespace) -> int:
     parse = jsonlines.parse_record if args.json else _line_format(args).parse
     async with AsyncProducer(_producer_config(args)) as producer:
-        _check_partition(await _find_topic(producer, args.topic), args.partition)
+        topic = await _find_topic(producer, args.topic)
+        if args.partition is not None:
+            check_partition(topic, args.partition)
         await _Input(producer, args, parse).run()
     return 0
 
 
 def _producer_config(args: Namespace) -> dict[str, object]:
-    """What was given, and room for any record: the topic's own limit decides."""
+    """The client config, with buffers large enough that only the topic limits the record size."""
     defaults = {
         "batch.size": _BATCH_BYTES,
         "buffer.memory": _BUFFER_BYTES,
@@ -109,14 +117,8 @@ def _line_format(args: Namespace) -> LineFormat:
     return LineFormat(args.key_separator, args.headers, args.null_marker)
 
 
-def _check_partition(topic: TopicInfo, partition: int | None) -> None:
-    if partition is not None and partition not in topic.partitions:
-        last = len(topic.partitions) - 1
-        raise InvalidPartitions(f"topic {topic.name} has no partition {partition}: it has 0 to {last}")
-
-
 async def _find_topic(producer: AsyncProducer, name: str) -> TopicInfo:
-    """The topic, which the broker may create for us: say so, as it may be a slip of the pen."""
+    """The topic; prints a note if the broker created it, because the name may be a typo."""
     try:
         return await producer.cluster.topic(name)
     except UnknownTopicOrPartition:
@@ -124,16 +126,16 @@ async def _find_topic(producer: AsyncProducer, name: str) -> TopicInfo:
             topic = await producer.cluster.topic(name, auto_create=True)
         except UnknownTopicOrPartition:
             raise UnknownTopicOrPartition(
-                f"topic {name!r} does not exist, and this broker does not create topics by itself: "
-                f"`ottla topics create {name}` makes it"
+                f"topic {name!r} does not exist, and the broker does not create topics automatically: "
+                f"create it with `ottla topics create {name}`"
             ) from None
-        note(f"topic {name} did not exist: created with {plural(len(topic.partitions), 'partition')}")
+        note(f"created topic {name} with {plural(len(topic.partitions), 'partition')}")
         return topic
 
 
 @dataclass
 class _Input:
-    """Feeds the producer from the standard input and counts."""
+    """Send the lines of standard input, and count them."""
 
     producer: AsyncProducer
     args: Namespace
@@ -147,12 +149,12 @@ class _Input:
     async def run(self) -> None:
         interactive = sys.stdin.isatty()
         if interactive and not self.args.quiet:
-            note(f"one record a line for topic {self.args.topic}; Ctrl-D ends")
-        progress = Progress(enabled=False if interactive or self.args.quiet else None)
+            note(f"type one record per line for topic {self.args.topic}; press Ctrl-D to end")
+        progress = Progress(enabled=not interactive and not self.args.quiet)
         try:
             async for chunk in stdin.lines(sys.stdin.fileno()):
                 await self._add_or_say_where(chunk)
-                # A record alone need not wait for company: nobody knows when the next one comes.
+                # Let the producer send now: the next line may come much later.
                 await asyncio.sleep(0)
                 self._raise_failure()
                 progress.update(self.records, self.size)
@@ -163,12 +165,12 @@ class _Input:
             self._summarize(progress.seconds)
 
     async def _add_or_say_where(self, chunk: list[bytes]) -> None:
-        """A bad line ends it, but what stands before it is written."""
+        """Stop at a bad line, after writing the records before it."""
         try:
             await self._add(chunk)
         except (BadLine, InvalidPartitions) as error:
             await self._flush()
-            written = f" ({plural(self.records, 'record')} before it written)" if self.records else ""
+            written = f" ({plural(self.records, 'record')} written before it)" if self.records else ""
             raise OttlaError(f"line {self.line}: {error}{written}") from None
 
     async def _flush(self) -> None:
@@ -179,7 +181,7 @@ class _Input:
         if self.failure is not None:
             raise self.failure
 
-    def _told(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+    def _on_delivery(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
         self.failure = self.failure or error
         if metadata is not None:
             self.partitions.add(metadata.partition)
@@ -203,7 +205,7 @@ class _Input:
             self.args.partition if record.partition is None else record.partition,
             now if record.timestamp is None else record.timestamp,
             static + record.headers,
-            self._told,
+            self._on_delivery,
         )
 
     def _summarize(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Running a command's coroutine on the event loop, with a client that is closed whatever happens."""
+"""Run a command's coroutine on the event loop, with a client that is always closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ottla.cli.options import add_bootstrap_option, client_config, did_you_mean
+from ottla.cli.options import add_bootstrap_option, add_json_option, add_parser, client_config, did_you_mean
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.metadata import TopicInfo
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 1.0
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end; Ctrl-C cancels it and raises KeyboardInterrupt."""
+    """Run a coroutine; Ctrl-C cancels it and raises KeyboardInterrupt."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_interruptible(main))
 
@@ -39,7 +39,7 @@ async def _interruptible(main: Coroutine[Any, Any, T]) -> T:
 
 
 def stop_on_signals(numbers: Iterable[signal.Signals], stop: Callable[[], object]) -> None:
-    """Let signals end things in order; one that comes again after a second ends the process at once."""
+    """Call `stop` on these signals; a signal more than a second after the first ends the process at once."""
     if threading.current_thread() is not threading.main_thread():
         return
     loop = asyncio.get_running_loop()
@@ -56,17 +56,17 @@ def stop_on_signals(numbers: Iterable[signal.Signals], stop: Callable[[], object
 
 
 class HasCluster(Protocol):
-    """Any client of ours."""
+    """Any ottla client."""
 
     @property
     def cluster(self) -> Cluster: ...
 
 
 def add_action(actions: Any, name: str, command: Command, summary: str) -> ArgumentParser:
-    """Add an action to a command: it speaks to a cluster and can print JSON; the caller adds what is its own."""
-    parser: ArgumentParser = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    """Add an action that talks to a cluster and can print JSON."""
+    parser = add_parser(actions, name, summary)
     add_bootstrap_option(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    add_json_option(parser)
     parser.set_defaults(run=partial(run_with_admin, command=command))
     return parser
 
@@ -82,10 +82,16 @@ def run_with_admin(args: Namespace, command: Command) -> int:
 
 
 async def existing_topic(client: HasCluster, name: str) -> TopicInfo:
-    """A topic that must be there; the error names the one that was probably meant."""
+    """The topic, which must exist; the error suggests a similar name."""
     try:
         return await client.cluster.topic(name)
     except UnknownTopicOrPartition:
         names = (await client.cluster.refresh(None)).topics
-        hint = did_you_mean(name, names) or "; `ottla topics list` shows all"
+        hint = did_you_mean(name, names) or "; `ottla topics list` lists all topics"
         raise UnknownTopicOrPartition(f"topic {name!r} does not exist{hint}") from None
+
+
+def check_partition(topic: TopicInfo, partition: int) -> None:
+    if partition not in topic.partitions:
+        last = len(topic.partitions) - 1
+        raise UnknownTopicOrPartition(f"topic {topic.name} has no partition {partition}: it has 0 to {last}")

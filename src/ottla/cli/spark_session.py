@@ -1,4 +1,4 @@
-"""A Spark session for a command: started, stopped whatever happens, and its errors told in one line."""
+"""Run a command with a Spark session, and report Spark's errors in one line."""
 
 from __future__ import annotations
 
@@ -17,43 +17,36 @@ if TYPE_CHECKING:
 
 
 class SparkFailed(OttlaError):
-    """Spark is not there, or cannot do what was asked."""
+    """Spark is not installed, or a job failed."""
 
 
 @contextmanager
-def spark_session(name: str, master: str) -> Iterator[SparkSession]:
-    """For jobs over whole topics: the settings of Spark, without its web page."""
+def spark_session(name: str, master: str, *, fast: bool = False) -> Iterator[SparkSession]:
+    """A session without web UI, stopped at the end; Spark's errors become SparkFailed."""
     note("starting Spark ...")
     try:
-        spark = session(name, master=master, log_level="fatal", conf={"spark.ui.enabled": "false"})
+        spark = session(name, master=master, log_level="fatal", conf={"spark.ui.enabled": "false"}, fast=fast)
     except ImportError as error:
         raise SparkFailed(str(error)) from None
+    from pyspark.errors import PySparkException
+
     try:
         yield spark
+    except PySparkException as error:
+        raise SparkFailed(_summary(error)) from None
     finally:
         spark.stop()
 
 
-@contextmanager
-def spark_errors() -> Iterator[None]:
-    """Errors of Spark without the plan and the stack that it adds."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        raise SparkFailed(told(error)) from None
-
-
-def told(error: Exception) -> str:
-    """What is wrong, in one line."""
+def _summary(error: Exception) -> str:
+    """Spark's message without the query plan and the stack."""
     text = str(error)
     reason = [line for line in text.splitlines() if line.startswith("ottla.") and ": " in line]
     return reason[-1].partition(": ")[2] if reason else text.split("\n\n")[0].split("; line ")[0].split(";\n")[0]
 
 
 def spark_options(args: Namespace) -> dict[str, str]:
-    """The options of the data source for the cluster of ``--bootstrap-server`` and ``--command-config``."""
+    """Data source options for ``--bootstrap-server`` and ``--command-config``."""
     config = client_config(args)
     servers = config["bootstrap.servers"]
     options = {f"kafka.{name}": str(value) for name, value in config.items()}

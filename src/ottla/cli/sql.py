@@ -1,4 +1,4 @@
-"""``ottla sql QUERY``: a look at topics with Spark SQL. Every topic that the query names is a table."""
+"""``ottla sql QUERY``: query topics with Spark SQL. Every topic named in the query is a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.options import add_bootstrap_option, client_config, parse_setting, positive, settings
+from ottla.cli.options import (
+    add_bootstrap_option,
+    add_master_option,
+    client_config,
+    parse_setting,
+    positive,
+    settings,
+)
+from ottla.cli.spark_session import spark_options, spark_session
 from ottla.cli.terminal import note, table
 from ottla.clients.admin.blocking import Admin
 from ottla.config.admin import AdminConfig
 from ottla.config.table import rows
-from ottla.errors import OttlaError
-from ottla.spark.sessions import session
 from ottla.spark.views import make_views, named_in
 
 if TYPE_CHECKING:
@@ -27,30 +33,28 @@ examples:
   ottla sql "SELECT get_json_object(value, '$.customer') AS customer, count(*) FROM `my-orders` GROUP BY 1" --json
 
 A topic is a table with the columns key, value (both text), topic, partition, offset, timestamp, timestampType and
-headers. Names with other signs than letters, digits and _ stand in backquotes. Needs pip install 'ottla[spark]'.
+headers. Quote names that contain other characters than letters, digits and _ with backticks.
+Requires pip install 'ottla[spark]'.
 """
 
 
-class QueryError(OttlaError):
-    """Spark cannot run the query."""
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
-    parser.add_argument("query", metavar="QUERY", help="a query of Spark SQL, with topics as tables")
+    parser.add_argument("query", metavar="QUERY", help="a Spark SQL query with topics as tables")
     add_bootstrap_option(parser)
-    parser.add_argument("-n", "--limit", type=positive, default=100, metavar="N", help="print at most N rows (100)")
-    parser.add_argument("--json", action="store_true", help="print a JSON object a row")
-    parser.add_argument("--bytes", action="store_true", help="keep keys and values as bytes")
+    parser.add_argument(
+        "-n", "--limit", type=positive, default=100, metavar="N", help="print at most N rows (default: 100)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+    parser.add_argument("--bytes", action="store_true", help="do not decode keys and values as text")
     parser.add_argument(
         "--option",
         type=parse_setting,
         action="append",
         metavar="NAME=VALUE",
-        help="an option of the data source, such as startingTimestamp=1700000000000",
+        help="a data source option, such as startingTimestamp=1700000000000; repeatable",
     )
-    parser.add_argument("--master", default="local[*]", metavar="URL", help="the master of a Spark cluster (local[*])")
+    add_master_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -58,23 +62,9 @@ def run(args: Namespace) -> int:
     config = client_config(args)
     with Admin({name: value for name, value in config.items() if name in rows(AdminConfig)}) as admin:
         topics = named_in(args.query, admin.list_topics(list_internal=True))
-    note("starting Spark ...")
-    try:
-        spark = session("ottla sql", master=args.master, log_level="fatal", fast=args.master.startswith("local"))
-    except ImportError as error:
-        raise QueryError(str(error)) from None
-    from pyspark.errors import PySparkException
-
-    servers = config["bootstrap.servers"]
-    options = {f"kafka.{name}": str(value) for name, value in config.items()}
-    options["kafka.bootstrap.servers"] = ",".join(servers) if isinstance(servers, list) else str(servers)
-    try:
-        make_views(spark, topics, {**options, **settings(args.option)}, as_text=not args.bytes)
+    with spark_session("ottla sql", args.master, fast=args.master.startswith("local")) as spark:
+        make_views(spark, topics, {**spark_options(args), **settings(args.option)}, as_text=not args.bytes)
         _print(spark.sql(args.query), args)
-    except PySparkException as error:
-        raise QueryError(_told(error)) from None
-    finally:
-        spark.stop()
     return 0
 
 
@@ -87,7 +77,7 @@ def _print(frame: DataFrame, args: Namespace) -> None:
     else:
         print(table(frame.columns, [[_cell(value) for value in row] for row in shown]))
     if len(rows) > len(shown):
-        note(f"there are more than {args.limit} rows: see --limit")
+        note(f"more than {args.limit} rows: use --limit to see more")
 
 
 def _plain(value: Any) -> str:
@@ -100,10 +90,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | list | dict):
         return _plain(value) if isinstance(value, bytes | bytearray) else str(value)
     return value
-
-
-def _told(error: Any) -> str:
-    """What is wrong, without the plan and the stack that Spark adds."""
-    text = str(error)
-    reason = [line for line in text.splitlines() if line.startswith("ottla.") and ": " in line]
-    return reason[-1].partition(": ")[2] if reason else text.split("\n\n")[0].split("; line ")[0].split(";\n")[0]

@@ -1,4 +1,4 @@
-"""Lines from the standard input, read in a thread of their own, as a terminal or pipe may block."""
+"""Read lines from standard input in a thread, because a terminal or pipe may block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNKS_AHEAD = 4
 
 
 async def chunks(fd: int) -> AsyncIterator[bytes]:
-    """What a descriptor gives, until its end; a few chunks are read ahead, not more."""
+    """Read a file descriptor to its end, a few chunks ahead."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(_CHUNKS_AHEAD)
@@ -30,10 +30,10 @@ async def chunks(fd: int) -> AsyncIterator[bytes]:
                 data = error
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, data)
-            except RuntimeError:  # the loop is closed: nobody wants the rest
+            except RuntimeError:  # the loop is closed
                 return
 
-    # A daemon, because a read from a terminal ends only with the next key.
+    # A daemon thread, because a read from a terminal returns only after the next key press.
     threading.Thread(target=read, name="stdin", daemon=True).start()
     while data := await queue.get():
         if isinstance(data, OSError):
@@ -43,7 +43,7 @@ async def chunks(fd: int) -> AsyncIterator[bytes]:
 
 
 async def lines(fd: int) -> AsyncIterator[list[bytes]]:
-    """Whole lines without their newlines, as many at a time as one read gave; the last may lack its own."""
+    """Lines without their newlines, one list per read; the last line may lack a newline."""
     rest: list[bytes] = []
     waiting = count = 0
     async for data in chunks(fd):

@@ -1,8 +1,9 @@
-"""What people see: tables, numbers, notes and progress. Data goes to stdout, everything else to stderr."""
+"""Tables, numbers, notes and progress for people. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ PROGRESS_SECONDS = 0.2
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> str:
-    """A table with columns as wide as needed; whole numbers stand to the right.
+    """Format a table; columns of whole numbers are right-aligned.
 
     >>> print(table(["TOPIC", "PARTITIONS"], [["orders", 3]]))
     TOPIC   PARTITIONS
@@ -30,7 +31,7 @@ def _cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    r"""One line that does nothing to the terminal: who joins a group chooses its name, and may write anything.
+    r"""Escape control characters: clients choose their names, and could send terminal sequences.
 
     >>> print(printable("a\x1b[2J\nb"))
     a\x1b[2J\nb
@@ -58,7 +59,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def megabytes(size: float) -> str:
-    """A size in decimal units, as network and disk vendors count.
+    """Format a size in decimal units.
 
     >>> megabytes(1234), megabytes(56_789_000), megabytes(7_100_000_000)
     ('1.2 kB', '56.8 MB', '7.1 GB')
@@ -70,20 +71,42 @@ def megabytes(size: float) -> str:
 
 
 def note(message: str) -> None:
-    """Tell the person at the terminal something that a script need not know."""
+    """Print a message if stderr is a terminal."""
     if sys.stderr.isatty():
         print(message, file=sys.stderr, flush=True)
 
 
-class Progress:
-    """One line on a terminal that is written over again; nothing where nobody looks."""
+class LiveLine:
+    """A line that is overwritten on a terminal, and printed as a normal line elsewhere."""
 
-    def __init__(self, stream: TextIO | None = None, *, enabled: bool | None = None) -> None:
-        self._stream = stream or sys.stderr
-        self._enabled = self._stream.isatty() if enabled is None else enabled
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_live = stream.isatty()
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        # A line that wraps cannot be overwritten.
+        line = f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}" if self.is_live else f"{text}\n"
+        self._stream.write(line)
+        self._stream.flush()
+        self._shown = self.is_live
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+
+class Progress:
+    """Progress on stderr, if it is a terminal."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self._line = LiveLine(sys.stderr)
+        self._enabled = enabled and self._line.is_live
         self._start = time.monotonic()
         self._next = self._start + PROGRESS_SECONDS
-        self._shown = False
+        self.clear = self._line.clear
 
     @property
     def seconds(self) -> float:
@@ -94,15 +117,4 @@ class Progress:
         if self._enabled and now >= self._next:
             self._next = now + PROGRESS_SECONDS
             rates = f"{records / self.seconds:,.0f} records/s  {megabytes(size / self.seconds)}/s"
-            self._show(f"{plural(records, 'record')}  {megabytes(size)}  {rates}")
-
-    def clear(self) -> None:
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._shown = False
-
-    def _show(self, text: str) -> None:
-        self._stream.write(f"\r\x1b[K{text}")
-        self._stream.flush()
-        self._shown = True
+            self._line.show(f"{plural(records, 'record')}  {megabytes(size)}  {rates}")

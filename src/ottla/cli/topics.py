@@ -1,4 +1,4 @@
-"""``ottla topics list|create|describe|alter|delete``: what is asked of the cluster, how the answer looks."""
+"""``ottla topics list|create|describe|alter|delete``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ottla.errors import (
 from ottla.types import Millis, TopicPartition
 
 OFFSETS_TIMEOUT_MS: Millis = 5_000
-CONFIG_HELP = "a config of the topic, such as retention.ms=60000; may be repeated"
+CONFIG_HELP = "a topic config, such as retention.ms=60000; repeatable"
 _SOURCES = {
     ConfigSource.DYNAMIC_BROKER: "set for the broker",
     ConfigSource.DYNAMIC_DEFAULT_BROKER: "set for all brokers",
@@ -55,8 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--exclude-internal", action="store_true", help="leave out Kafka's own topics")
-    parser.add_argument("-q", "--quiet", action="store_true", help="names only, one a line")
+    parser.add_argument("--exclude-internal", action="store_true", help="hide internal topics")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only names, one per line")
 
 
 async def list_topics(admin: AsyncAdmin, args: Namespace) -> int:
@@ -67,7 +67,7 @@ async def list_topics(admin: AsyncAdmin, args: Namespace) -> int:
     elif args.quiet:
         print("\n".join(topic.name for topic in topics), end="\n" if topics else "")
     elif not topics:
-        print("there are no topics yet: `ottla topics create NAME` makes one")
+        print("no topics exist yet: create one with `ottla topics create NAME`")
     else:
         rows = [[topic.name, len(topic.partitions), topic.replication_factor] for topic in topics]
         print(table(["TOPIC", "PARTITIONS", "REPLICATION-FACTOR"], rows))
@@ -89,13 +89,20 @@ def _summary(topic: TopicInfo) -> dict[str, object]:
 
 def _configure_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("-p", "--partitions", type=positive, help="how many (default: the broker's num.partitions)")
     parser.add_argument(
-        "-r", "--replication-factor", type=positive, help="copies of each partition (default: the broker's)"
+        "-p", "--partitions", type=positive, help="number of partitions (default: the broker's num.partitions)"
+    )
+    parser.add_argument(
+        "-r",
+        "--replication-factor",
+        type=positive,
+        help="replicas of each partition (default: the broker's default.replication.factor)",
     )
     add_config_option(parser, CONFIG_HELP)
-    parser.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is no error")
-    parser.add_argument("--validate-only", action="store_true", help="let the broker check, but create nothing")
+    parser.add_argument("--if-not-exists", action="store_true", help="ignore topics that exist already")
+    parser.add_argument(
+        "--validate-only", action="store_true", help="let the broker validate the request, but create nothing"
+    )
 
 
 async def create(admin: AsyncAdmin, args: Namespace) -> int:
@@ -123,7 +130,7 @@ async def _tell_created(admin: AsyncAdmin, names: list[str]) -> None:
 
 
 async def _await_topic(admin: AsyncAdmin, name: str) -> TopicInfo:
-    """A topic that was just created, which the broker that we ask may hear of a moment later."""
+    """Wait for the metadata of a new topic, which may arrive a moment later."""
     attempts = admin.cluster.attempts(OFFSETS_TIMEOUT_MS)
     while True:
         try:
@@ -138,7 +145,7 @@ async def _await_topic(admin: AsyncAdmin, name: str) -> TopicInfo:
 
 def _configure_delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="+", metavar="TOPIC")
-    parser.add_argument("--if-exists", action="store_true", help="a topic that is not there is no error")
+    parser.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")
 
 
 async def delete(admin: AsyncAdmin, args: Namespace) -> int:
@@ -172,7 +179,7 @@ def _outcomes(
     ignored_status: str,
     configs: Mapping[str, str],
 ) -> list[str]:
-    """Print what happened to each topic if JSON is wanted; returns those that need no complaint."""
+    """Print the outcomes with --json; returns the topics without errors."""
     statuses = {
         name: status if error is None else ignored_status if ignored and isinstance(error, ignored) else "failed"
         for name, error in errors.items()
@@ -198,7 +205,7 @@ def _raise_first(
 
 
 def _explained(error: KafkaError, configs: Iterable[str]) -> str:
-    """What the broker said, and the config name that was probably meant."""
+    """The broker's message, with a suggestion for an unknown config."""
     message = str(error)
     if isinstance(error, InvalidConfig):
         for name in configs:
@@ -213,14 +220,16 @@ def _explained(error: KafkaError, configs: Iterable[str]) -> str:
 
 def _configure_alter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("-p", "--partitions", type=positive, help="how many there shall be; only more than now")
+    parser.add_argument(
+        "-p", "--partitions", type=positive, help="the new number of partitions, larger than the current one"
+    )
     add_config_options(parser, CONFIG_HELP)
 
 
 async def alter(admin: AsyncAdmin, args: Namespace) -> int:
     changes = config_changes(args)
     if not changes and args.partitions is None:
-        raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
+        raise UsageError("nothing to alter: use --partitions, --config or --delete-config")
     topic = await existing_topic(admin, args.topic)
     if changes:
         try:
@@ -249,7 +258,7 @@ def _tell_altered(args: Namespace, configs: Mapping[str, str]) -> None:
 
 def _configure_describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
-    parser.add_argument("--all-configs", action="store_true", help="also the configs that have their defaults")
+    parser.add_argument("--all-configs", action="store_true", help="include configs with default values")
 
 
 async def describe(admin: AsyncAdmin, args: Namespace) -> int:
@@ -264,7 +273,7 @@ async def describe(admin: AsyncAdmin, args: Namespace) -> int:
     if args.json:
         print_json(described)
     else:
-        print("\n\n".join(_as_text(one) for one in described) or "there are no topics yet")
+        print("\n\n".join(_as_text(one) for one in described) or "no topics exist yet")
     return 0
 
 
@@ -275,7 +284,7 @@ async def _topics_to_describe(admin: AsyncAdmin, names: list[str]) -> list[Topic
 
 
 async def _offsets(admin: AsyncAdmin, topic: TopicInfo) -> dict[int, tuple[int | None, int | None]]:
-    """Start and end of each partition; None where no leader answers."""
+    """Start and end offset of each partition; None without a leader."""
     led = [key for key in topic.topic_partitions if topic.partitions[key.partition].leader != NO_LEADER]
     start = await _list_offsets(admin, led, OffsetSpec.EARLIEST)
     end = await _list_offsets(admin, led, OffsetSpec.LATEST)

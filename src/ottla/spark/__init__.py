@@ -1,10 +1,10 @@
-"""Topics as tables and streams of Spark: ``format("ottla")`` on the Python Data Source API, without a jar.
+"""Topics as Spark tables and streams: ``format("ottla")`` on the Python Data Source API, without a jar.
 
 >>> from ottla.spark import session
 >>> spark = session()                                                                      # doctest: +SKIP
 >>> spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092")         # doctest: +SKIP
 
-Needs ``pip install 'ottla[spark]'``. Names are imported when they are used: Spark imports this package in every worker.
+Requires ``pip install 'ottla[spark]'``. Imports are lazy, because Spark imports this package in every worker.
 """
 
 from __future__ import annotations

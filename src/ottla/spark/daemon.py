@@ -1,8 +1,8 @@
-"""The process from which Spark forks its Python workers: pyspark's own, quieter, and with the data source in memory.
+"""pyspark's daemon, which forks the Python workers, with the data source preloaded and without noise.
 
-`session()` names this module to Spark (`spark.python.daemon.module`) where workers run on the same machine. The data
-source is imported before the fork, so that a worker starts in less time. Nothing that starts threads may be imported
-here: they do not survive a fork.
+`session()` sets this module as `spark.python.daemon.module` if workers run on the same machine. Importing the data
+source before the fork makes workers start faster. Do not import anything that starts threads: they do not survive a
+fork.
 """
 
 from __future__ import annotations

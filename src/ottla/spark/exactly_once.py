@@ -1,23 +1,24 @@
-"""`deliver=exactly-once`: the rows of a micro-batch appear once to read_committed readers, however often it is run.
+"""`deliver=exactly-once`: read_committed consumers see the rows of a micro-batch once, even if it is repeated.
 
-Each task writes its rows in a transaction of its own and leaves it open; the driver decides and ends them all. Who
-does what, for one write (a prefix, a run, a batch number; ids are ``<prefix>-<index of the task>``):
+Each task writes its rows in its own transaction and leaves it open; the driver decides and ends all of them. The steps
+of one write (a prefix, a run, a batch number; transactional ids are ``<prefix>-<task index>``):
 
-1. A task reads the ledger. If another run has it, this run takes it: from then on no older run can decide anything.
-2. If the batch is not decided, the task takes over its id (which fences and aborts whoever had it), writes its
-   rows, waits for all acknowledgements, and returns its `Prepared` numbers. A task that fails aborts.
-3. The driver looks whether all of them are still open, and writes into the ledger: decided, with these numbers.
-4. It commits every one of them. Spark notes the end of the batch.
+1. A task reads the ledger. If another run owns it, this run takes it over: older runs can no longer decide.
+2. If the batch is not decided, the task takes over its id (which fences the previous owner and aborts its
+   transaction), writes its rows, waits for all acknowledgements, and returns its `Prepared` numbers. On failure it
+   aborts.
+3. The driver checks that all transactions are still open, and writes to the ledger: decided, with these numbers.
+4. It commits all of them. Then Spark records the end of the batch.
 
-The ledger is the value of one consumer group, ``<prefix>``: a committed offset (the number of decided batches) whose
-metadata names the run, the batch and its transactions. It is changed in transactions of the id ``<prefix>`` only:
-taking that id over, reading and writing is one step, because whoever takes it over meanwhile fences this one.
+The ledger is a committed offset of the consumer group ``<prefix>``: the number of decided batches, with the run, the
+batch and its transactions as metadata. It changes only in transactions of the id ``<prefix>``. Taking over that id,
+reading and writing is atomic, because a concurrent takeover fences this one.
 
-So a driver may die anywhere. Before 3 nothing is decided, and the batch is written anew; the open transactions of
-before are aborted when the next run takes the ledger. After 3 the next run finds the batch decided, writes nothing,
-and does 4. Only a decided transaction that the broker aborted (transaction.timeout.ms) has to be written again, by the
-task of the same index: that needs a plan that gives the same rows to the same tasks. What can go wrong where
-is in docs/exactly-once.md; a change of a step here changes that page.
+So the driver may die at any time. Before 3, nothing is decided, and the batch is written again; the next run aborts the
+open transactions when it takes over the ledger. After 3, the next run finds the batch decided, writes nothing, and does
+4. Only a decided transaction that the broker aborted (transaction.timeout.ms) must be written again, by the task with
+the same index, which requires a plan that gives the same rows to the same tasks. docs/exactly-once.md lists all
+failures; keep it up to date.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("ottla.spark")
-#: Somebody else was faster: the step is tried again, for so long.
+#: How long a step is retried after a concurrent takeover.
 PATIENCE_SECONDS = 60.0
-#: All tasks of a new run find that they have no ledger. The first one takes it; the others wait for that, so long.
+#: In a new run, the first task takes over the ledger; the others wait this long for it.
 GIVE_WAY_SECONDS = 0.5
 ABORT_SECONDS = 10.0
-#: A Python worker whose task is killed has some time to end (spark.python.task.killTimeout).
+#: How long a killed Python worker may keep running (spark.python.task.killTimeout).
 KILL_SECONDS = 2.5
 _FENCED = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState, TransactionAbortable)
 
@@ -63,18 +64,18 @@ _idle: dict[tuple[tuple[str, str], ...], list[PreparingProducer]] = {}
 
 
 class NotDelivered(OttlaError):
-    """A micro-batch could not be written exactly once; what is to be done is in the message."""
+    """A micro-batch could not be written exactly once; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Which write a task belongs to."""
+    """The write that a task belongs to."""
 
     prefix: str
     run: str
     batch: int
     decides: bool = True
-    """Whether the batch may come again, so that a ledger is needed."""
+    """Whether the batch may be repeated, so that a ledger is needed."""
 
     def id_of(self, index: int) -> str:
         return f"{self.prefix}-{index}"
@@ -82,7 +83,7 @@ class Write:
 
 @dataclass
 class Delivered(WriterCommitMessage):
-    """What a task has done: rows that it wrote in a transaction, or nothing, if that was done before."""
+    """The result of a task: rows written in a transaction, or nothing if they were delivered before."""
 
     write: Write
     index: int
@@ -100,13 +101,13 @@ def write_task(
     index: int,
     tables: Iterator[tuple[str, pa.RecordBatch]],
 ) -> Delivered:
-    """Write what a task has in its transaction, unless that was delivered before. `tables` is by topic."""
+    """Write a task's rows in its transaction, unless they were delivered before."""
     first = next(tables, None)
     if first is None:
         return Delivered(write, index)
     topic = first[0]
     if write.decides and _is_delivered(options, write, index, topic):
-        for _ in tables:  # a worker that leaves its input unread is not used again
+        for _ in tables:  # Spark does not reuse a worker with unread input
             pass
         return Delivered(write, index, topic=topic)
     with _borrowed(options) as producer:
@@ -140,7 +141,7 @@ def _is_delivered(options: WriteOptions, write: Write, index: int, topic: str) -
     if fate(known, found[known.transactional_id]) != "lost":
         return True
     log.warning(
-        "the transaction of task %d of batch %d was decided, but the broker has aborted it: its rows are written again",
+        "the transaction of task %d of batch %d was decided, but the broker aborted it: writing its rows again",
         index,
         write.batch,
     )
@@ -148,12 +149,12 @@ def _is_delivered(options: WriteOptions, write: Write, index: int, topic: str) -
 
 
 def _own_ledger(options: WriteOptions, write: Write, index: int, topic: str) -> Ledger:
-    """The ledger, after this run has taken it."""
+    """The ledger, after this run has taken it over."""
     with _borrowed(options) as producer:
-        producer.producer.partitions_for(topic)  # the ledger is kept under a topic that exists
+        producer.producer.partitions_for(topic)  # the ledger is stored under an existing topic
         give_way_until = time.monotonic() + (GIVE_WAY_SECONDS * random.uniform(1, 2) if index else 0)
         while True:
-            # Not `_read`: a driver that died while it decided has left a transaction, and only taking over ends it.
+            # Not `_read`: a driver that died while deciding left a transaction, which only a takeover ends.
             ledger = Ledger.newest(write.prefix, producer.committed_offsets(write.prefix).values())
             if ledger.run == write.run:
                 return ledger
@@ -173,7 +174,7 @@ def _own_ledger(options: WriteOptions, write: Write, index: int, topic: str) -> 
     ledger = _step(options, write, topic, take)
     if left:
         with _borrowed(options) as producer:
-            # By their epochs: a task of this run may have taken over an id meanwhile, and is not meant.
+            # Epochs protect tasks of this run that have taken over an id in the meantime.
             producer.end(left, commit=False)
     return ledger
 
@@ -187,13 +188,13 @@ def _is_among(one: Prepared, decided: set[Prepared]) -> bool:
 
 
 def commit_all(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """All tasks are done: decide, and commit every transaction."""
-    told = [one for one in messages if isinstance(one, Delivered)]
-    topics = sorted(one.topic for one in told if one.topic)
+    """Decide, and commit all transactions."""
+    delivered = [one for one in messages if isinstance(one, Delivered)]
+    topics = sorted(one.topic for one in delivered if one.topic)
     if not topics:
         return
-    write = told[0].write
-    new = {one.index: one.prepared for one in told if one.prepared is not None}
+    write = delivered[0].write
+    new = {one.index: one.prepared for one in delivered if one.prepared is not None}
     if not write.decides:
         _commit(options, write, new.values())
         return
@@ -203,13 +204,13 @@ def commit_all(options: WriteOptions, messages: Sequence[WriterCommitMessage | N
 
 
 def decide(options: WriteOptions, write: Write, topic: str, new: dict[int, Prepared]) -> Ledger:
-    """Write down that the batch is delivered by these transactions; nothing but a commit can follow."""
+    """Record in the ledger that these transactions deliver the batch; they will be committed."""
 
     def change(found: Ledger, producer: PreparingProducer) -> Ledger | None:
         if found.run != write.run:
             raise NotDelivered(
-                f"another run of this query has taken over ({write.prefix}), so that this one may not decide about "
-                f"batch {write.batch}: let only one of them run"
+                f"another run of this query has taken over ({write.prefix}), so this run cannot decide batch "
+                f"{write.batch}: run only one of them"
             )
         if found.batch > write.batch:
             return None
@@ -229,13 +230,13 @@ def _lost(write: Write, index: int, decided: bool) -> NotDelivered:
     what = f"the transaction of task {index} of batch {write.batch} was aborted"
     if not decided:
         return NotDelivered(
-            f"{what} before the batch was complete, and nothing of the batch counts. Either the batch took longer than "
-            "kafka.transaction.timeout.ms: raise it (and transaction.max.timeout.ms of the brokers), or make "
-            "batches smaller. Or another attempt of the task took over: leave spark.speculation off"
+            f"{what} before the batch was complete, so no rows of the batch are visible. If the batch took longer than "
+            "kafka.transaction.timeout.ms, increase it (and the brokers' transaction.max.timeout.ms), or use smaller "
+            "batches. If another attempt of the task took over, turn off spark.speculation"
         )
     return NotDelivered(
-        f"{what} by the broker after it had been decided, and the repeated batch has no rows for this task: its plan "
-        "is another one than before. Run it once with the settings of before (partitions, cores)"
+        f"{what} by the broker after the decision, and the repeated batch has no rows for this task, because its plan "
+        "has changed. Run it once with the previous settings (partitions, cores)"
     )
 
 
@@ -244,38 +245,38 @@ def _commit(options: WriteOptions, write: Write, prepared: Iterable[Prepared]) -
         errors = {name: error for name, error in producer.end(prepared, commit=True).items() if error is not None}
     for name, error in errors.items():
         raise NotDelivered(
-            f"the transaction {name} of batch {write.batch} could not be committed: {type(error).__name__}: {error} "
-            "What is left of the batch is committed when the query is started again"
+            f"could not commit transaction {name} of batch {write.batch}: {type(error).__name__}: {error} "
+            "The rest of the batch is committed when the query is started again"
         ) from error
 
 
 def abort_all(
     options: WriteOptions, messages: Sequence[WriterCommitMessage | None], write: Write | None = None
 ) -> None:
-    """The job has failed: nothing of it may count, unless it was decided before it failed.
+    """Abort the transactions of a failed job, unless the batch was decided before the failure.
 
-    Spark has no message of tasks that it killed, some of which had finished. If nothing tells which `write` it was,
-    they are left to the next run, or to transaction.timeout.ms.
+    Spark has no messages of killed tasks, some of which may have finished. If `write` is unknown, their transactions
+    are left to the next run, or to transaction.timeout.ms.
     """
-    told = [one for one in messages if isinstance(one, Delivered)]
-    write = write or next((one.write for one in told), None)
+    delivered = [one for one in messages if isinstance(one, Delivered)]
+    write = write or next((one.write for one in delivered), None)
     if write is None:
         return
-    prepared = [one.prepared for one in told if one.prepared is not None]
-    untold = sorted(set(range(len(messages))) - {one.index for one in told})
+    prepared = [one.prepared for one in delivered if one.prepared is not None]
+    missing = sorted(set(range(len(messages))) - {one.index for one in delivered})
     try:
         if write.decides and not _is_undecided(options, write):
             return
         with _borrowed(options) as producer:
             producer.end(prepared, commit=False)
-            _fence(producer, {write.id_of(index) for index in untold}, 0 if write.decides else KILL_SECONDS)
+            _fence(producer, {write.id_of(index) for index in missing}, 0 if write.decides else KILL_SECONDS)
     except OttlaError as error:
-        log.warning("transactions of batch %d were left open: %s", write.batch, error)
+        log.warning("could not abort all transactions of batch %d: %s", write.batch, error)
 
 
 def _fence(producer: PreparingProducer, ids: set[str], seconds: float) -> None:
-    """Abort what tasks without a message have open. They may live on for a while, and where no later run would find
-    what they write, it is waited for."""
+    """Abort the transactions of tasks without a message. They may still be running, so wait up to `seconds` if no later
+    run would abort them."""
     deadline = time.monotonic() + seconds
     while ids:
         for name, found in producer.describe(ids).items():
@@ -290,7 +291,7 @@ def _fence(producer: PreparingProducer, ids: set[str], seconds: float) -> None:
 
 
 def _is_undecided(options: WriteOptions, write: Write) -> bool:
-    """Whether this run may still say that the batch does not count; a decision that is under way is fenced by it."""
+    """Whether this run can still abort the batch; fences a decision in progress."""
     found = _step(options, write, "", lambda ledger, producer: None)
     return found.run == write.run and found.batch < write.batch
 
@@ -308,7 +309,7 @@ def _step(
     topic: str,
     change: Callable[[Ledger, PreparingProducer], Ledger | None],
 ) -> Ledger:
-    """Read the ledger and change it, with nobody in between; None changes nothing. What holds after it."""
+    """Read and change the ledger atomically; returns the new ledger. `change` returns None for no change."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -335,8 +336,8 @@ def _take_over(producer: PreparingProducer, transactional_id: str, options: Writ
         producer.take_over(transactional_id)
     except InvalidTransactionTimeout as error:
         raise OptionError(
-            f"the broker allows no transaction of {options.producer_config()['transaction.timeout.ms']} ms: set "
-            "kafka.transaction.timeout.ms to at most its transaction.max.timeout.ms, or raise that"
+            f"the broker rejects a transaction timeout of {options.producer_config()['transaction.timeout.ms']} ms: "
+            "set kafka.transaction.timeout.ms to at most its transaction.max.timeout.ms, or increase the latter"
         ) from error
 
 
@@ -345,7 +346,7 @@ def _take_over(producer: PreparingProducer, transactional_id: str, options: Writ
 
 @contextmanager
 def _borrowed(options: WriteOptions) -> Iterator[PreparingProducer]:
-    """A producer of this process that nobody uses now; one that went through an error is closed, and aborts."""
+    """Borrow an idle producer of this process; after an error it is closed, which aborts."""
     config = options.producer_config()
     kept = _idle.setdefault(tuple(sorted(config.items())), [])
     producer = kept.pop() if kept else PreparingProducer(config)
@@ -358,7 +359,7 @@ def _borrowed(options: WriteOptions) -> Iterator[PreparingProducer]:
 
 
 def close_idle() -> None:
-    """Close the producers that this process keeps."""
+    """Close the idle producers of this process."""
     while _idle:
         for producer in _idle.popitem()[1]:
             producer.close(0)

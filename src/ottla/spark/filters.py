@@ -1,9 +1,8 @@
-"""What a filter on topic, partition, offset or timestamp lets a batch query leave out. Pure: nothing here asks anybody.
+"""Narrow a batch query by filters on topic, partition, offset or timestamp. No I/O.
 
-Filters on topic, partition and offset are exact, and Spark need not look at them again. A lower bound of the
-timestamp only narrows: reading begins with the first record that is as young as that, which brokers can find, and
-older ones may lie behind it. An upper bound is of no use, because timestamps have no order within a partition: after a
-record that is too young others may follow that are not.
+Filters on topic, partition and offset are exact; Spark does not apply them again. A lower bound of the timestamp only
+narrows: reading starts at the first record that is new enough, but older ones may follow. An upper bound does not help,
+because timestamps are not sorted within a partition.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ENDLESS = 2**63 - 1
 
 @dataclass
 class Narrowing:
-    """The part of the topics in which rows that pass the filters can lie."""
+    """The ranges that can contain matching rows."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -46,10 +45,10 @@ class Narrowing:
     first_offset: int = 0
     last_offset: int = _ENDLESS
     since: Millis | None = None
-    """Records of a partition before the first one that is as young as this are left out."""
+    """Skip the records before the first one at or after this time."""
 
     def take(self, one: Filter) -> bool:
-        """Narrow by a filter; whether it is done with that, and Spark need not apply it."""
+        """Narrow by a filter; returns whether that is exact, so that Spark can skip it."""
         path: tuple[str, ...] = getattr(one, "attribute", ())
         if len(path) != 1:
             return False
@@ -66,7 +65,7 @@ class Narrowing:
         return column == "offset" and self._choose_offsets(one, value)
 
     def _narrow_time(self, one: Filter, value: Any) -> None:
-        # A time without a zone would have to be understood in the session's, which is not known here.
+        # A time without a zone depends on the session's zone, which is unknown here.
         if not isinstance(value, datetime) or value.tzinfo is None:
             return
         micros = (value - _EPOCH) // _MICROSECOND
@@ -104,11 +103,11 @@ class Narrowing:
             return False
         self.first_offset = max(self.first_offset, bounds[0])
         self.last_offset = min(self.last_offset, bounds[1])
-        # Between several offsets there may be others.
+        # The range between several offsets contains others.
         return wanted is None or len(wanted) <= 1
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether rows of a partition may pass."""
+        """Whether rows of a partition can match."""
         return (
             (self.topics is None or topic in self.topics)
             and (self.partitions is None or partition in self.partitions)
@@ -116,7 +115,7 @@ class Narrowing:
         )
 
     def between(self, start: int, end: int) -> tuple[int, int]:
-        """What is left of a range of offsets; with nothing left both are the same."""
+        """Narrow a range of offsets; an empty range has equal ends."""
         start = min(max(start, self.first_offset), end)
         return start, max(min(end, self.last_offset + 1), start)
 
@@ -142,10 +141,10 @@ def _bounds(one: Filter, value: Any) -> tuple[int, int] | None:
 
 @dataclass
 class PushedFilters:
-    """`pushFilters` of a reader, as a value that is called.
+    """`pushFilters` of a reader, as a callable.
 
-    A session without spark.sql.python.filterPushdown.enabled refuses readers that define this method, even for queries
-    without a filter; it tells them by the function behind it. So this one shows that of the base class.
+    Without spark.sql.python.filterPushdown.enabled, Spark rejects readers that define this method, even for queries
+    without filters. It checks `__func__`, so this class shows the function of the base class.
     """
 
     narrowing: Narrowing = field(default_factory=Narrowing)
@@ -153,5 +152,5 @@ class PushedFilters:
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __call__(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Returns the filters that Spark still has to apply."""
+        """Return the filters that Spark still has to apply."""
         return [one for one in filters if not self.narrowing.take(one)]

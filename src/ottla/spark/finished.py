@@ -1,12 +1,11 @@
-"""Committing what a query has finished from outside of it, for those who hold the query (docs/spark.md, on groups)."""
+"""Commit the finished offsets of a query to a group. See docs/spark.md."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from ottla.clients.admin.blocking import Admin
-from ottla.spark.offsets import from_json
+from ottla.spark.offsets import parse_offsets
 from ottla.spark.options import Offsets
 
 if TYPE_CHECKING:
@@ -14,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def commit_finished(query: StreamingQuery, *, group_id: str, **config: object) -> Offsets:
-    """Commit what the query's last progress says that it has finished; returns the offsets.
+    """Commit the end offsets of the query's last progress, and return them.
 
-    `config` is that of an admin client (``bootstrap_servers=…``). Sources of other kinds are passed over.
+    `config` is for an admin client (``bootstrap_servers=…``). Other kinds of sources are ignored.
     """
     offsets = finished_offsets(query.lastProgress)
     if offsets:
@@ -26,11 +25,9 @@ def commit_finished(query: StreamingQuery, *, group_id: str, **config: object) -
 
 
 def finished_offsets(progress: Any) -> Offsets:
-    """The ends of all sources of a progress that are topics."""
+    """The end offsets of all topics in a progress."""
     found: Offsets = {}
     for source in [] if progress is None else progress.sources:
-        end = source.endOffset
-        offset = json.loads(end) if isinstance(end, str) else end
-        if "python" in source.description.lower() and isinstance(offset, dict):
-            found |= from_json(offset)
+        if "python" in source.description.lower():
+            found |= parse_offsets(source.endOffset) or {}
     return found

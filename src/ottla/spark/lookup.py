@@ -1,5 +1,6 @@
-"""What a query asks the cluster: which partitions there are, their first and last offsets, offsets of a time and of a
-group. One `Lookup` a query, with one connection that is kept for the query's life.
+"""Look up partitions and offsets for a query: first and last offsets, offsets by time, committed offsets.
+
+A query has one `Lookup`, with one connection.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from ottla.spark.options import (
 from ottla.types import Millis, TopicPartition
 
 log = logging.getLogger("ottla.spark")
-#: New topics and partitions are looked for this often: an idle query asks for offsets every few milliseconds.
+#: How often to look for new topics and partitions; an idle query asks for offsets every few milliseconds.
 REFRESH_SECONDS = 1.0
 
 
 class Lookup:
-    """Questions of one query to the cluster. Nothing is sent before the first one."""
+    """The lookups of one query; connects on first use."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -44,7 +45,7 @@ class Lookup:
     # ── Partitions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def partitions(self, *, fresh: bool = True) -> list[TopicPartition]:
-        """The partitions that the options name and that exist now; `fresh` asks for them in any case."""
+        """The selected partitions that exist now; `fresh=False` may return cached ones."""
         now = time.monotonic()
         if fresh or self._asked is None or now - self._asked > REFRESH_SECONDS:
             self._partitions = self._find()
@@ -70,18 +71,16 @@ class Lookup:
         return sorted(keys)
 
     def existing(self) -> list[TopicPartition]:
-        """The same at the start of a query, where a topic that does not exist is a mistake."""
+        """The selected partitions at the start of a query; a missing topic is an error."""
         keys = self.partitions()
         topics = self._options.topics
         there = {key.topic for key in keys}
         missing = sorted(set(topics.names or ()) - there)
         if missing:
-            raise OptionError(
-                f"there is no topic {missing[0]}: create it first, or see whether subscribe is spelled right"
-            )
+            raise OptionError(f"topic {missing[0]} does not exist: create it, or correct the option subscribe")
         unknown = sorted(set(topics.partitions or ()) - set(keys))
         if unknown:
-            raise OptionError(f"there is no partition {unknown[0]}, which assign names")
+            raise OptionError(f"partition {unknown[0]} of the option assign does not exist")
         return keys
 
     # ── Offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -90,11 +89,11 @@ class Lookup:
         return self._offsets(dict.fromkeys(keys, EARLIEST))
 
     def latest(self, keys: Iterable[TopicPartition]) -> Offsets:
-        """The end of what can be read, with read_committed before the first open transaction."""
+        """The ends of the partitions; with read_committed, the first open transaction."""
         return self._offsets(dict.fromkeys(keys, LATEST))
 
     def _offsets(self, wanted: Mapping[TopicPartition, str | int]) -> Offsets:
-        """Offsets of partitions; those that were deleted a moment ago are left out."""
+        """Offsets of partitions, without deleted ones."""
         if not wanted:
             return {}
         found = self._admin.list_offsets(wanted, isolation_level=self._options.isolation_level, raise_errors=False)
@@ -104,7 +103,7 @@ class Lookup:
         return {key: one.offset for key, one in found.items()}
 
     def start(self, keys: list[TopicPartition]) -> Offsets:
-        """Where a new query begins."""
+        """The start of a new query."""
         bound = self._options.start
         if bound.word == COMMITTED:
             return self._committed(keys)
@@ -131,7 +130,7 @@ class Lookup:
         missing, unknown = sorted(set(keys) - set(named)), sorted(set(named) - set(keys))
         if missing:
             raise OptionError(
-                f"option {option} says nothing of partition {missing[0]}: it has to name all that are read"
+                f"option {option} does not name partition {missing[0]}: it must name all partitions that are read"
             )
         if unknown:
             raise OptionError(f"option {option} names partition {unknown[0]}, which is not read or does not exist")
@@ -141,34 +140,34 @@ class Lookup:
         too_young = [key for key, offset in found.items() if offset < 0]
         if too_young and which == "starting" and not self._options.latest_when_too_young:
             raise OptionError(
-                f"partition {too_young[0]} has no record at or after {times[too_young[0]]}: take an earlier time, "
+                f"partition {too_young[0]} has no record at or after {times[too_young[0]]}: use an earlier time, "
                 "or set startingOffsetsByTimestampStrategy to latest"
             )
         return {**found, **self.latest(too_young)}
 
     def first_since(self, timestamp: Millis, ends: Mapping[TopicPartition, int]) -> Offsets:
-        """The first records that are as young as that; the end of a partition that has none."""
+        """The first records at or after a time; the end of a partition that has none."""
         found = self._offsets(dict.fromkeys(ends, timestamp))
         return {key: offset if offset >= 0 else ends[key] for key, offset in found.items()}
 
     # ── The group ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _committed(self, keys: list[TopicPartition]) -> Offsets:
-        """What the group has committed; where it has nothing, from the first record, so that nothing is missed."""
+        """The committed offsets of the group; the first record where there are none."""
         group_id = self._options.group_id or ""
         found = self._admin.list_group_offsets(group_id, keys)
         committed = {key: one.offset for key, one in found.items() if one.offset >= 0}
         return {**self.earliest([key for key in keys if key not in committed]), **committed}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit finished offsets to the group; whether it worked. A query does not fail because of it."""
+        """Commit finished offsets to the group; returns whether it succeeded. Failures are only logged."""
         try:
             outcome = self._admin.alter_group_offsets(self._options.group_id or "", offsets, raise_errors=False)
         except KafkaError as error:
-            log.warning("the offsets were not committed to group %s: %s", self._options.group_id, error)
+            log.warning("could not commit offsets to group %s: %s", self._options.group_id, error)
             return False
         for key, problem in outcome.errors.items():
             if not isinstance(problem, UnknownTopicOrPartition):
-                log.warning("the offset of %s was not committed to group %s: %s", key, self._options.group_id, problem)
+                log.warning("could not commit the offset of %s to group %s: %s", key, self._options.group_id, problem)
                 return False
         return True

@@ -1,4 +1,4 @@
-"""What is said and done when records that a query should have read are gone: failOnDataLoss."""
+"""failOnDataLoss: fail or warn if records were deleted before a query read them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ log = logging.getLogger("ottla.spark")
 
 
 class DataLoss(OttlaError):
-    """Records that the query should have read are gone, and failOnDataLoss is true."""
+    """Records were deleted before the query read them, and failOnDataLoss is true."""
 
 
 def report_loss(message: str, options: ReadOptions) -> None:
-    """Data is gone: an error, or a warning if the query was told to go on."""
+    """Raise DataLoss, or log a warning if failOnDataLoss is false."""
     if options.fail_on_data_loss:
-        raise DataLoss(
-            f"{message}. The query stops because failOnDataLoss is true: set it to false to go on with what is left"
-        )
-    log.warning("%s; the query goes on, because failOnDataLoss is false", message)
+        raise DataLoss(f"{message}. The query stops because failOnDataLoss is true; set it to false to continue")
+    log.warning("%s; the query continues, because failOnDataLoss is false", message)

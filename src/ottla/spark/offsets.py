@@ -1,15 +1,16 @@
-"""Offsets of a query as values: as Spark writes them into its checkpoint, how much of them is read next, and in what
-pieces. Pure: nothing here asks anybody.
+"""Offsets of a query: their JSON in checkpoints, the size of the next batch, and its division into tasks. No I/O.
 
-In a checkpoint an offset is ``{"orders": {"0": 23, "1": 50}}``, the form of Spark's own Kafka source: the next
-offset to read of each partition.
+In a checkpoint, an offset is ``{"orders": {"0": 23, "1": 50}}``, as in Spark's Kafka source: the next offset of each
+partition.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from ottla.spark.options import Offsets
 from ottla.types import TopicPartition
@@ -18,7 +19,7 @@ Json = dict[str, dict[str, int]]
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> Json:
-    """In order, since Spark compares offsets as text.
+    """Sorted, because Spark compares offsets as text.
 
     >>> to_json({TopicPartition("b", 10): 1, TopicPartition("b", 9): 2})
     {'b': {'9': 2, '10': 1}}
@@ -37,9 +38,25 @@ def from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
     }
 
 
+def parse_offsets(value: Any) -> Offsets | None:
+    """The offsets of topics in JSON, as text or decoded; None for offsets of other sources.
+
+    >>> parse_offsets('{"b": {"9": 2}}'), parse_offsets({"logOffset": 3}), parse_offsets("-")
+    ({TopicPartition(topic='b', partition=9): 2}, None, None)
+    """
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(partitions, dict) for partitions in found.values()):
+        return None
+    pairs = [pair for partitions in found.values() for pair in partitions.items()]
+    return from_json(found) if all(name.isdecimal() and type(offset) is int for name, offset in pairs) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets of one partition to read, `start` included and `end` not."""
+    """A range of offsets of one partition; `end` is exclusive."""
 
     topic: str
     partition: int
@@ -56,17 +73,17 @@ class Range:
 
 
 def first_of(key: TopicPartition, start: Mapping[TopicPartition, int], end: int) -> int:
-    """Where reading up to `end` begins: a partition that is new, or whose offsets went back, from its first record.
+    """The start of a range: the first record for a new partition, or if offsets went back.
 
-    Offsets go back when a topic is deleted and made again. Whatever the rule, it must give the same for the same
-    offsets: Spark plans a batch again after a failure.
+    Offsets go back when a topic is deleted and created again. The result must depend only on the offsets, because Spark
+    plans a batch again after a failure.
     """
     begin = start.get(key, 0)
     return begin if begin <= end else 0
 
 
 def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[Range]:
-    """What lies between two offsets of a query, partitions without records left out."""
+    """The non-empty ranges between two offsets of a query."""
     found = [
         Range(key.topic, key.partition, first_of(key, start, end[key]), end[key])
         for key in sorted(end)
@@ -76,7 +93,7 @@ def ranges_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartit
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """An end that is at most `limit` records away, which the partitions share by how much they have.
+    """An end at most `limit` records away, shared by the partitions in proportion to their records.
 
     >>> a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> limited({a: 0, b: 0}, {a: 30, b: 10}, 8) == {a: 6, b: 2}
@@ -106,7 +123,7 @@ def count_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartiti
 
 
 def split(ranges: Sequence[Range], *, min_partitions: int | None, max_records: int | None) -> list[Range]:
-    """The same offsets in more pieces: none larger than `max_records`, and at least `min_partitions` of them.
+    """Split ranges: none larger than `max_records`, and at least `min_partitions` of them.
 
     >>> [(one.start, one.end) for one in split([Range("t", 0, 0, 10)], min_partitions=3, max_records=None)]
     [(0, 3), (3, 6), (6, 10)]
@@ -121,7 +138,7 @@ def split(ranges: Sequence[Range], *, min_partitions: int | None, max_records: i
 
 
 def _shares(sizes: Sequence[int], wanted: int) -> list[int]:
-    """How many pieces to make of each: at least one, and the next always of those that are largest now."""
+    """The number of pieces of each range; the largest pieces are split first."""
     counts = [1] * len(sizes)
     for _ in range(wanted - len(sizes)):
         largest = max(range(len(sizes)), key=lambda index: sizes[index] / counts[index], default=None)

@@ -1,7 +1,6 @@
-"""The options of `format("ottla")`: the names of Spark's own Kafka source and sink, checked before anything runs.
+"""The options of `format("ottla")`, with the names of Spark's Kafka source and sink, checked before a query runs.
 
-`ReadOptions.of` and `WriteOptions.of` make typed values of what the user gave, or raise `OptionError` with a sentence
-that says what to change. Nothing here knows Spark: options arrive as text, and their names in any case.
+`ReadOptions.of` and `WriteOptions.of` return typed values, or raise `OptionError`. Names are case-insensitive.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ottla.types import Millis, TopicPartition
 EARLIEST = "earliest"
 LATEST = "latest"
 COMMITTED = "committed"
-#: What stands for them in JSON.
+#: Their numbers in JSON.
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
 
 AT_LEAST_ONCE = "at-least-once"
@@ -53,22 +52,22 @@ _READ_NAMES = (
 _TXN = ("txnAppId", "txnVersion")
 _ID_PREFIX = "transactionalIdPrefix"
 ID_PREFIX = "ottla-spark"
-# Spark hands over a query's name and checkpoint as options.
+# Spark passes the query name and the checkpoint as options.
 _WRITE_NAMES = ("topic", "deliver", *_TXN, _ID_PREFIX, "checkpointLocation", "queryName", "includeHeaders")
-#: Options of Spark's source and sink that have no meaning here: code that sets them goes on to work.
+#: Options of Spark's source and sink without effect here, accepted for compatibility.
 _IGNORED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "useDeprecatedOffsetFetching")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _OURS = {
     "kafka.auto.offset.reset": "use startingOffsets",
-    "kafka.enable.auto.commit": "use group.id, to which finished offsets are committed",
-    "kafka.key.deserializer": "keys are bytes: cast the column instead",
-    "kafka.value.deserializer": "values are bytes: cast the column instead",
-    "kafka.key.serializer": "keys are bytes or text: cast the column instead",
-    "kafka.value.serializer": "values are bytes or text: cast the column instead",
-    "kafka.interceptor.classes": "records are read and written as columns, so there is nothing to intercept",
-    "kafka.partitioner.class": "give the rows a column named partition",
-    "kafka.transactional.id": "use deliver=exactly-once; transactionalIdPrefix says how its ids begin",
+    "kafka.enable.auto.commit": "use group.id; finished offsets are committed to it",
+    "kafka.key.deserializer": "keys are binary: cast the column instead",
+    "kafka.value.deserializer": "values are binary: cast the column instead",
+    "kafka.key.serializer": "keys are binary or string: cast the column instead",
+    "kafka.value.serializer": "values are binary or string: cast the column instead",
+    "kafka.interceptor.classes": "interceptors are not supported, because records are read and written as columns",
+    "kafka.partitioner.class": "add a partition column",
+    "kafka.transactional.id": "use deliver=exactly-once, and transactionalIdPrefix for its ids",
 }
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -76,12 +75,12 @@ Offsets = dict[TopicPartition, int]
 
 
 class OptionError(OttlaError):
-    """An option of the data source cannot be used."""
+    """An invalid option of the data source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends: a word, offsets by partition, or a time (global or by partition)."""
+    """The start or end of reading: a word, offsets by partition, or a time (global or by partition)."""
 
     word: str | None = None
     offsets: Offsets | None = None
@@ -91,7 +90,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What is read: one of the three."""
+    """The topics to read; exactly one field is set."""
 
     names: tuple[str, ...] | None = None
     pattern: str | None = None
@@ -108,7 +107,7 @@ class ReadOptions:
     kafka: dict[str, str]
     group_id: str | None = None
     latest_when_too_young: bool = False
-    """startingOffsetsByTimestampStrategy=latest: a time after the last record means the end, not an error."""
+    """startingOffsetsByTimestampStrategy=latest: a time after the last record means the end."""
     fail_on_data_loss: bool = True
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -122,8 +121,8 @@ class ReadOptions:
     def of(cls, given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """The options of a batch or a streaming query."""
         options = _Given(given, _READ_NAMES)
-        options.refuse(_BATCH_ONLY if streaming else (), "cannot be used with readStream: a stream has no end")
-        options.refuse(_STREAM_ONLY if not streaming else (), "needs readStream: a batch query reads everything")
+        options.reject(_BATCH_ONLY if streaming else (), "does not work with readStream: a stream has no end")
+        options.reject(_STREAM_ONLY if not streaming else (), "requires readStream: a batch query reads everything")
         kafka = options.kafka(ConsumerConfig, AdminConfig)
         read = cls(
             topics=_topics(options),
@@ -145,18 +144,18 @@ class ReadOptions:
 
     def _checked(self) -> ReadOptions:
         if self.start.word == COMMITTED and self.group_id is None:
-            raise OptionError("startingOffsets=committed needs group.id: name the group whose offsets are meant")
+            raise OptionError("startingOffsets=committed requires group.id")
         if self.min_offsets and self.max_offsets and self.min_offsets > self.max_offsets:
             raise OptionError(
-                f"minOffsetsPerTrigger ({self.min_offsets}) is more than maxOffsetsPerTrigger ({self.max_offsets})"
+                f"minOffsetsPerTrigger ({self.min_offsets}) is larger than maxOffsetsPerTrigger ({self.max_offsets})"
             )
         ConsumerConfig.given(self.consumer_config(), {})
         return self
 
     def consumer_config(self) -> dict[str, str]:
-        """The configuration of a consumer that reads a range of offsets, without a group.
+        """The config of a consumer without a group that reads a range of offsets.
 
-        What is read is known to be there, so that no fetch has to wait; batches of columns should be large.
+        The records exist, so fetches need not wait; batches of columns should be large.
         """
         known = rows(ConsumerConfig)
         given = {name: value for name, value in self.kafka.items() if name in known and not name.startswith("group.")}
@@ -185,7 +184,7 @@ class WriteOptions:
     topic: str | None = None
     exactly_once: bool = False
     id_prefix: str = ID_PREFIX
-    """How transactional ids and the group of the ledger begin."""
+    """The prefix of transactional ids and of the ledger's group."""
     txn_app_id: str | None = None
     txn_version: int | None = None
 
@@ -193,14 +192,14 @@ class WriteOptions:
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
         options = _Given(given, _WRITE_NAMES)
         exactly_once = options.choice("deliver", AT_LEAST_ONCE, EXACTLY_ONCE) == EXACTLY_ONCE
-        options.refuse(_TXN if streaming else (), "is for write: a stream knows its batches by itself")
-        options.refuse(() if exactly_once else (*_TXN, _ID_PREFIX), "needs deliver=exactly-once")
+        options.reject(_TXN if streaming else (), "requires write: a stream tracks its batches itself")
+        options.reject(() if exactly_once else (*_TXN, _ID_PREFIX), "requires deliver=exactly-once")
         kafka = options.kafka(ProducerConfig)
         write = cls(
             kafka=kafka,
-            topic=options.filled("topic", "name the topic, or leave it out and give the rows a topic column"),
+            topic=options.filled("topic", "name the topic, or remove the option and add a topic column"),
             exactly_once=exactly_once,
-            id_prefix=options.filled(_ID_PREFIX, "name it, or leave it out") or ID_PREFIX,
+            id_prefix=options.filled(_ID_PREFIX, "set it, or remove the option") or ID_PREFIX,
             txn_app_id=options.filled("txnAppId", "name the application"),
             txn_version=options.number("txnVersion"),
         )
@@ -208,14 +207,14 @@ class WriteOptions:
 
     def _checked(self) -> WriteOptions:
         if (self.txn_app_id is None) != (self.txn_version is None):
-            raise OptionError("txnAppId and txnVersion are given together: a write is known by both")
+            raise OptionError("txnAppId and txnVersion must be set together")
         if self.txn_version is not None and self.txn_version < 0:
-            raise OptionError(f"option txnVersion counts from 0, and is not {self.txn_version}")
+            raise OptionError(f"option txnVersion must be at least 0, not {self.txn_version}")
         ProducerConfig.given(self.producer_config(), {})
         return self
 
     def producer_config(self) -> dict[str, str]:
-        """Transactions are open from the first row to the end of the batch, and over a restart of the driver."""
+        """Transactions stay open from the first row to the end of the batch, even if the driver restarts."""
         own = {"client.id": "ottla-spark"}
         if not self.exactly_once:
             return {**own, **self.kafka}
@@ -223,11 +222,11 @@ class WriteOptions:
         return {**own, **self.kafka, "transactional.id": self.id_prefix}
 
 
-# ── Reading the text ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Parsing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Given:
-    """Options as they were given, by names in any case."""
+    """The options of the user, with case-insensitive names."""
 
     def __init__(self, given: Mapping[str, str], names: Iterable[str]) -> None:
         self._values = {name.lower(): value for name, value in given.items()}
@@ -237,9 +236,9 @@ class _Given:
             if name in _OURS:
                 raise OptionError(f"option {name} cannot be set: {_OURS[name]}")
             if name == "path":
-                raise OptionError("load and save take no path: name topics with subscribe or topic")
+                raise OptionError("load and save do not accept a path: name topics with subscribe or topic")
             if name not in lower and not name.startswith(_KAFKA):
-                raise OptionError(f"no option is called {name}.{did_you_mean(name, known)}")
+                raise OptionError(f"unknown option {name}.{did_you_mean(name, known)}")
 
     def text(self, name: str) -> str | None:
         value = self._values.get(name.lower())
@@ -251,7 +250,7 @@ class _Given:
             raise OptionError(f"{name} is empty: {remedy}")
         return value
 
-    def refuse(self, names: Iterable[str], why: str) -> None:
+    def reject(self, names: Iterable[str], why: str) -> None:
         for name in names:
             if name.lower() in self._values:
                 raise OptionError(f"option {name} {why}")
@@ -259,13 +258,13 @@ class _Given:
     def choice(self, name: str, *allowed: str) -> str:
         value = (self.text(name) or allowed[0]).lower()
         if value not in allowed:
-            raise OptionError(f"option {name} is one of {', '.join(allowed)}, not {value!r}")
+            raise OptionError(f"option {name} must be one of {', '.join(allowed)}, not {value!r}")
         return value
 
     def boolean(self, name: str, default: bool) -> bool:
         value = (self.text(name) or str(default)).lower()
         if value not in ("true", "false"):
-            raise OptionError(f"option {name} is true or false, not {value!r}")
+            raise OptionError(f"option {name} must be true or false, not {value!r}")
         return value == "true"
 
     def number(self, name: str) -> int | None:
@@ -273,12 +272,12 @@ class _Given:
         try:
             return None if value is None else int(value)
         except ValueError:
-            raise OptionError(f"option {name} is a whole number, not {value!r}") from None
+            raise OptionError(f"option {name} must be a whole number, not {value!r}") from None
 
     def positive(self, name: str) -> int | None:
         value = self.number(name)
         if value is not None and value < 1:
-            raise OptionError(f"option {name} is at least 1, not {value}")
+            raise OptionError(f"option {name} must be at least 1, not {value}")
         return value
 
     def duration(self, name: str, default: Millis) -> Millis:
@@ -287,23 +286,23 @@ class _Given:
             return default
         found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
         if found is None or (found[2] or "ms") not in _UNITS:
-            raise OptionError(f"option {name} is a time such as 500ms, 30s or 15m, not {value!r}")
+            raise OptionError(f"option {name} must be a duration such as 500ms, 30s or 15m, not {value!r}")
         return int(found[1]) * _UNITS[found[2] or "ms"]
 
     def json(self, name: str) -> Any:
         try:
             return json.loads(self.text(name) or "")
         except ValueError:
-            raise OptionError(f"option {name} is no JSON: {self.text(name)!r}. {_EXAMPLES[name]}") from None
+            raise OptionError(f"option {name} is not valid JSON: {self.text(name)!r}. {_EXAMPLES[name]}") from None
 
     def kafka(self, *tables: type[ConfigTable]) -> dict[str, str]:
-        """What is passed through to the clients, without the prefix."""
+        """The client configs, without the prefix."""
         named = {name[len(_KAFKA) :]: value.strip() for name, value in self._values.items() if name.startswith(_KAFKA)}
         known = [name for table in tables for name in rows(table)]
         for name, value in named.items():
             table = next((table for table in tables if name in rows(table)), None)
             if table is None:
-                raise OptionError(f"Kafka has no such client configuration: kafka.{name}.{did_you_mean(name, known)}")
+                raise OptionError(f"unknown client config kafka.{name}.{did_you_mean(name, known)}")
             try:
                 key(table, name).parse(value)
             except ConfigError as error:
@@ -314,19 +313,19 @@ class _Given:
 
 
 _EXAMPLES = {
-    "assign": 'It is as {"orders": [0, 1]}',
-    "startingOffsets": 'It is earliest, latest, committed or as {"orders": {"0": 23, "1": -2}} (-2 is earliest)',
-    "endingOffsets": 'It is latest, or as {"orders": {"0": 50, "1": -1}} (-1 is latest)',
-    "startingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',
-    "endingOffsetsByTimestamp": 'It is as {"orders": {"0": 1700000000000}}',
+    "assign": 'Write {"orders": [0, 1]}',
+    "startingOffsets": 'Write earliest, latest, committed or {"orders": {"0": 23, "1": -2}} (-2 is earliest)',
+    "endingOffsets": 'Write latest or {"orders": {"0": 50, "1": -1}} (-1 is latest)',
+    "startingOffsetsByTimestamp": 'Write {"orders": {"0": 1700000000000}}',
+    "endingOffsetsByTimestamp": 'Write {"orders": {"0": 1700000000000}}',
 }
 
 
 def _topics(options: _Given) -> Topics:
     given = [name for name in _WHAT if options.text(name) is not None]
     if len(given) != 1:
-        found = f"{' and '.join(given)} are given" if given else "none is given"
-        raise OptionError(f"one of subscribe, subscribePattern and assign says what to read: {found}")
+        found = f"{' and '.join(given)} are set" if given else "none is set"
+        raise OptionError(f"set exactly one of subscribe, subscribePattern and assign: {found}")
     text = options.text(given[0]) or ""
     if given[0] == "assign":
         return Topics(partitions=_assigned(options.json("assign")))
@@ -334,9 +333,11 @@ def _topics(options: _Given) -> Topics:
         try:
             re.compile(text)
         except re.error as error:
-            raise OptionError(f"option subscribePattern is no regular expression: {text!r} ({error})") from None
+            raise OptionError(
+                f"option subscribePattern is not a valid regular expression: {text!r} ({error})"
+            ) from None
         if not text:
-            raise OptionError("option subscribePattern is empty: give a regular expression, such as orders-.*")
+            raise OptionError("option subscribePattern is empty: set a regular expression, such as orders-.*")
         return Topics(pattern=text)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
@@ -350,17 +351,17 @@ def _assigned(found: Any) -> tuple[TopicPartition, ...]:
     partitions = []
     for topic, numbers in found.items():
         if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
-            raise OptionError(f"option assign has no list of partitions for topic {topic}. {_EXAMPLES['assign']}")
+            raise OptionError(f"option assign requires a list of partitions for topic {topic}. {_EXAMPLES['assign']}")
         partitions += [TopicPartition(topic, number) for number in numbers]
     return tuple(sorted(set(partitions)))
 
 
 def _bound(options: _Given, which: str, *, default: str) -> Bound:
-    """A time for everything goes before times by partition, and these before offsets, as in Spark's source."""
+    """As in Spark's source, a global time overrides times by partition, which override offsets."""
     timestamp = options.number(f"{which}Timestamp")
     if timestamp is not None:
         if timestamp < 0:
-            raise OptionError(f"option {which}Timestamp counts milliseconds from 1970, and is not negative")
+            raise OptionError(f"option {which}Timestamp must be epoch milliseconds, not negative")
         return Bound(timestamp=timestamp)
     name = f"{which}OffsetsByTimestamp"
     if options.text(name) is not None:
@@ -371,7 +372,7 @@ def _bound(options: _Given, which: str, *, default: str) -> Bound:
     if text is None or text.lower() in words:
         return Bound(word=default if text is None else text.lower())
     if text.lower() == EARLIEST:
-        raise OptionError("option endingOffsets cannot be earliest: there would be nothing to read")
+        raise OptionError("option endingOffsets must not be earliest: nothing would be read")
     lowest = EARLIEST_NUMBER if which == "starting" else LATEST_NUMBER
     return Bound(offsets=_by_partition(name, options.json(name), lowest=lowest))
 
@@ -386,8 +387,7 @@ def _by_partition(name: str, found: Any, *, lowest: int) -> dict[TopicPartition,
         for partition, value in values.items():
             if not partition.isdecimal() or type(value) is not int or value < lowest:
                 raise OptionError(
-                    f"option {name} has an impossible value for topic {topic}: {partition!r}: {value!r}. "
-                    f"{_EXAMPLES[name]}"
+                    f"option {name} has an invalid value for topic {topic}: {partition!r}: {value!r}. {_EXAMPLES[name]}"
                 )
             numbers[TopicPartition(topic, int(partition))] = value
     return numbers
@@ -396,8 +396,8 @@ def _by_partition(name: str, found: Any, *, lowest: int) -> dict[TopicPartition,
 def _group_id(options: _Given, kafka: Mapping[str, str]) -> str | None:
     ours, theirs = options.text("group.id"), kafka.get("group.id")
     if ours is not None and theirs is not None and ours != theirs:
-        raise OptionError(f"group.id ({ours}) and kafka.group.id ({theirs}) are the same option: give one of them")
+        raise OptionError(f"group.id ({ours}) and kafka.group.id ({theirs}) are the same option: remove one")
     group_id = ours if ours is not None else theirs
     if group_id == "":
-        raise OptionError("group.id is empty: name the group, or leave it out")
+        raise OptionError("group.id is empty: name the group, or remove the option")
     return group_id

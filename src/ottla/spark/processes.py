@@ -1,7 +1,7 @@
-"""What is ours in the Python processes that Spark starts: less noise when it hangs up, less work between tasks.
+"""Adjust Spark's Python processes: no tracebacks when Spark disconnects, and less work between tasks.
 
-Spark hangs up on its planners, workers and stream readers when it needs nothing more of them; on a busy machine that is
-before their last bytes are sent. pyspark then prints a traceback, which ends on the user's terminal and means nothing.
+Spark disconnects from planners, workers and stream readers when it is done with them; on a busy machine, before their
+last bytes are sent. pyspark then prints a meaningless traceback on the terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _settled = False
 
 
 class _Traceback:
-    """What pyspark's daemon uses of the module `traceback`."""
+    """The part of the module `traceback` that pyspark's daemon uses."""
 
     format_exc = staticmethod(traceback.format_exc)
 
@@ -30,7 +30,7 @@ class _Traceback:
 
 
 def hush(daemon: ModuleType | None = None) -> None:
-    """Let the daemon of this process not tell that Spark hung up; nothing happens in other processes."""
+    """Silence the daemon's tracebacks about disconnects; does nothing in other processes."""
     if daemon is None and _main() == _DAEMON:
         daemon = sys.modules["__main__"]
     if daemon is not None and hasattr(daemon, "traceback"):
@@ -38,15 +38,15 @@ def hush(daemon: ModuleType | None = None) -> None:
 
 
 def leave_if_hung_up() -> None:
-    """At the end of a stream reader: nobody listens to what pyspark would now tell of the end."""
+    """Exit a stream reader quietly if Spark has disconnected."""
     if _main() == _STREAM_READER and isinstance(sys.exc_info()[1], EOFError):
         os._exit(0)
 
 
 def settle() -> None:
-    """Leave what a worker has loaded by now out of the garbage collection that Spark runs after every task.
+    """Exclude the objects loaded so far from the garbage collection that Spark runs after every task.
 
-    It takes 30 ms of a core each time, as much as a small task.
+    It takes 30 ms of CPU time each time, as much as a small task.
     """
     global _settled  # noqa: PLW0603
     if not _settled and _main() is not None:
@@ -56,7 +56,7 @@ def settle() -> None:
 
 
 def _main() -> str | None:
-    """The module that Spark has started this process with; None in a process of somebody else."""
+    """The module that Spark started this process with; None in other processes."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     name = getattr(spec, "name", None)
     return name if name is not None and name.startswith(("pyspark.", "ottla.spark.daemon")) else None

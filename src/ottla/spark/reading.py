@@ -1,7 +1,7 @@
-"""What a task does: read a range of offsets of one partition, as Arrow batches in Spark's layout.
+"""Read a range of offsets of one partition in a task, as Arrow batches in Spark's layout.
 
-Consumers are kept for the life of the Python worker process, which Spark uses again for later tasks and micro-batches:
-a task finds its connections open. They belong to no group; where to read is Spark's business.
+A Python worker keeps its consumers for later tasks and micro-batches, so that their connections stay open. They do not
+belong to a group.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ottla.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: One poll waits this long. It is short since markers of transactions and compacted records give no rows: whether the
-#: end of the range is reached is seen by the position.
+#: The poll timeout. It is short, because transaction markers and compacted records give no rows: the position shows
+#: whether the end of the range is reached.
 POLL_SECONDS = 0.05
-#: After this time without progress the cluster is asked whether the records are still there.
+#: After this time without progress, check whether the records still exist.
 DOUBT_SECONDS = 2.0
-#: What is fetched beyond the end of a range is thrown away: a smaller range is read with smaller fetches. By records.
+#: Fetch sizes by number of records: bytes beyond the end of a range are wasted.
 FETCH_BYTES = ((10_000, 1024 * 1024), (40_000, 2 * 1024 * 1024), (160_000, 4 * 1024 * 1024))
 
 _idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}
@@ -35,7 +35,7 @@ _idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}
 
 @contextmanager
 def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
-    """A consumer of this process that nobody uses now; one that went through an error is not used again."""
+    """Borrow an idle consumer of this process; after an error it is closed."""
     kept = _idle.setdefault(tuple(sorted(config.items())), [])
     consumer = kept.pop() if kept else Consumer(config)
     try:
@@ -52,7 +52,7 @@ def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
 
 
 def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of a range that are still there, in order. Offsets without records are passed over."""
+    """The existing records of a range, in order."""
     settle()
     config = options.consumer_config()
     if "max.partition.fetch.bytes" not in options.kafka:
@@ -86,7 +86,7 @@ class _Task:
             except OffsetOutOfRange:
                 self._look()
                 continue
-            except NetworkException:  # a broker that is away for a while has until the poll times out
+            except NetworkException:  # wait for the broker until the poll timeout
                 self._advance(self._position)
                 continue
             for batch in table.to_batches():
@@ -115,15 +115,15 @@ class _Task:
             self._progress = self._doubt = now
         elif now - self._progress > self._options.poll_timeout_ms / 1000:
             raise RequestTimedOut(
-                f"no record of {self._key} from offset {self._position} on came within "
-                f"{self._options.poll_timeout_ms / 1000:g} s (kafkaConsumer.pollTimeoutMs): is its broker well?"
+                f"no record of {self._key} from offset {self._position} on was received within "
+                f"{self._options.poll_timeout_ms / 1000:g} s (kafkaConsumer.pollTimeoutMs): check its broker"
             )
         elif now - self._doubt > DOUBT_SECONDS:
             self._doubt = now
             self._look()
 
     def _look(self) -> None:
-        """See what is left of the range, and go on there."""
+        """Check which part of the range still exists, and continue there."""
         key, end = self._key, self._range.end
         try:
             if not any(one.partition == key.partition for one in self._consumer.partitions_for(key.topic, timeout=10)):
@@ -143,7 +143,7 @@ class _Task:
         if self._position < first:
             gone = min(first, end)
             report_loss(
-                f"offsets {self._position} to {gone} of {key} are gone: its log begins at {first}", self._options
+                f"offsets {self._position} to {gone} of {key} are gone: its log starts at {first}", self._options
             )
             self._position = gone
         elif last < end:
@@ -159,7 +159,7 @@ class _Task:
 
 
 def in_layout(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of a schema in the types that Spark wants; most are so already, and are not copied."""
+    """Cast the columns to Spark's types; most need no cast and are not copied."""
     import pyarrow as pa
 
     columns: list[Any] = []
@@ -170,7 +170,7 @@ def in_layout(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def close_idle() -> None:
-    """Close the consumers that this process keeps."""
+    """Close the idle consumers of this process."""
     while _idle:
         for consumer in _idle.popitem()[1]:
             consumer.close(0)

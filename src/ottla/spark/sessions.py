@@ -1,11 +1,11 @@
-"""A Spark session that starts without preparation: Java is found or comes from PyPI, and the terminal stays quiet.
+"""Start a Spark session without setup: finds Java (or uses the one from PyPI), and keeps the terminal quiet.
 
     from ottla.spark import session
 
     spark = session()
     spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
 
-Any other session can use `format("ottla")` too; nothing here is needed for it.
+Any other session can use `format("ottla")`, too.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 _LEVELS = ("off", "fatal", "error", "warn", "info", "debug")
-#: For tests and quick looks: a JVM that starts fast, and checkpoints without care for crashes of the machine.
+#: For tests and short queries: a fast JVM start, and checkpoints that may not survive a machine crash.
 _FAST = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -50,7 +50,7 @@ _FAST = {
 _FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 _LINKED = ("jars", "bin", "sbin")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-#: They print what the exception that is raised says too, with the whole stack of Java.
+#: These loggers repeat the raised exception with the whole Java stack.
 _REPEATING = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -62,19 +62,19 @@ def session(
     log_level: str = "error",
     fast: bool = False,
 ) -> SparkSession:
-    """A session that can use `format("ottla")`; the one that runs already, if there is one.
+    """A session with `format("ottla")`; returns the running one, if any.
 
-    `log_level` is what Spark's own log tells on the terminal. `fast` chooses settings for tests: a quick start, and
-    checkpoints that a crash of the machine may damage.
+    `log_level` applies to Spark's log on the terminal. `fast` is for tests: a fast start, and checkpoints that may not
+    survive a machine crash.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise ImportError("Spark needs pyspark: install it with  pip install 'ottla[spark]'") from None
+        raise ImportError("pyspark is not installed: run  pip install 'ottla[spark]'") from None
     if SparkSession.getActiveSession() is None:
         prepare(master)
     if log_level not in _LEVELS:
-        raise ValueError(f"log_level is one of {', '.join(_LEVELS)}, not {log_level!r}")
+        raise ValueError(f"log_level must be one of {', '.join(_LEVELS)}, not {log_level!r}")
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**_settings(master, log_level, fast), **(conf or {})}.items():
         builder = builder.config(name, value)
@@ -84,18 +84,18 @@ def session(
 
 
 def activate(spark: SparkSession) -> None:
-    """Let this thread write by `format("ottla")`: Spark looks for Python data sources in the thread's active session.
+    """Make `spark` the active session of this thread, where Spark looks for Python data sources.
 
-    PySpark sets it in the thread that makes the session; in others `save` says that there is no such data source.
+    PySpark sets it only in the thread that creates the session; in other threads, `save` does not find the data source.
     """
     session = getattr(spark, "_jsparkSession", None)
-    if session is not None:  # over Connect the server takes care of it
+    if session is not None:  # with Spark Connect, the server handles it
         spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
 
 
 def prepare(master: str = "local[*]") -> None:
-    """Set the environment that Spark starts in: Java, Python, and for one machine a home where workers start faster."""
-    # Of no use to whoever looks at the terminal: nothing here goes through pandas.
+    """Set the environment for Spark: Java, Python, and for local masters a home where workers start faster."""
+    # Irrelevant: pandas is not used.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     _silence()
     os.environ["JAVA_HOME"] = str(java_home())
@@ -120,7 +120,7 @@ def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"{java} {_FAST_JAVA}" if fast else java,
     }
     if on_this_machine(master):
-        # Nothing leaves the machine, and the name of the host need not be known.
+        # Keep traffic on the machine, and do not depend on the host name.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         if os.environ.get("PYSPARK_PYTHON") == sys.executable:
             settings["spark.python.daemon.module"] = "ottla.spark.daemon"
@@ -128,7 +128,7 @@ def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
 
 
 def on_this_machine(master: str) -> bool:
-    """Whether everything runs here.
+    """Whether everything runs on this machine.
 
     >>> [on_this_machine(one) for one in ("local[2]", "spark://127.0.0.1:7077", "spark://big:7077", "yarn")]
     [True, True, False, False]
@@ -147,7 +147,7 @@ def _logging(level: str) -> Path:
 
 
 def _light_home() -> Path:
-    """Spark's home without its Python archive: workers then import the installed, compiled pyspark."""
+    """A SPARK_HOME without the Python archive, so that workers import the installed, compiled pyspark."""
     import pyspark
 
     real = Path(pyspark.__file__).parent

@@ -1,8 +1,8 @@
-"""The writers: rows of a batch or a micro-batch to topics, as columns, by producers that a worker process keeps.
+"""The writers: send rows to topics as columns. Worker processes keep their producers.
 
-At least once: a task returns when all of its rows are acknowledged, and an error of any of them fails the task. Spark
-runs a failed task or micro-batch again, and then rows that had been written are written once more. Within one attempt
-the producer is idempotent, so that its own retries repeat nothing. How exactly once works is in `exactly_once.py`.
+At least once: a task returns when all of its rows are acknowledged, and fails if one of them fails. Spark repeats
+failed tasks and micro-batches, so rows can be written twice. Within one attempt the producer is idempotent.
+`exactly_once.py` has exactly once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 hush()  # a process that commits or aborts imports only this module
 
-#: So many tables may be on their way before the oldest is waited for.
+#: The maximum number of unacknowledged tables.
 IN_FLIGHT = 16
-#: By which a task of a streaming query knows the query, its run and the micro-batch.
+#: Local properties with the query, its run and the micro-batch.
 _PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
 
 _producers: dict[tuple[tuple[str, str], ...], Producer] = {}
@@ -38,18 +38,20 @@ _producers: dict[tuple[tuple[str, str], ...], Producer] = {}
 
 @dataclass
 class Written(WriterCommitMessage):
-    """How many rows a task has written."""
+    """The number of rows that a task has written."""
 
     rows: int
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
-    """The columns of the rows that are written; others are left out, as by Spark's own sink."""
+    """The written columns; others are ignored, as in Spark's Kafka sink."""
     fields = {field.name: field.dataType for field in schema.fields}
     if "value" not in fields:
-        raise OptionError(f"a column called value is needed, of text or bytes; there are {', '.join(fields) or 'none'}")
+        raise OptionError(
+            f"the column value is missing (string or binary); the columns are {', '.join(fields) or 'none'}"
+        )
     if options.topic is None and "topic" not in fields:
-        raise OptionError("where to write is not known: set the option topic, or give the rows a column called topic")
+        raise OptionError("no topic: set the option topic, or add a topic column")
     for name, kinds in (
         ("value", (StringType, BinaryType)),
         ("key", (StringType, BinaryType)),
@@ -58,11 +60,11 @@ def check_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
     ):
         if name in fields and not isinstance(fields[name], kinds):
             wanted = " or ".join(kind.typeName() for kind in kinds)
-            raise OptionError(f"column {name} is of type {fields[name].simpleString()}: cast it to {wanted}")
+            raise OptionError(f"column {name} has type {fields[name].simpleString()}: cast it to {wanted}")
     if "headers" in fields and not _are_headers(fields["headers"]):
         raise OptionError(
-            f"column headers is of type {fields['headers'].simpleString()}: "
-            "make it array<struct<key:string,value:binary>>"
+            f"column headers has type {fields['headers'].simpleString()}: "
+            "convert it to array<struct<key:string,value:binary>>"
         )
     names = ("key", "value", "headers", "partition", *(() if options.topic else ("topic",)))
     return tuple(name for name in names if name in fields)
@@ -84,14 +86,14 @@ def write_rows(options: WriteOptions, columns: Sequence[str], batches: Iterator[
     try:
         rows = send_tables(producer, tables_of(options, columns, batches))
     except BaseException:
-        producer.close(0)  # Spark may try again, and what is not sent yet is of no use then
+        producer.close(0)  # Spark repeats the task, so unsent rows are useless
         raise
     _producers[key] = producer
     return Written(rows)
 
 
 def send_tables(producer: Producer, tables: Iterable[tuple[str, pa.RecordBatch]]) -> int:
-    """Send rows by topic and wait until all of them are acknowledged; how many there were."""
+    """Send rows and wait for all acknowledgements; returns the number of rows."""
     waiting: list[ColumnsFuture] = []
     rows = 0
     for topic, table in tables:
@@ -108,7 +110,7 @@ def send_tables(producer: Producer, tables: Iterable[tuple[str, pa.RecordBatch]]
 def tables_of(
     options: WriteOptions, columns: Sequence[str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of a task with the columns that are written, by topic."""
+    """The written columns of a task's rows, by topic."""
     for batch in batches:
         yield from _by_topic(options, batch.select(list(columns)))
 
@@ -143,12 +145,12 @@ def _write(
 def _task() -> TaskContext:
     found = TaskContext.get()
     if found is None:
-        raise RuntimeError("write is called by Spark, inside of a task")
+        raise RuntimeError("write must be called in a Spark task")
     return found
 
 
 class _Writer:
-    """What both writers share: at the end of a job its transactions are committed, or aborted."""
+    """Shared by both writers: commit or abort the transactions at the end of a job."""
 
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -168,12 +170,12 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """`write`: rows are visible as soon as they are written, with exactly-once at the end of the job."""
+    """`write`: rows are visible at once; with exactly-once, at the end of the job."""
 
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
         self._job = uuid4().hex
-        """Made where the job is planned, and the same in all of its tasks."""
+        """Created during planning; the same in all tasks."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
         return _write(self._options, self._columns, iterator, self._which())
@@ -196,7 +198,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """`writeStream`: a micro-batch that is run again is written again, with exactly-once only if it has to be."""
+    """`writeStream`: a repeated micro-batch is written again; with exactly-once, only if necessary."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
         return _write(self._options, self._columns, iterator, self._which())
@@ -208,7 +210,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
         query, run, batch = (_task().getLocalProperty(name) for name in _PROPERTIES)
         if query is None or run is None or batch is None:
-            raise RuntimeError(f"Spark does not tell its tasks of {', '.join(_PROPERTIES)}: is this a streaming query?")
+            raise RuntimeError(f"the task has no {', '.join(_PROPERTIES)}: it does not belong to a streaming query")
         return Write(f"{self._options.id_prefix}-{query}", run, int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batch_id: int) -> None:

@@ -1,11 +1,10 @@
-"""`format("ottla")`: the data source that Spark finds, and its two readers. The writers are in `sink.py`.
+"""`format("ottla")`: the data source and its two readers. `sink.py` has the writers.
 
     spark.readStream.format("ottla").option("kafka.bootstrap.servers", "…").option("subscribe", "orders").load()
 
-Spark makes these objects in processes of its own: one for planning a batch query, one that lives as long as a streaming
-query (which asks for offsets and plans), and the workers that run `read`. What is needed in all of them
-are the options; connections are made where they are first used, and never travel. Every process imports this module,
-and the clients only when it uses them: that is most of what a worker takes to start.
+Spark creates these objects in several processes: one that plans a batch query, one that plans a streaming query for as
+long as it runs, and the workers that run `read`. Only the options are pickled; connections are opened on first use.
+Every process imports this module, but clients are imported on first use, because they dominate a worker's start time.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ HEADERS = StructField("headers", ArrayType(_HEADER))
 
 
 class OttlaSource(DataSource):
-    """Topics of ottla or Apache Kafka as tables and streams, with the options of Spark's own Kafka source."""
+    """Topics of ottla or Apache Kafka as tables and streams, with the options of Spark's Kafka source."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,7 +79,7 @@ class OttlaSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
-            raise OptionError('records of a topic cannot be overwritten: use mode("append")')
+            raise OptionError('topics cannot be overwritten: use mode("append")')
         from ottla.spark.sink import BatchWriter, check_columns
 
         options = WriteOptions.of(self.options)
@@ -88,7 +87,7 @@ class OttlaSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         if overwrite:
-            raise OptionError('records of a topic cannot be overwritten: use outputMode("append") or "update"')
+            raise OptionError('topics cannot be overwritten: use outputMode("append") or "update"')
         from ottla.spark.sink import StreamWriter, check_columns
 
         options = WriteOptions.of(self.options, streaming=True)
@@ -97,12 +96,12 @@ class OttlaSource(DataSource):
     def _own(self, schema: StructType) -> StructType:
         own = self.schema()
         if schema.fieldNames() != own.fieldNames():
-            raise OptionError(f"the columns of a topic are fixed, leave schema(…) out: {', '.join(own.fieldNames())}")
+            raise OptionError(f"the columns of a topic are fixed, remove schema(…): {', '.join(own.fieldNames())}")
         return own
 
 
 class RangePartition(InputPartition):
-    """One task's share."""
+    """The range of one task."""
 
     def __init__(self, wanted: Range) -> None:
         super().__init__(wanted)
@@ -115,7 +114,7 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition.value, Range):  # what Spark makes of a plan without partitions
+    if not isinstance(partition.value, Range):  # Spark's placeholder for a plan without partitions
         return iter(())
     from ottla.spark.reading import read_range
 
@@ -128,14 +127,14 @@ def _planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[RangePa
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two bounds at the time of planning, as far as filters may find something there."""
+    """Read the offsets between two bounds, fixed during planning and narrowed by filters."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         from ottla.spark.filters import PushedFilters
 
         self._options = options
         self._schema = schema
-        # Off unless the user turns it on: Spark keeps one plan for a frame, that of the last filter it has handed over.
+        # Off by default: Spark keeps one plan per frame, with the last pushed filter.
         self._filters = self.pushFilters = PushedFilters()
 
     def partitions(self) -> list[RangePartition]:
@@ -154,7 +153,7 @@ class BatchReader(DataSourceReader):
         return _planned(self._options, start, end)
 
     def _narrow(self, lookup: Lookup, start: Offsets, end: Offsets) -> None:
-        """Leave out what no filter lets pass. The ends are known: what is written from now on is not read anyway."""
+        """Skip ranges without matching rows."""
         narrowing = self._filters.narrowing
         for key in [key for key in end if not narrowing.has(key.topic, key.partition)]:
             del start[key], end[key]
@@ -165,13 +164,11 @@ class BatchReader(DataSourceReader):
 
     def _checked(self, key: TopicPartition, start: int, end: int, earliest: int, latest: int) -> tuple[int, int]:
         if start > end:
-            raise OptionError(
-                f"partition {key} would be read from offset {start} to {end}: the start lies after the end"
-            )
+            raise OptionError(f"partition {key}: the start offset {start} is after the end offset {end}")
         if start < earliest and start < end:
-            report_loss(f"offsets {start} to {earliest} of {key} are gone: its log begins at {earliest}", self._options)
+            report_loss(f"offsets {start} to {earliest} of {key} are gone: its log starts at {earliest}", self._options)
         if end > latest:
-            report_loss(f"offsets {latest} to {end} of {key} are not there: its log ends at {latest}", self._options)
+            report_loss(f"offsets {latest} to {end} of {key} do not exist: its log ends at {latest}", self._options)
         end = min(end, latest)
         return min(max(start, earliest), end), end
 
@@ -182,7 +179,7 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The offsets of a streaming query.
 
-    One instance lives as long as the query; others are made in workers, where only `read` is called.
+    One instance lives as long as the query; in workers, only `read` is called.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -213,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lookup = Lookup(self._options)
         return self._lookup
 
-    # ── What Spark asks ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Called by Spark ──────────────────────────────────────────────────────────────────────────────────────────
 
     def initialOffset(self) -> Json:
         self._first = self._cluster.start(self._cluster.existing())
@@ -230,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._cluster.latest(self._cluster.partitions())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """The end of the next batch; `start` itself when there is to be none now."""
+        """The end of the next batch; `start` for no batch now."""
         begin = from_json(start)
         self._finished(begin)
         self._latest = self._cluster.latest(self._cluster.partitions(fresh=False))
@@ -261,17 +258,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lookup = None
         leave_if_hung_up()
 
-    # ── How ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Internal ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finished(self, offsets: Offsets) -> None:
-        """Everything before these offsets was processed: tell the group, unless nothing was read yet."""
+        """Commit processed offsets to the group, unless nothing was read yet."""
         if self._options.group_id is None or not offsets or offsets in (self._committed, self._first):
             return
         if self._cluster.commit(offsets):
             self._committed, self._first = offsets, None
 
     def _available(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """The offsets that can be read up to, after what was lost was reported."""
+        """The end offsets, after reporting lost data."""
         gone = sorted(begin.keys() - latest.keys())
         if gone:
             names = ", ".join(map(str, gone))
@@ -279,20 +276,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = dict(latest)
         if self._target is not None:
             end = {key: min(offset, self._target[key]) for key, offset in latest.items() if key in self._target}
-            # A target from before a restart of the log must not send a partition back.
+            # A target from before a log restart must not move a partition back.
             end = {key: begin[key] if latest[key] >= begin.get(key, 0) > one else one for key, one in end.items()}
         for key in sorted(begin.keys() & latest.keys()):
             if latest[key] < begin[key]:
                 report_loss(
-                    f"partition {key} ends at offset {latest[key]} and was read up to {begin[key]}: it was truncated, "
-                    "or its topic was deleted and made again",
+                    f"partition {key} ends at offset {latest[key]} but was read up to {begin[key]}: it was truncated, "
+                    "or its topic was deleted and created again",
                     self._options,
                 )
             end.setdefault(key, begin[key])
         return end
 
     def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
-        """minOffsetsPerTrigger: wait for more, unless that took too long. With availableNow nobody waits."""
+        """minOffsetsPerTrigger: wait for more records, up to maxTriggerDelay; never with availableNow."""
         if self._options.min_offsets is None or self._target is not None:
             return False
         now = time.monotonic()

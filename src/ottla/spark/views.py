@@ -1,4 +1,4 @@
-"""Topics as views of a Spark session, for SQL: the tables of ``ottla sql``."""
+"""Topics as views of a Spark session, for ``ottla sql``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TEXT = ("cast(key as string) key", "cast(value as string) value")
 
 
 def named_in(query: str, topics: Iterable[str]) -> list[str]:
-    """The topics whose names stand in a query, as words or in backquotes.
+    """The topics that a query names, as words or in backticks.
 
     >>> named_in("SELECT * FROM orders JOIN `my-users`", ["orders", "my-users", "users", "order"])
     ['orders', 'my-users']
@@ -22,7 +22,7 @@ def named_in(query: str, topics: Iterable[str]) -> list[str]:
 
 
 def make_views(spark: SparkSession, topics: Iterable[str], options: Mapping[str, str], *, as_text: bool = True) -> None:
-    """Make a view of each topic; keys and values as text, unless they are wanted as bytes."""
+    """Create a view of each topic, with keys and values as text or as bytes."""
     for topic in topics:
         frame = spark.read.format("ottla").options(**options).option("subscribe", topic)
         view = frame.option("includeHeaders", "true").load()

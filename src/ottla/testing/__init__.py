@@ -1,4 +1,4 @@
-"""For tests of programs that use ottla: the pytest fixture ``ottla_broker``, and a clock that is moved by hand."""
+"""Tools for testing programs that use ottla: the pytest fixture ``ottla_broker``, and a manual clock."""
 
 from ottla.testing.clock import ManualClock
 

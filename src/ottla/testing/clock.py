@@ -1,4 +1,4 @@
-"""A clock that stands still until it is moved."""
+"""A clock for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ottla.types import Millis
 
 
 class ManualClock:
-    """Time as a test wants it.
+    """A clock that moves only on request.
 
     >>> clock = ManualClock(1_000)
     >>> clock.advance(500); clock.now()
@@ -20,20 +20,20 @@ class ManualClock:
         self._elapsed = 0
 
     def now(self) -> Millis:
-        """Return the present time."""
+        """Return the current time."""
         return self._now
 
     def elapsed(self) -> Millis:
-        """Return how far the time has been moved."""
+        """Return the monotonic time."""
         return self._elapsed
 
     def step(self, by: Millis) -> None:
-        """Set the clock, as an operator or NTP does: no time passes by it."""
+        """Set the wall clock, as an operator or NTP does; no time elapses."""
         self._now += by
 
     def advance(self, by: Millis) -> None:
-        """Move the time forward."""
+        """Let time pass."""
         if by < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("time cannot go back")
         self._now += by
         self._elapsed += by

@@ -1,11 +1,11 @@
-"""The pytest plugin: ``ottla_broker`` is a fresh broker for each test, in memory, gone at its end.
+"""The pytest plugin: ``ottla_broker`` is a new in-memory broker for each test.
 
-Loaded by every pytest run where ottla is installed, so that nothing is imported before it is used.
+Every pytest run loads this module where ottla is installed, so imports are lazy.
 
     def test_orders(ottla_broker):
         producer = KafkaProducer(bootstrap_servers=ottla_broker.bootstrap_servers)
 
-Broker configs come from the marker ``@pytest.mark.ottla(num_partitions=3)``.
+Set broker configs with the marker ``@pytest.mark.ottla(num_partitions=3)``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A Kafka broker of this test's own; ``ottla_broker.bootstrap_servers`` is its address."""
+    """A broker for this test; connect to ``ottla_broker.bootstrap_servers``."""
     from ottla.broker.broker import Broker
 
     configs: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What one call of the command gave."""
+"""The result of running a command."""
 
 from __future__ import annotations
 

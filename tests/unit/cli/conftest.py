@@ -1,4 +1,4 @@
-"""A broker for the command line to talk to, and the command itself, in this process or in one of its own."""
+"""A broker, and the command, run in this process or as a child process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ottla(
 
 @pytest.fixture
 def start(bootstrap: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """The command as a process, which ends with the test at the latest."""
+    """The command as a child process, stopped after the test."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def call(*args: str) -> subprocess.Popen[bytes]:
@@ -85,7 +85,7 @@ def start(bootstrap: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 @pytest.fixture
 def topic(ottla: Ottla) -> str:
-    """A topic of three partitions with a name of its own."""
+    """A topic with a unique name and three partitions."""
     name = f"cli-{uuid4().hex[:8]}"
     assert ottla("topics", "create", name, "--partitions", "3").code == 0
     return name

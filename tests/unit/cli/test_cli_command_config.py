@@ -1,4 +1,4 @@
-"""``--command-config``: client configs from a file, for every command that speaks to a cluster."""
+"""``--command-config``: client configs from a file, for every command that talks to a cluster."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ def test_what_is_wrong_with_it_is_told(ottla: Ottla, tmp_path: Path, text: str, 
 
 def test_a_file_that_is_not_there_is_told(ottla: Ottla) -> None:
     listed = ottla("topics", "list", "--command-config", "/no/such/file")
-    assert (listed.code, "/no/such/file cannot be read" in listed.err) == (2, True)
+    assert (listed.code, "cannot read /no/such/file" in listed.err) == (2, True)

@@ -1,4 +1,4 @@
-"""``ottla log dump`` on what a broker wrote."""
+"""``ottla log dump`` on the files of a broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_records_are_shown_on_demand(ottla: Ottla, partition: Path) -> None:
     ("path", "message"),
     [
         ("missing.log", "there is no file .*missing.log"),
-        ("..", "has no .log files: give the directory of a partition"),
+        ("..", "has no .log files: name the directory of a partition"),
         ("partition.metadata", "cannot dump partition.metadata"),
     ],
 )

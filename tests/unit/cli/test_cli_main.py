@@ -1,4 +1,4 @@
-"""The command as a whole: version, help, addresses, exit codes, the broker's process."""
+"""The command line: version, help, addresses, exit codes, and the broker process."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_no_command_shows_the_commands(ottla: Ottla) -> None:
         (["topcs", "list"], 2, r"unknown command 'topcs'; did you mean 'topics'\?"),
         (["topics", "list", "--frob"], 2, "unrecognized arguments: --frob"),
         (["topics", "list", "-b", "http://localhost:9092"], 2, "write HOST:PORT .without the scheme."),
-        (["topics", "list", "-b", "localhost:99999"], 2, "'localhost:99999' is no address"),
-        (["topics", "list", "-b", ","], 2, "no address is given"),
+        (["topics", "list", "-b", "localhost:99999"], 2, "'localhost:99999' is not an address"),
+        (["topics", "list", "-b", ","], 2, "no address: write HOST:PORT"),
         (["topics", "list", "-b", "no-such-host.invalid:9092"], 1, "cannot resolve the host name"),
-        (["broker"], 2, "give --data-dir DIR"),
+        (["broker"], 2, "use --data-dir DIR"),
         (["broker", "--data-dir", "{dir}", "--listen", "nonsense"], 2, "'nonsense' is not an address"),
         (["broker", "--data-dir", "{dir}", "--override", "num.partition=3"], 1, r"[Dd]id you mean num\.partitions\?"),
         (["broker", "--data-dir", "{dir}", "--override", "num.partitions=x"], 1, r"num\.partitions"),
@@ -107,7 +107,7 @@ def test_help_is_quick_because_it_loads_no_protocol() -> None:
 
 
 def ready(process: subprocess.Popen[bytes]) -> tuple[str, str]:
-    """Its one line, and the address in it."""
+    """The broker's output line, and the address in it."""
     assert process.stdout is not None
     line = process.stdout.readline().decode()
     match = re.search(r"listening on (\S+:\d+) ", line)
@@ -187,10 +187,10 @@ def test_perf_checks_every_record_and_sums_up(start: Start, tmp_path: Path) -> N
     out, err = process.communicate(timeout=90)
     text = out.decode()
     assert process.returncode == 0, err
-    produced, consumed = re.search(r"([\d,]+) produced, ([\d,]+) consumed: each once", text).groups()  # type: ignore[union-attr]
+    produced, consumed = re.search(r"([\d,]+) produced, ([\d,]+) consumed: each exactly once", text).groups()  # type: ignore[union-attr]
     assert produced == consumed
     assert "MB/s" in text
-    assert re.search(r"perf-readers: 1 \+ 1 partitions, lag 0 when it ended", text)
+    assert re.search(r"perf-readers: 1 \+ 1 partitions, final lag 0", text)
     assert re.search(r"p50 [\d.]+ ms, p99 [\d.]+ ms", text)
     assert str(tmp_path) in text
     assert list((tmp_path / "data").glob("perf-*/*.log"))

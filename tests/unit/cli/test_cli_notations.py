@@ -1,4 +1,4 @@
-"""Records as text and as JSON: nothing is lost on the way out and back, whatever the bytes are."""
+"""Records as text and as JSON: any bytes survive a round trip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ottla produce`` and ``ottla consume``: what goes in comes out, byte for byte, in every notation."""
+"""``ottla produce`` and ``ottla consume``: every byte survives, in every format."""
 
 from __future__ import annotations
 
@@ -206,41 +206,41 @@ def test_a_topic_that_does_not_exist_is_created_by_the_broker(ottla: Ottla, topi
     ("args", "stdin", "code", "message"),
     [
         (["produce", "{topic}", "--partition", "3"], b"x", 1, "has no partition 3: it has 0 to 2"),
-        (["produce", "{topic}", "-k", ":"], b"a:1\nb", 1, r"line 2: .*no key.*':'.*\(1 record before it written\)"),
-        (["produce", "{topic}", "--headers"], b"x\n", 1, "line 1: there is no tab after the headers"),
-        (["produce", "{topic}", "--headers"], b"x\tv\n", 1, "line 1: the header 'x' has no colon"),
+        (["produce", "{topic}", "-k", ":"], b"a:1\nb", 1, r"line 2: .*no key.*':'.*\(1 record written before it\)"),
+        (["produce", "{topic}", "--headers"], b"x\n", 1, "line 1: no tab after the headers"),
+        (["produce", "{topic}", "--headers"], b"x\tv\n", 1, "line 1: header 'x' has no colon"),
         (["produce", "{topic}", "--json"], b'{"value": 1}\n{"value": }', 1, "line 2: not valid JSON: .* at column 11"),
         (["produce", "{topic}", "--json"], b"[1]", 1, "line 1: not a JSON object"),
         (["produce", "{topic}", "--json"], b'{"vlaue": 1}', 1, r"unknown field 'vlaue'; did you mean 'value'\?"),
-        (["produce", "{topic}", "--json"], b'{"key": "k"}', 1, "no field 'value'"),
+        (["produce", "{topic}", "--json"], b'{"key": "k"}', 1, "the field 'value' is missing"),
         (["produce", "{topic}", "--json"], b'{"value": "\xff"}', 1, "not UTF-8 at byte 12: .*value_base64"),
         (["produce", "{topic}", "--json"], b'{"value_base64": "?"}', 1, "'value_base64' is not valid base64"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "value_base64": ""}', 1, "both 'value' and 'value_base64'"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "partition": 9}', 1, "line 1: .* it has 0 to 2"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "partition": "a"}', 1, "'partition' is not a whole number"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "timestamp": 1.5}', 1, "'timestamp' is not a whole number"),
-        (["produce", "{topic}", "--json"], b'{"value": 1, "timestamp": 1%s}' % (b"0" * 30), 1, "of 63 bits at most"),
+        (["produce", "{topic}", "--json"], b'{"value": 1, "timestamp": 1%s}' % (b"0" * 30), 1, "number from 0 to"),
         (["produce", "{topic}", "--json"], b'{"value": 1%s}' % (b"0" * 9_999), 1, "line 1: not valid JSON"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "headers": 5}', 1, "'headers' is neither"),
         (["produce", "{topic}", "--json"], b'{"value": 1, "headers": [1]}', 1, "a header is not an object"),
         (["produce", "{topic}", "--json"], b'{"value": "\\ud800"}', 1, "surrogate"),
         (["produce", "{topic}", "--json"], b"[" * 100_000, 1, "nested too deeply"),
-        (["produce", "{topic}", "--json", "-k", ":"], b"", 2, "leave out the other line options"),
+        (["produce", "{topic}", "--json", "-k", ":"], b"", 2, "remove --key-separator, --headers and --null-marker"),
         (["produce", "{topic}", "--acks", "2"], b"", 2, "'2'.* one of 0, 1, all"),
         (["produce", "{topic}", "--compression", "lzma"], b"", 2, "'lzma'"),
-        (["produce", "{topic}", "-k", ""], b"", 2, "a separator cannot be empty"),
-        (["produce", "{topic}", "--header", "x"], b"", 2, "'x' is no header: write NAME=VALUE"),
+        (["produce", "{topic}", "-k", ""], b"", 2, "the separator is empty"),
+        (["produce", "{topic}", "--header", "x"], b"", 2, "'x' is not a header: write NAME=VALUE"),
         (["produce", "{topic}"], b"x" * 2_000_000, 1, r"a record of 2,000,\d+ bytes is larger .* max\.message\.bytes"),
         (["produce", "no such topic"], b"x", 1, "[Tt]opic"),
         (["consume", "{topic}x"], b"", 1, r"topic '{topic}x' does not exist; did you mean '{topic}'\?"),
         (["consume", "{topic}", "--partition", "7"], b"", 1, "has no partition 7: it has 0 to 2"),
         (["consume", "{topic}", "--offset", "5"], b"", 2, "needs --partition: the topic has 3 partitions"),
-        (["consume", "{topic}", "--offset", "5", "--partition", "0"], b"", 1, "begins at offset 0 and ends before 0"),
+        (["consume", "{topic}", "--offset", "5", "--partition", "0"], b"", 1, "offset 5 is out of range: .* 0 to 0"),
         (["consume", "{topic}", "--offset", "x"], b"", 2, "'x' is not a whole number"),
-        (["consume", "{topic}", "--timestamp", "noon"], b"", 2, "'noon' is no time: write .*ISO 8601"),
+        (["consume", "{topic}", "--timestamp", "noon"], b"", 2, "'noon' is not a time: write .*ISO 8601"),
         (["consume", "{topic}", "--from-beginning", "--offset", "1"], b"", 2, "not allowed with"),
-        (["consume", "{topic}", "-n", "0"], b"", 2, "'0' is not a whole number above 0"),
-        (["consume", "{topic}", "--json", "--keys"], b"", 2, "--json has key and headers anyway"),
+        (["consume", "{topic}", "-n", "0"], b"", 2, "'0' is not a whole number >= 1"),
+        (["consume", "{topic}", "--json", "--keys"], b"", 2, "--json includes key and headers"),
         (["consume"], b"", 2, "required: TOPIC"),
     ],
 )  # fmt: skip
@@ -256,5 +256,5 @@ def test_mistakes_are_told_in_one_line(
 def test_what_stands_before_a_bad_line_is_written(ottla: Ottla, topic: str) -> None:
     result = ottla("produce", topic, "--json", stdin=b'{"value": "a"}\n{"value": "b"}\noops\n{"value": "c"}\n')
     assert "line 3" in result.err
-    assert "2 records before it written" in result.err
+    assert "2 records written before it" in result.err
     assert sorted(ottla("consume", topic, *ALL).lines) == ["a", "b"]

@@ -1,4 +1,4 @@
-"""``ottla topics``, as a person or a script uses it."""
+"""``ottla topics``, used by people and scripts."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def test_deleted_topics_are_gone(ottla: Ottla, topic: str) -> None:
     [
         (["create", "{fresh}", "-c", "retenton.ms=1"], 1, r"retenton\.ms.*[Dd]id you mean '?retention\.ms'?\?"),
         (["create", "{fresh}", "-c", "retention.ms=soon"], 1, r"retention\.ms"),
-        (["create", "{fresh}", "-c", "retention.ms"], 2, "'retention.ms' is no setting: write NAME=VALUE"),
-        (["create", "{fresh}", "-c", "a=1", "-c", "a=2"], 2, "a is given twice"),
-        (["create", "{fresh}", "-p", "0"], 2, "'0' is not a whole number above 0"),
-        (["create", "{fresh}", "-p", "many"], 2, "'many' is not a whole number above 0"),
+        (["create", "{fresh}", "-c", "retention.ms"], 2, "'retention.ms' is not a setting: write NAME=VALUE"),
+        (["create", "{fresh}", "-c", "a=1", "-c", "a=2"], 2, "a is set twice"),
+        (["create", "{fresh}", "-p", "0"], 2, "'0' is not a whole number >= 1"),
+        (["create", "{fresh}", "-p", "many"], 2, "'many' is not a whole number >= 1"),
         (["create", "{fresh}", "-r", "3"], 1, "[Rr]eplication factor"),
         (["create", "a topic"], 1, "a topic.*(ASCII|letters|characters)"),
         (["create"], 2, "required: TOPIC"),
-        (["alter", "{topic}"], 2, "nothing to alter: give --partitions"),
+        (["alter", "{topic}"], 2, "nothing to alter: use --partitions"),
         (["alter", "{topic}", "-p", "2"], 1, "The new number must be higher, not 2"),
         (["alter", "{topic}", "-c", "max.mesage.bytes=1"], 1, r"[Dd]id you mean '?max\.message\.bytes'?\?"),
         (["alter", "{topic}x", "-p", "9"], 1, r"topic '{topic}x' does not exist; did you mean '{topic}'\?"),

@@ -1,4 +1,4 @@
-"""``ottla transactions``: what is open, what hangs, and how to end it."""
+"""``ottla transactions``: list, describe, find hanging ones and abort them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unit.broker.wire import Wire
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A broker that lets transactions hang, as all did before they were verified."""
+    """A broker without transaction verification, so that transactions can hang."""
     config = {"transaction.partition.verification.enable": "false", "transaction.state.log.num.partitions": 2}
     with Broker(config=config) as broker:
         yield broker.bootstrap_servers
@@ -28,7 +28,7 @@ def wire(bootstrap: str) -> Iterator[Wire]:
 
 
 def test_ids_are_listed_and_described(ottla: Ottla, wire: Wire, topic: str) -> None:
-    assert ottla("transactions", "list", "--pattern", "nobody.*").text == "there are no such transactional ids\n"
+    assert ottla("transactions", "list", "--pattern", "nobody.*").text == "no transactional ids match\n"
     producer = Producer(wire, f"pay-{topic}")
     producer.add(topic, 0, 2)
     listed = ottla("transactions", "list", "--state", "ongoing")
@@ -54,7 +54,7 @@ def test_ids_are_listed_and_described(ottla: Ottla, wire: Wire, topic: str) -> N
 def test_an_id_or_a_state_that_is_not_there(ottla: Ottla) -> None:
     unknown = ottla("transactions", "describe", "nobody")
     assert unknown.code == 1
-    assert "there is no transactional id 'nobody'; `ottla transactions list` shows all" in unknown.err
+    assert "transactional id 'nobody' does not exist; `ottla transactions list` lists all ids" in unknown.err
     wrong = ottla("transactions", "list", "--state", "ongong")
     assert wrong.code == 2
     assert "did you mean 'ongoing'?" in wrong.err
@@ -67,22 +67,22 @@ def test_what_hangs_is_found_and_aborted(ottla: Ottla, wire: Wire, topic: str) -
     known = Producer(wire, f"known-{topic}")
     known.add(topic, 1)
     known.produce(topic, b"open", partition=1)
-    assert ottla("transactions", "find-hanging", *choice).text == "no transaction hangs\n"
+    assert ottla("transactions", "find-hanging", *choice).text == "no hanging transactions found\n"
     late = Producer(wire, f"late-{topic}")
     late.add(topic)
     late.end(False)
     assert late.produce(topic, b"late") == (0, 1)
     found = ottla("transactions", "find-hanging", *choice)
     assert found.lines[1].split() == [topic, "0", "1", str(late.producer_id), "0", "0"]
-    assert found.lines[-1].startswith("to end one: ottla transactions abort")
+    assert found.lines[-1].startswith("abort the first one with: ottla transactions abort")
     (hanging,) = json.loads(ottla("transactions", "find-hanging", *choice, "--json").out)
     assert (hanging["start_offset"], hanging["producer_epoch"], hanging["coordinator_epoch"]) == (1, 0, 0)
     assert wire.fetch(topic, 0, isolation_level=1).last_stable_offset == 1
-    aborted = ottla(*found.lines[-1].removeprefix("to end one: ottla ").split())
+    aborted = ottla(*found.lines[-1].removeprefix("abort the first one with: ottla ").split())
     assert aborted.text == f"aborted the transaction of producer {late.producer_id} in {topic}-0\n"
     assert wire.fetch(topic, 0, isolation_level=1).last_stable_offset == 3
     assert committed(wire, topic) == []
-    assert ottla("transactions", "find-hanging", *choice).text == "no transaction hangs\n"
+    assert ottla("transactions", "find-hanging", *choice).text == "no hanging transactions found\n"
 
 
 def test_what_a_coordinator_knows_is_not_aborted_by_mistake(ottla: Ottla, wire: Wire, topic: str) -> None:
@@ -92,10 +92,10 @@ def test_what_a_coordinator_knows_is_not_aborted_by_mistake(ottla: Ottla, wire: 
     command = ("transactions", "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
     refused = ottla(*command)
     assert refused.code == 1
-    assert "--yes aborts it all the same" in refused.err
+    assert "use --yes to abort it anyway" in refused.err
     assert ottla(*command, "--yes").code == 0
     again = ottla(*command)
-    assert (again.code, "no transaction is open" in again.err) == (1, True)
+    assert (again.code, "no open transaction starts at offset 0" in again.err) == (1, True)
     by_producer = ("--producer-id", str(producer.producer_id), "--producer-epoch", "0")
     assert ottla(*command[:-2], *by_producer, "--json").code == 0
     fenced = ottla(*command[:-2], *by_producer, "--coordinator-epoch", "0")
@@ -104,7 +104,7 @@ def test_what_a_coordinator_knows_is_not_aborted_by_mistake(ottla: Ottla, wire: 
 
 def test_what_to_abort_has_to_be_said(ottla: Ottla, topic: str) -> None:
     command = ("transactions", "abort", "--topic", topic, "--partition")
-    assert "say which transaction" in ottla(*command, "0").err
+    assert "name the transaction" in ottla(*command, "0").err
     assert ottla(*command, "0").code == 2
     assert "has no partition 9" in ottla(*command, "9", "--start-offset", "0").err
     assert "does not exist" in ottla("transactions", "abort", "--topic", "nope", "--partition", "0").err

@@ -1,4 +1,4 @@
-"""The page of the commands in docs/ is the one that the parsers give."""
+"""docs/reference/commands.md is up to date."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the demo sends, and how it counts what a group has read."""
+"""The events of the demo, and how it counts the records that a group read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.demo_events import Kind, Lines, Orders
-from ottla.cli.demo_group import Coverage, coverage
-from ottla.cli.demo_member import Ranges
+from ottla.cli.demo.events import Kind, Lines, Orders
+from ottla.cli.demo.group import Coverage, coverage
+from ottla.cli.demo.member import Ranges
 from ottla.errors import OttlaError
 
 
@@ -61,8 +61,8 @@ def test_lines_of_json_are_sent_as_they_are(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.csv", "x,y\n", "has no rows"),
-        ("a.jsonl", "1,2\n3,4\n", "none of its first lines is a JSON object"),
-        ("a.csv", "Id,id\n1,2\n", "two columns are called 'Id'"),
+        ("a.jsonl", "1,2\n3,4\n", "none of the first lines is a JSON object"),
+        ("a.csv", "Id,id\n1,2\n", "two columns are named 'Id'"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_used_is_told(tmp_path: Path, name: str, text: str
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(OttlaError, match=r"is not a file: name one with CSV"):
+    with pytest.raises(OttlaError, match=r"is not a file: name a CSV file"):
         Lines(tmp_path / "nowhere.csv")
 
 

@@ -1,4 +1,4 @@
-"""What is told of a failed flow: the texts are as Spark 4.3 gives them, with other paths."""
+"""Summaries of failed flows. The texts are from Spark 4.3, with other paths."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ KILLED = (
         (IN_JAVA, "IOException: Mkdirs failed to create file:/proc/nope/t"),
         (IN_SQL, 'The value \'x\' of the type "STRING" cannot be cast to "INT". (CAST_INVALID_INPUT)'),
         (WRAPPED, "ConnectException: Connection refused"),
-        (KILLED, "a Python worker of Spark ended without a word: it was killed, perhaps because memory ran out"),
+        (KILLED, "a Python worker of Spark exited unexpectedly: it was killed, perhaps because memory ran out"),
         ("it was stopped from outside", "it was stopped from outside"),
         (ValueError(), "ValueError"),
         ("x" * 5000, "x" * 599 + "…"),

@@ -1,4 +1,4 @@
-"""Progress from Spark's JSON to what people and programs see: the board, the three displays, the metrics."""
+"""The progress of a pipeline: the board, the displays and the metrics."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.pipeline_display import JsonLines, Lines, Silence, Table, summary
-from ottla.spark.pipelines.metrics import MetricsError, MetricsServer, render, write_file
+from ottla.cli.pipeline.display import JsonLines, Lines, Silence, Table, summary
+from ottla.spark.pipelines.metrics import MetricsError, render, serve, write_file
 from ottla.spark.pipelines.progress import ENDED, FAILED, Board, batch_of
 
 BEGIN = 1_700_000_000
@@ -47,7 +47,7 @@ def test_a_batch_is_understood() -> None:
 @pytest.fixture
 def board() -> Board:
     found = Board("orders", ["table", "dead-letters.orders"], dead_letters={"dead-letters.orders"})
-    # Spark may tell of a batch before we know under which id it runs.
+    # Spark may report a batch before its run id is known.
     found.progress("run-1", progress(0))
     found.started("table", "run-1")
     found.started("dead-letters.orders", "run-2")
@@ -59,7 +59,7 @@ def board() -> Board:
 
 def test_the_board_adds_up(board: Board) -> None:
     table, dead = board.flows()
-    assert (table.batches, table.rows, table.lag, table.dead_letters, table.told_written) == (2, 140, 0, None, None)
+    assert (table.batches, table.rows, table.lag, table.dead_letters, table.reported_written) == (2, 140, 0, None, None)
     assert (dead.batches, dead.dead_letters, board.dead_letters) == (1, 17, 17)
     assert [(flow.name, batch.number) for flow, batch in board.news()] == [
         ("table", 0),
@@ -74,7 +74,7 @@ def test_a_terminal_gets_a_table_that_is_drawn_again_in_place(board: Board) -> N
     display = Table(stream, clock=lambda: now[0], width=lambda: 100)
     display.show(board)
     first = stream.getvalue()
-    assert first.startswith("\x1b[Jorders: running, 0:00, 17 dead letters. Ctrl-C stops it.\n")
+    assert first.startswith("\x1b[Jorders: running, 0:00, 17 dead letters. Press Ctrl-C to stop.\n")
     lines = first.splitlines()
     assert lines[1].split() == ["FLOW", "BATCH", "ROWS", "ROWS/S", "LAG", "BATCH", "TIME", "DEAD", "LETTERS"]
     assert lines[2].split() == ["table", "1", "140", "80", "0", "0.50", "s", "-"]
@@ -154,27 +154,27 @@ def test_metrics_in_the_form_of_prometheus(board: Board) -> None:
     assert 'ottla_pipeline_lag_records{pipeline="orders",flow="dead-letters.orders"} 30' in page
     assert 'ottla_pipeline_dead_letters_total{pipeline="orders",flow="dead-letters.orders"} 17' in page
     assert 'ottla_pipeline_batch_seconds{pipeline="orders",flow="table"} 0.5' in page
-    assert f'ottla_pipeline_last_progress_timestamp_seconds{{pipeline="orders",flow="table"}} {BEGIN}' in page
+    assert f'ottla_pipeline_last_progress_timestamp_seconds{{pipeline="orders",flow="table"}} {BEGIN}.0' in page
     assert not [line for line in page if "written" in line and 'flow="table"' in line]
     odd = render(Board('a"b\\', ["x\ny"]))
     assert 'ottla_pipeline_up{pipeline="a\\"b\\\\",flow="x\\ny"} 1' in odd
 
 
 def test_metrics_are_served_on_loopback(board: Board) -> None:
-    with MetricsServer(lambda: render(board), 0) as server:
+    with serve(lambda: render(board), 0) as server:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics") as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert answer.read().decode() == render(board)
         with pytest.raises(urllib.error.HTTPError, match="404") as wrong:
             urllib.request.urlopen(f"http://127.0.0.1:{server.port}/other")
         wrong.value.close()
-        with pytest.raises(MetricsError, match=f"port {server.port} cannot be used for the metrics: Address already"):
-            MetricsServer(lambda: "", server.port)
+        with pytest.raises(MetricsError, match=f"cannot serve metrics on port {server.port}: Address already"):
+            serve(lambda: "", server.port)
 
 
 def test_metrics_in_a_file(board: Board, tmp_path: Path) -> None:
     write_file(tmp_path / "ottla.prom", render(board))
     assert (tmp_path / "ottla.prom").read_text() == render(board)
     assert list(tmp_path.iterdir()) == [tmp_path / "ottla.prom"]
-    with pytest.raises(MetricsError, match=r"cannot be written to .*: No such file or directory"):
+    with pytest.raises(MetricsError, match=r"cannot write metrics to .*: No such file or directory"):
         write_file(tmp_path / "nowhere" / "ottla.prom", "")

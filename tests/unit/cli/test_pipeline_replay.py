@@ -1,4 +1,4 @@
-"""``ottla pipeline replay``: dead letters go back, each once, and what is not chosen goes on to wait."""
+"""``ottla pipeline replay``: each selected dead letter is sent back once; others keep waiting."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Letters:
                 dead += helper.process(consumer.poll(1.0), _fail).dead
 
     def records(self, topic: str, count: int) -> list[ConsumerRecord]:
-        """What a reader of committed records sees; waits for `count` of them."""
+        """The committed records of a topic; waits for `count` of them."""
         config = {"bootstrap.servers": self.servers, "isolation.level": "read_committed"}
         with public.Consumer(config) as consumer:
             keys = [public.TopicPartition(topic, one.partition) for one in consumer.partitions_for(topic)]
@@ -88,15 +88,15 @@ def test_all_go_back_once(ottla: Ottla, letters: Letters) -> None:
 def test_what_is_not_chosen_goes_on_to_wait(ottla: Ottla, letters: Letters) -> None:
     letters.give_up("v1", "k2", "v3", "k4", "v5")
     chosen = ottla("pipeline", "replay", "--topic", letters.dead, "--error", "keyerror", "--json")
-    assert json.loads(chosen.out) == {"sent": 2, "waiting": {"another error": 3}}
+    assert json.loads(chosen.out) == {"sent": 2, "waiting": {"other error": 3}}
     with Replay(
         [letters.dead], group=f"{letters.dead}.replay", config={"bootstrap.servers": letters.servers}
     ) as replay:
-        # Three in all: one behind the last chosen one, two written again. Offsets alone would say four more.
+        # One letter after the last chosen one, and two that were appended again.
         assert replay.waiting(at_most=100) == (3, True)
         assert replay.waiting(at_most=1)[1] is False
     limited = ottla("pipeline", "replay", "--topic", letters.dead, "--limit", "2")
-    assert limited.lines == ["2 dead letters sent back", "1 dead letter left to wait: above the limit"]
+    assert limited.lines == ["2 dead letters sent back", "1 dead letter still waiting: over the limit"]
     rest = ottla("pipeline", "replay", "--topic", letters.dead, "--dry-run", "--json")
     (only,) = [json.loads(line) for line in rest.lines]
     assert (only["chosen"], only["from"]["topic"], only["error_class"]) == (True, letters.topic, "builtins.ValueError")
@@ -115,20 +115,20 @@ def test_what_fails_again_is_counted_and_does_not_go_round(ottla: Ottla, letters
     refused = ottla("pipeline", "replay", "--topic", letters.dead, "--max-replays", "2")
     assert refused.lines == [
         "0 dead letters sent back",
-        "1 dead letter left to wait: sent back 2 times already",
+        "1 dead letter still waiting: already replayed 2 times",
     ]
 
 
 def test_times_and_topics(ottla: Ottla, letters: Letters) -> None:
     letters.give_up("v1", "v2")
     replay = ("pipeline", "replay", "--topic", letters.dead)
-    assert ottla(*replay, "--since", "2999-01-01T00:00:00Z").lines[1] == "2 dead letters left to wait: another time"
-    assert ottla(*replay, "--until", "1h").lines[1] == "2 dead letters left to wait: another time"
-    assert ottla(*replay, "--from-topic", "users").lines[1] == "2 dead letters left to wait: from another topic"
+    assert ottla(*replay, "--since", "2999-01-01T00:00:00Z").lines[1] == "2 dead letters still waiting: other time"
+    assert ottla(*replay, "--until", "1h").lines[1] == "2 dead letters still waiting: other time"
+    assert ottla(*replay, "--from-topic", "users").lines[1] == "2 dead letters still waiting: other topic"
     other = f"{letters.topic}-repaired"
     missing = ottla(*replay, "--to", other)
     assert missing.code == 1
-    assert f"2 dead letters cannot go to topic {other}" in missing.err
+    assert f"cannot send 2 dead letters to topic {other}" in missing.err
     assert ottla("topics", "create", other, "--partitions", "1").code == 0
     assert ottla(*replay, "--to", other, "--since", "1h", "--keep-timestamps").lines == [
         f"2 dead letters sent back to {other}"
@@ -148,9 +148,7 @@ def test_a_later_replay_fences_an_earlier_one(letters: Letters, monkeypatch: pyt
             with Replay([letters.dead], group=group, config=config) as fast:
                 assert fast.run(fast.plan()).sent == 2
 
-        with pytest.raises(
-            ReplayError, match=r"another replay of group .* has begun and goes on with the rest: 2 were"
-        ):
+        with pytest.raises(ReplayError, match=r"another replay of group .* has taken over: 2 letters were sent"):
             slow.run(plan, each=overtake)
     values = sorted(record.value for record in letters.records(letters.topic, 8))
     assert values == sorted([b"v1", b"v2", b"v3", b"v4"] * 2)
@@ -158,15 +156,15 @@ def test_a_later_replay_fences_an_earlier_one(letters: Letters, monkeypatch: pyt
 
 def test_wrong_usage(ottla: Ottla, letters: Letters) -> None:
     nothing = ottla("pipeline", "replay")
-    assert (nothing.code, "name the pipeline's FILE, or its dead letters with --topic" in nothing.err) == (2, True)
+    assert (nothing.code, "name the pipeline's FILE, or the dead letter topic with --topic" in nothing.err) == (2, True)
     unknown = ottla("pipeline", "replay", "--topic", "nope.dead")
-    assert (unknown.code, "there is no topic nope.dead" in unknown.err) == (1, True)
+    assert (unknown.code, "topic nope.dead does not exist" in unknown.err) == (1, True)
     late = ottla("pipeline", "replay", "--topic", letters.dead, "--since", "yesterday")
-    assert (late.code, "is no time" in late.err) == (2, True)
+    assert (late.code, "is not a time" in late.err) == (2, True)
     with public.Producer(bootstrap_servers=letters.servers) as producer:
         producer.send(letters.dead, b"not a dead letter").result(20)
     left = ottla("pipeline", "replay", "--topic", letters.dead)
-    assert left.lines == ["0 dead letters sent back", "1 dead letter left to wait: no dead letter"]
+    assert left.lines == ["0 dead letters sent back", "1 dead letter still waiting: not a dead letter"]
 
 
 def test_letters_of_a_dead_letter_topic_itself_are_refused(letters: Letters) -> None:
@@ -176,7 +174,7 @@ def test_letters_of_a_dead_letter_topic_itself_are_refused(letters: Letters) -> 
     assert one is not None
     assert Choice().against(one) is None
     looped = Waiting(public.TopicPartition(letters.topic, 0), one.offset, one.timestamp, one.letter, one.replays)
-    assert Choice().against(looped) == "came from the dead letters themselves"
+    assert Choice().against(looped) == "comes from a dead letter topic"
 
 
 def test_a_letter_without_its_value_is_never_sent_back(letters: Letters) -> None:
@@ -184,4 +182,4 @@ def test_a_letter_without_its_value_is_never_sent_back(letters: Letters) -> None
     (record,) = letters.records(letters.dead, 1)
     headers = [*record.headers, ("dead-letter-omitted", b"value"), ("dead-letter-size", b"2000000")]
     one = Waiting.of(ConsumerRecord(record.topic, 0, record.offset, record.timestamp, 0, record.key, None, headers))
-    assert Choice().against(one) == "without the value, which was too large for a letter"
+    assert Choice().against(one) == "has no value, because it was too large for a dead letter"

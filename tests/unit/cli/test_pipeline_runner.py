@@ -1,4 +1,4 @@
-"""Running flows that are played: ends, failures, stops, exit codes, the lock, and the commit to groups."""
+"""Running fake flows: ends, failures, stops, exit codes, the lock, and the commit to groups."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TIME = "2023-11-14T22:13:20.000Z"
 
 
 class Py4JNetworkError(Exception):
-    """As py4j calls it when Java is gone."""
+    """The error of py4j when Java has exited."""
 
 
 @dataclass
 class FakeQuery:
-    """A query whose batches are played by `script`: a step each time that somebody waits."""
+    """A fake query that follows `script`, one step per wait."""
 
     name: str
     script: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class FakeQuery:
 
     @property
     def recentProgress(self) -> list[Any]:  # noqa: N802
-        """Spark keeps some; an idle query tells of the batch that comes next."""
+        """Spark keeps some; an idle query reports the next batch number."""
         told = [] if self.batch is None else list(range(self.batch + 1))
         return [SimpleNamespace(json=json.dumps({"batchId": one, "timestamp": TIME})) for one in told]
 
@@ -105,7 +105,7 @@ class FakeFlow:
 
 @dataclass
 class Played:
-    """A run of played flows; `at` does something at the n-th wait."""
+    """Run fake flows; `at` has actions for the n-th wait."""
 
     flows: list[FakeFlow]
     ends: bool = False
@@ -163,7 +163,7 @@ def test_one_that_does_not_start_stops_the_others() -> None:
 def test_one_that_ends_although_it_should_not_is_a_failure() -> None:
     ending = Played([flow("a", "done")]).run()
     assert ending.failure is not None
-    assert ending.failure.cause == "it was stopped from outside"
+    assert ending.failure.cause == "the query was stopped from outside"
 
 
 def test_a_stop_waits_for_the_running_batch() -> None:
@@ -204,7 +204,7 @@ def test_java_that_is_gone_is_a_failure_unless_all_was_stopped(stopped: bool) ->
         assert (ending.code, ending.given_up, played.states) == (143, ("a",), ["stopped"])
     else:
         assert ending.failure is not None
-        assert (ending.code, ending.failure.cause) == (1, "the Java process of Spark has ended")
+        assert (ending.code, ending.failure.cause) == (1, "Spark's Java process has exited")
 
 
 def _lost() -> None:
@@ -235,7 +235,7 @@ def test_a_second_run_is_refused(tmp_path: Path) -> None:
         assert found is not None
         assert found.pid == os.getpid()
         with (
-            pytest.raises(AlreadyRunning, match=rf"runs already with checkpoint .* \(process {os.getpid()} on "),
+            pytest.raises(AlreadyRunning, match=rf"already running with checkpoint .* \(process {os.getpid()} on "),
             run_lock(f"file://{tmp_path}"),
         ):
             pass

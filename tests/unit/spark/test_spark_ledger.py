@@ -1,4 +1,4 @@
-"""The ledger of exactly-once writes: what is written is read again, and what does not fit is told."""
+"""The ledger of exactly-once writes: round trips and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_is_written_is_read_again() -> None:
     taken = empty.taken_by("run")
     decided = taken.decided(7, transactions(3))
     assert Ledger.newest("p", [committed(taken)]) == taken
-    # A value may lie under several topics: the last one holds.
+    # With copies under several topics, the newest one wins.
     assert Ledger.newest("p", [committed(decided), committed(taken)]) == decided
     assert decided.taken_by("next").prepared == decided.prepared
 
@@ -31,11 +31,11 @@ def test_what_is_written_is_read_again() -> None:
 def test_as_many_tasks_as_anybody_should_have_fit() -> None:
     many = Ledger("p").decided(1, transactions(500))
     assert Ledger.newest("p", [committed(many)]) == many
-    with pytest.raises(LedgerError, match=r"5000 writing tasks is too many.*coalesce"):
+    with pytest.raises(LedgerError, match=r"5000 writing tasks is too large.*coalesce"):
         Ledger("p").decided(1, transactions(5000)).to_metadata()
 
 
 @pytest.mark.parametrize("metadata", ["", "[]", '{"number": 1}', '{"number": 1, "run": "r", "transactions": "AAAA"}'])
 def test_what_somebody_else_committed_is_told(metadata: str) -> None:
-    with pytest.raises(LedgerError, match="nobody else may commit to it"):
+    with pytest.raises(LedgerError, match="other clients must not commit to it"):
         Ledger.newest("p", [OffsetAndMetadata(1, metadata)])

@@ -1,4 +1,4 @@
-"""What filters let a batch query leave out, and which of them Spark still has to apply."""
+"""Which ranges filters exclude, and which filters Spark still has to apply."""
 
 from __future__ import annotations
 
@@ -99,6 +99,6 @@ def test_others_are_left_to_spark(one: Any) -> None:
 
 
 def test_a_reader_shows_the_function_of_the_base_class() -> None:
-    """It is how a session without the setting tells that there is nothing to push down."""
+    """Without the setting, Spark checks this to see that there is nothing to push down."""
     pushes = pickle.loads(pickle.dumps(PushedFilters()))
     assert pushes.__func__ is DataSourceReader.pushFilters

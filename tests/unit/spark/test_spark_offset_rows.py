@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets` as rows: no Spark."""
+"""Records of `__consumer_offsets` as rows, without Spark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ottla.assignors.base import Assignment, Subscription
 from ottla.assignors.embedded import encode_assignment, encode_subscription
 from ottla.coordinator import records as r
 from ottla.coordinator.serde import encode
-from ottla.spark.offset_rows import COLUMNS, rows_of
+from ottla.spark.offset_history.rows import COLUMNS, rows_of
 
 TOPIC_ID = UUID(int=7)
 
 
 def rows(key: Any, value: Any) -> list[dict[str, Any]]:
-    """What is in the rows of a record, besides where it lies."""
+    """The non-null columns of a record's rows, without its position."""
     found = list(
         rows_of(*encode(r.CoordinatorRecord(key, value)), time=5, partition=3, offset=9, names={TOPIC_ID: "orders"})
     )

@@ -1,4 +1,4 @@
-"""Offsets of a query: limits, splitting, and what lies between two of them."""
+"""Offsets of a query: limits, splitting, and ranges."""
 
 from __future__ import annotations
 

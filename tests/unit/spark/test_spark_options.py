@@ -1,4 +1,4 @@
-"""The options of the data source: what they become, and what is said of those that cannot be used."""
+"""The options of the data source: parsed values and error messages."""
 
 from __future__ import annotations
 
@@ -63,31 +63,31 @@ def test_kafka_options_go_to_the_clients_that_know_them() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"subscribe": "a", "assign": "{}"}, "subscribe and assign are given"),
+        ({"subscribe": "a", "assign": "{}"}, "subscribe and assign are set"),
         ({"subscribe": " , "}, "subscribe is empty"),
-        ({"subscribePattern": "("}, "no regular expression"),
+        ({"subscribePattern": "("}, "not a valid regular expression"),
         ({"assign": "[1]"}, "names no partitions"),
-        ({"assign": '{"a": ["0"]}'}, "no list of partitions for topic a"),
-        ({"assign": "{"}, "no JSON"),
-        ({"startingOffsets": "newest"}, "startingOffsets is no JSON"),
-        ({"startingOffsets": '{"a": {"0": -3}}'}, "impossible value"),
+        ({"assign": '{"a": ["0"]}'}, "requires a list of partitions for topic a"),
+        ({"assign": "{"}, "not valid JSON"),
+        ({"startingOffsets": "newest"}, "startingOffsets is not valid JSON"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "invalid value"),
         ({"startingOffsets": '{"a": 5}'}, "no partitions for topic a"),
-        ({"endingOffsets": "earliest"}, "cannot be earliest"),
-        ({"endingOffsets": '{"a": {"0": -2}}'}, "impossible value"),
+        ({"endingOffsets": "earliest"}, "must not be earliest"),
+        ({"endingOffsets": '{"a": {"0": -2}}'}, "invalid value"),
         ({"startingTimestamp": "yesterday"}, "a whole number"),
         ({"startingTimestamp": "-4"}, "not negative"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "one of error, latest"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"minPartitions": "0"}, "at least 1"),
-        ({"maxOffsetsPerTrigger": "10"}, "needs readStream"),
-        ({"startingOffsets": "committed"}, "needs group.id"),
+        ({"maxOffsetsPerTrigger": "10"}, "requires readStream"),
+        ({"startingOffsets": "committed"}, "requires group.id"),
         ({"group_id": "a", "kafka_group_id": "b"}, "the same option"),
         ({"group_id": ""}, "group.id is empty"),
         ({"kafka_auto_offset_reset": "latest"}, "use startingOffsets"),
         ({"kafka_fetch_min_byte": "1"}, "Did you mean fetch.min.bytes"),
         ({"kafka_fetch_min_bytes": "few"}, "option kafka.fetch.min.bytes"),
         ({"includeHeader": "true"}, "Did you mean includeHeaders"),
-        ({"path": "orders"}, "take no path"),
+        ({"path": "orders"}, "do not accept a path"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, str], says: str) -> None:
@@ -98,9 +98,9 @@ def test_mistakes_are_named(options: dict[str, str], says: str) -> None:
 def test_mistakes_of_streams_are_named() -> None:
     with pytest.raises(OptionError, match="a stream has no end"):
         read(True, endingOffsets="latest")
-    with pytest.raises(OptionError, match="more than maxOffsetsPerTrigger"):
+    with pytest.raises(OptionError, match="larger than maxOffsetsPerTrigger"):
         read(True, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4")
-    with pytest.raises(OptionError, match="a time such as"):
+    with pytest.raises(OptionError, match="a duration such as"):
         read(True, maxTriggerDelay="soon")
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
         ReadOptions.of({"subscribe": "a"}, streaming=True)
@@ -110,20 +110,20 @@ def test_options_of_the_sink() -> None:
     once = {"deliver": "exactly-once"}
     assert WriteOptions.of({**SERVERS, "topic": "t", "kafka.acks": "1", "queryName": "q"}).topic == "t"
     for options, says in (
-        ({"txnAppId": "a", "txnVersion": "1"}, "txnAppId needs deliver=exactly-once"),
-        ({**once, "txnAppId": "a"}, "given together"),
-        ({**once, "txnAppId": "a", "txnVersion": "-1"}, "counts from 0"),
+        ({"txnAppId": "a", "txnVersion": "1"}, "txnAppId requires deliver=exactly-once"),
+        ({**once, "txnAppId": "a"}, "set together"),
+        ({**once, "txnAppId": "a", "txnVersion": "-1"}, "at least 0"),
         ({**once, "txnAppId": " ", "txnVersion": "1"}, "txnAppId is empty"),
         ({**once, "transactionalIdPrefix": ""}, "transactionalIdPrefix is empty"),
         ({"deliver": "twice"}, "one of at-least-once"),
         ({"topic": ""}, "topic is empty"),
         ({"kafka.transactional.id": "x"}, "use deliver=exactly-once"),
         ({"kafka.linger": "1"}, "Did you mean linger.ms"),
-        ({"subscribe": "t"}, "no option is called subscribe"),
+        ({"subscribe": "t"}, "unknown option subscribe"),
     ):
         with pytest.raises(OptionError, match=says):
             WriteOptions.of({**SERVERS, **options})
-    with pytest.raises(OptionError, match="a stream knows its batches by itself"):
+    with pytest.raises(OptionError, match="a stream tracks its batches itself"):
         WriteOptions.of({**SERVERS, **once, "txnAppId": "a", "txnVersion": "1"}, streaming=True)
     with pytest.raises(ConfigError, match="acks"):
         WriteOptions.of({**SERVERS, **once, "kafka.acks": "1"})

@@ -1,4 +1,4 @@
-"""What is ours in Spark's Python processes: no Spark is started, only processes that are called as it calls them."""
+"""Adjustments of Spark's Python processes, tested without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ottla.spark.sessions import on_this_machine
 
 
 def run_as(module: str, program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process whose main module is called as one of Spark's."""
+    """Run a program in a process whose main module has the name of one of Spark's."""
     named = f"import sys, types\nsys.modules['__main__'].__spec__ = types.SimpleNamespace(name={module!r})\n"
     return subprocess.run([sys.executable, "-c", named + program], capture_output=True, text=True, check=False)
 

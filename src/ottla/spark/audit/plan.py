@@ -1,8 +1,7 @@
-"""What became of each record, as frames of Spark: joins and windows, nothing is collected here.
+"""Classify each record with Spark joins and windows; nothing is collected here.
 
-`classify` makes of the records of the source, the rows of the target and the dead letters one frame with a row a
-record (and a row for what the target has without a record); `summed` counts it by partition and time. What the
-statuses mean is said at `audit_report.Counts`, and in docs/audit.md.
+`classify` joins the source, the target and the dead letters to one row per record, plus a row for target rows without a
+record. `summed` counts by partition and time. `report.Counts` and docs/audit.md explain the statuses.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from ottla.types import Millis
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Records are counted by stretches of this length first; the width of a bar is chosen when first and last are known.
+#: The first aggregation uses slots of this length; the bar width is chosen when the time range is known.
 SLOT_MS: Millis = 100
 PLACE = ("partition", "offset")
 ORIGIN, KEY = "origin", "key"
-#: What a record, or a row without one, can be.
+#: The statuses of records, and of rows without a record.
 RECORD_STATUSES = ("arrived", "duplicates", "dead", "pending", "unkeyed", "lost")
 ROW_STATUSES = ("expired", "outside", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How records are matched, and what counts."""
+    """How to match and judge records."""
 
     match: str
     """ORIGIN or KEY."""
     has_key: bool = False
-    """Records have an `id`: those with the same one say the same."""
+    """Records have an `id`; records with the same id are duplicates."""
     keep_repeats: bool = False
-    """The target should have a row for each record, also for those with an `id` that came before."""
+    """Expect a target row for each record, including repeated ids."""
     is_cut: bool = False
-    """Records of the source are missing at its beginning: rows may be theirs."""
+    """The start of the source is missing, so target rows may belong to deleted records."""
     order: str | None = None
     late_after: Millis | None = None
 
@@ -54,7 +53,7 @@ class Rules:
 
 
 def source_side(records: DataFrame, key: str | None, *, ordered_by_key: bool) -> DataFrame:
-    """partition, offset, timestamp (milliseconds), id, order_key: of the records of the source."""
+    """The columns partition, offset, timestamp (milliseconds), id and order_key of the source."""
     return records.select(
         "partition",
         "offset",
@@ -68,7 +67,7 @@ def source_side(records: DataFrame, key: str | None, *, ordered_by_key: bool) ->
 def target_side(
     rows: DataFrame, match: Sequence[Column], *, arrival: Column | None, place: tuple[Column, Column] | None
 ) -> DataFrame:
-    """The columns that match, and how many rows there are; when and where in a topic the first of them is."""
+    """The matching columns, the number of rows, and the time and place of the first one."""
     time = F.unix_millis(arrival) if arrival is not None else F.lit(None).cast("bigint")
     partition, offset = place if place is not None else (F.lit(None).cast("int"), F.lit(None).cast("bigint"))
     first = F.struct(time.alias("at"), partition.alias("partition"), offset.alias("offset"))
@@ -84,7 +83,7 @@ def _names(columns: Sequence[Column]) -> list[str]:
 
 
 def dead_side(letters: DataFrame, topic: str) -> DataFrame:
-    """The places that dead letters name as theirs; `letters` has headers."""
+    """The origins of dead letters; `letters` needs headers."""
     theirs = letters.where(header(f"{PREFIX}topic") == topic)
     return theirs.select(*header_place(PREFIX)).distinct().withColumn("is_dead", F.lit(True))
 
@@ -96,14 +95,14 @@ def header(name: str) -> Column:
 
 
 def header_place(prefix: str) -> list[Column]:
-    """The partition and the offset that headers name."""
+    """The partition and offset in the headers."""
     return [
         header(f"{prefix}partition").try_cast("int").alias("partition"),
         header(f"{prefix}offset").try_cast("bigint").alias("offset"),
     ]
 
 
-# ── what became of them ───────────────────────────────────────────────────────────────────────────────────────────
+# ── classification ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def classify(
@@ -114,7 +113,7 @@ def classify(
     bounds: Iterable[Bounds],
     rules: Rules,
 ) -> DataFrame:
-    """A row a record, and a row for what the target has without one: status, repeated, rows, late, out_of_order."""
+    """One row per record, and per target row without a record: status, repeated, rows, late, out_of_order."""
     joined = source.join(target, ["id"] if rules.match == KEY else list(PLACE), "full")
     places = spark.createDataFrame(
         [(one.partition, one.earliest, one.start, one.end, one.position) for one in bounds],
@@ -146,10 +145,10 @@ def classify(
 
 
 def _ranked(known: DataFrame, rules: Rules) -> DataFrame:
-    """Which of the records with one id this is: those come first that are in the target, or should be."""
+    """Rank records with the same id: first those that are in the target, or should be."""
     if not rules.has_key:
         return known.withColumn("rank", F.lit(1)).withColumn("alike", F.lit(1))
-    # Records without an id are like no other; one group of all of them would be one task's.
+    # Records without an id are all distinct; grouping them together would put them into one task.
     alike = Window.partitionBy("id", _alone(F.col("id").isNull()))
     there = (F.col("rows") == 0) if rules.match == ORIGIN else F.lit(0)
     order = alike.orderBy(there, "is_dead", "is_pending", "timestamp", *PLACE)
@@ -182,7 +181,7 @@ def _status(rules: Rules) -> Column:
 
 
 def _excess(rules: Rules) -> Column:
-    """How many rows of the target are too many, counted at one record of those with its id."""
+    """The number of surplus target rows, counted at one record per id."""
     rows, rank = F.col("rows"), F.col("rank")
     if rules.match == ORIGIN:
         allowed = F.when(rank == 1, 1).otherwise(0) if rules.is_distinct else F.lit(1)
@@ -192,7 +191,7 @@ def _excess(rules: Rules) -> Column:
 
 
 def _may_be_older(rules: Rules) -> bool:
-    """Whether a row too many may be that of a record with the same id that the source does not have any more."""
+    """Whether a surplus row may belong to a deleted record with the same id."""
     return rules.match == KEY and rules.keep_repeats and rules.is_cut
 
 
@@ -205,7 +204,7 @@ def _unexplained(rules: Rules) -> Column:
 
 
 def _is_placed() -> Column:
-    """Whether the first row of the target that matches is this very record's."""
+    """Whether the first matching target row belongs to this record."""
     return (F.col("status") == "arrived") & (F.col("rank") == 1)
 
 
@@ -220,7 +219,7 @@ def _late(rules: Rules) -> Column:
 
 
 def _with_order(found: DataFrame, rules: Rules) -> DataFrame:
-    """Out of order is a record that stands behind one of its own partition (and key) with a higher offset."""
+    """A record is out of order if it follows one of its partition (and key) with a higher offset."""
     if rules.order is None:
         return found.withColumn("out_of_order", F.lit(0))
     placed = _is_placed() if rules.order == "partition" else _is_placed() & F.col("order_key").isNotNull()
@@ -234,7 +233,7 @@ def _with_order(found: DataFrame, rules: Rules) -> DataFrame:
 
 
 def summed(classified: DataFrame) -> DataFrame:
-    """Counts by partition and stretch of time; a row without a record has no time. Names are those of `Counts`."""
+    """Counts by partition and time slot, with the names of `Counts`; rows without a record have no time."""
     status = F.col("status")
     records = [F.count_if(status == name).alias(name) for name in RECORD_STATUSES]
     rows = [F.sum(F.when(status == name, F.col("rows")).otherwise(0)).alias(name) for name in ROW_STATUSES]
@@ -249,7 +248,7 @@ def summed(classified: DataFrame) -> DataFrame:
 
 
 def examples(classified: DataFrame, limit: int) -> DataFrame:
-    """The first records of each kind that something is wrong with: kind, partition, offset, rows, timestamp."""
+    """The first records of each kind of problem: kind, partition, offset, rows, timestamp."""
     status = F.col("status")
     kinds = F.array(
         F.when(status == "lost", "lost"),

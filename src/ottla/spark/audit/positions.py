@@ -1,44 +1,43 @@
-"""Which offsets of a topic are audited, and how far its pipeline is: asked of the cluster, or read in a checkpoint.
+"""The audited offsets of a topic, and the position of its pipeline, from the cluster or a checkpoint.
 
-The order of questions matters while the pipeline runs: first the end of the source, then how far the pipeline is, and
-only then the target. So everything before the position must be in the target, and nothing produced meanwhile is missed.
+The order matters while the pipeline is running: read the end of the source first, then the position, then the target.
+So everything before the position must be in the target.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError
 from ottla.spark.lookup import Lookup
+from ottla.spark.offsets import parse_offsets
 from ottla.spark.options import Offsets, ReadOptions
-from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class AuditError(OttlaError):
-    """The audit cannot be made as it was asked for."""
+    """The audit cannot run with these arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets of a partition: the log begins at `earliest`, and `start` to `end` (not included) is audited."""
+    """The offsets of a partition: the log starts at `earliest`; `start` to `end` (exclusive) is audited."""
 
     partition: int
     earliest: int
     start: int
     end: int
     position: int | None = None
-    """The next offset that the pipeline will process, if that is known."""
+    """The next offset of the pipeline, if known."""
 
 
 def source_bounds(options: ReadOptions) -> list[Bounds]:
-    """What is to be audited now, by the start and the end in the options of the source."""
+    """The audited offsets, by the start and end in the options."""
     lookup = Lookup(options)
     try:
         keys = lookup.existing()
@@ -55,7 +54,7 @@ def _bounds(partition: int, earliest: int, latest: int, start: int, end: int) ->
 
 
 def with_positions(bounds: Iterable[Bounds], positions: Mapping[int, int]) -> list[Bounds]:
-    """A partition of which nothing is known was not begun."""
+    """Add positions; without one, a partition was not started."""
     return [
         Bounds(one.partition, one.earliest, one.start, one.end, positions.get(one.partition, one.earliest))
         for one in bounds
@@ -63,27 +62,27 @@ def with_positions(bounds: Iterable[Bounds], positions: Mapping[int, int]) -> li
 
 
 def group_positions(options: ReadOptions, group: str, topic: str) -> dict[int, int]:
-    """What a group has committed for the partitions of a topic."""
+    """The committed offsets of a group for a topic."""
     with Admin(options.admin_config()) as admin:
         found = {key: one.offset for key, one in admin.list_group_offsets(group).items() if one.offset >= 0}
-    return _of_topic(found, topic, f"group {group} has committed no offset of topic {topic}")
+    return _of_topic(found, topic, f"group {group} has no committed offsets for topic {topic}")
 
 
 def checkpoint_positions(spark: SparkSession, checkpoint: str, topic: str) -> dict[int, int]:
-    """The end of the last micro-batch that a query has finished, by its checkpoint, wherever Spark can read it."""
+    """The end of the last finished micro-batch in a checkpoint, on any path that Spark can read."""
     finished = _newest(_files(spark, checkpoint, "commits"))
     if finished is None:
-        raise AuditError(f"the checkpoint {checkpoint} has no finished micro-batch: the query has done nothing yet")
+        raise AuditError(f"checkpoint {checkpoint} has no finished micro-batch yet")
     text = _files(spark, checkpoint, "offsets").get(finished)
     if text is None:
-        raise AuditError(f"the checkpoint {checkpoint} has no offsets of micro-batch {finished}, which it has finished")
+        raise AuditError(f"checkpoint {checkpoint} has no offsets of the finished micro-batch {finished}")
     return _of_topic(read_offset_log(text), topic, f"the query of checkpoint {checkpoint} does not read topic {topic}")
 
 
 def _of_topic(offsets: Offsets, topic: str, otherwise: str) -> dict[int, int]:
     found = {key.partition: offset for key, offset in offsets.items() if key.topic == topic}
     if not found:
-        raise AuditError(f"{otherwise}: without that nothing could be called lost")
+        raise AuditError(f"{otherwise}, so lost records cannot be determined")
     return found
 
 
@@ -95,7 +94,7 @@ def _files(spark: SparkSession, checkpoint: str, folder: str) -> dict[str, str]:
         rows = frame.selectExpr("_metadata.file_name name", "value").collect()
     except AnalysisException:
         raise AuditError(
-            f"{checkpoint} is no checkpoint of a streaming query: it has no folder named {folder}"
+            f"{checkpoint} is not a checkpoint of a streaming query: it has no directory {folder}"
         ) from None
     return {row["name"]: row["value"] for row in rows}
 
@@ -109,28 +108,14 @@ def _newest(names: Iterable[str]) -> str | None:
 
 
 def read_offset_log(text: str) -> Offsets:
-    """The offsets of all topics in a file of Spark's offset log: a version, the batch's settings, a line a source.
+    """Parse a file of Spark's offset log: a version, the settings of the batch, and a line per source.
 
     >>> read_offset_log('v1\\n{"batchWatermarkMs":0}\\n{"orders":{"0":23}}\\n-')
     {TopicPartition(topic='orders', partition=0): 23}
     """
     found: Offsets = {}
     for line in text.splitlines()[2:]:
-        for topic, partitions in _object(_source_line(line)).items():
-            for partition, offset in _object(partitions).items():
-                if partition.isdecimal() and type(offset) is int:
-                    # A topic that several sources read is done as far as the slowest.
-                    key = TopicPartition(topic, int(partition))
-                    found[key] = min(offset, found.get(key, offset))
+        for key, offset in (parse_offsets(line) or {}).items():
+            # If several sources read a topic, the slowest one counts.
+            found[key] = min(offset, found.get(key, offset))
     return found
-
-
-def _source_line(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -1,7 +1,6 @@
-"""What an audit found, as values: counts by partition and by time, examples, and the report as text, JSON and chart.
+"""The report of an audit: counts by partition and time, and examples, as text, JSON and chart. Does not need Spark.
 
-Nothing here knows Spark. A count that is new is a field of `Counts` with its line in `_COLUMNS`; `plan.py` fills
-it by its name.
+To add a count, add a field to `Counts` and a line to `_COLUMNS`; `plan.py` fills it by name.
 """
 
 from __future__ import annotations
@@ -19,38 +18,39 @@ _LONGEST_VALUE = 60
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many records, and how many rows of the target.
+    """Numbers of records and of target rows.
 
-    A record of the source is one of the first seven, after `produced`: their sum is `produced`. A row of the target
-    is `arrived` or one of `repeated`, `expired`, `outside`, `aborted` and `unknown`.
+    Each source record is counted in `produced` and in exactly one of `arrived`, `duplicates`, `dead`, `pending`,
+    `unkeyed` and `lost`. Each target row is counted in `arrived`, `repeated`, `expired`, `outside`, `aborted` or
+    `unknown`.
     """
 
     produced: int = 0
-    """Records that are in the source now, within the offsets that were audited."""
+    """Records in the source now, within the audited offsets."""
     arrived: int = 0
     duplicates: int = 0
-    """Records that say again what another record with the same key said: the target needs one of them."""
+    """Repeated records with the same key; the target needs one of them."""
     dead: int = 0
-    """Records that are not in the target but among the dead letters."""
+    """Records in the dead letters instead of the target."""
     pending: int = 0
-    """Records that the pipeline has not come to yet."""
+    """Records that the pipeline has not processed yet."""
     unkeyed: int = 0
-    """Records for which the key expression gives null: they cannot be followed."""
+    """Records with a null key, which cannot be matched."""
     lost: int = 0
     repeated: int = 0
-    """Rows of the target beyond the first of a record (or of a key)."""
+    """Target rows beyond the first of a record (or key)."""
     out_of_order: int = 0
-    """Arrived records that stand in the target behind one that they came before."""
+    """Arrived records that follow a later one in the target."""
     late: int = 0
     """Arrived records that took longer than the limit."""
     expired: int = 0
-    """Rows whose record was removed from the source by retention."""
+    """Rows whose record was deleted by retention."""
     aborted: int = 0
-    """Rows whose record belongs to a transaction that was aborted."""
+    """Rows whose record belongs to an aborted transaction."""
     unknown: int = 0
-    """Other rows without a record in the source: compaction has removed it, or it never was."""
+    """Other rows without a record: it was compacted, or never existed."""
     outside: int = 0
-    """Rows whose record lies outside of the audited offsets: before the first one, or produced since."""
+    """Rows whose record is outside the audited offsets."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, name) + getattr(other, name) for name in COUNTS))
@@ -61,7 +61,7 @@ class Counts:
 
 
 COUNTS = tuple(one.name for one in fields(Counts))
-#: What makes a run not ok, and how a person is told.
+#: Counts that make a report not ok, with their labels.
 FINDINGS = {
     "lost": "lost",
     "repeated": "repeated",
@@ -70,7 +70,7 @@ FINDINGS = {
     "out_of_order": "out of order",
     "late": "late",
 }
-#: Columns of the text that are shown even if there is nothing in them, and those that are not.
+#: Columns that are always shown; others only if they are not empty.
 _ALWAYS = ("produced", "arrived", "lost", "repeated")
 _COLUMNS = (
     ("produced", "PRODUCED"),
@@ -92,19 +92,19 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class PartitionAudit:
-    """One partition of the source; None stands for rows that nobody can tell the partition of."""
+    """One partition of the source; None for rows with an unknown partition."""
 
     partition: int | None
     counts: Counts
     start: int | None = None
     end: int | None = None
     position: int | None = None
-    """Where the pipeline is, if that is known."""
+    """The position of the pipeline, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The records of a stretch of time, by the time of the record."""
+    """The records of a time range, by record time."""
 
     start: Millis
     counts: Counts
@@ -112,23 +112,23 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A record that something is wrong with."""
+    """A record with a problem."""
 
     kind: str
     """A name of `FINDINGS`."""
     partition: int | None
     offset: int | None
     times: int = 1
-    """How many rows of the target it has."""
+    """The number of target rows."""
     timestamp: Millis | None = None
     key: str | None = None
     value: str | None = None
-    """Its beginning."""
+    """The start of the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How long arrived records took from their own time to that of the target."""
+    """The time from the record timestamp to the arrival."""
 
     median: Millis
     p95: Millis
@@ -137,20 +137,20 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What became of the records of a topic. `ok` says whether nothing is wrong; `str()` is the text."""
+    """The result of an audit. `ok` is whether no problems were found; `str()` gives the text."""
 
     source: str
     target: str
     matched_by: str
     at: Millis
-    """When the end of the source was read."""
+    """The time when the end of the source was read."""
     partitions: tuple[PartitionAudit, ...]
     buckets: tuple[Bucket, ...] = ()
     bucket_ms: Millis = 0
     examples: tuple[Example, ...] = ()
     delay: Delay | None = None
     order: str | None = None
-    """What out of order means here: `key` or `partition`; None where order was not looked at."""
+    """The checked order: `key` or `partition`; None if order was not checked."""
     late_after: Millis | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -160,19 +160,19 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no record was lost or repeated, nor anything else found that was looked for."""
+        """Whether no problems were found."""
         return self.total.is_ok
 
     @property
     def findings(self) -> dict[str, int]:
-        """What was found, by the names of `Counts`; empty when all is well."""
+        """The problems by the names of `Counts`; empty if ok."""
         return {name: count for name in FINDINGS if (count := getattr(self.total, name))}
 
     def __str__(self) -> str:
         return self.to_text()
 
     def to_json(self) -> dict[str, Any]:
-        """The whole report as plain values."""
+        """The report as plain values."""
         return {
             "source": self.source,
             "target": self.target,
@@ -210,7 +210,7 @@ class AuditReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """A one-line summary."""
         total = self.total
         if not self.ok:
             found = ", ".join(f"{count:,} {FINDINGS[name]}" for name, count in self.findings.items())
@@ -247,8 +247,8 @@ class AuditReport:
         if self.delay is None:
             return ""
         limit = f", late after {_length(self.late_after)}" if self.late_after is not None else ""
-        told = f"half within {_length(self.delay.median)}, 95 % within {_length(self.delay.p95)}"
-        return f"arrived {told}, the last after {_length(self.delay.longest)}{limit}"
+        text = f"half within {_length(self.delay.median)}, 95 % within {_length(self.delay.p95)}"
+        return f"arrived {text}, the last after {_length(self.delay.longest)}{limit}"
 
     def _examples(self) -> str:
         if not self.examples:
@@ -272,7 +272,7 @@ class AuditReport:
     # ── chart ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def to_svg(self) -> str:
-        """The timeline of what was produced, and what became of it, as a picture for any browser."""
+        """A timeline of the produced records and their statuses, as SVG."""
         return bar_chart(
             title=f"{self.source} to {self.target}",
             subtitle=self.verdict,
@@ -303,7 +303,7 @@ def _moment(at: Millis) -> str:
 
 
 def _length(length: Millis) -> str:
-    """A length of time as a person says it.
+    """Format a duration.
 
     >>> _length(83), _length(2500), _length(95_000), _length(5 * 3_600_000)
     ('83 ms', '2.5 s', '1.6 min', '5 h')

@@ -1,14 +1,12 @@
-"""Audit: which records of a topic reached a table or another topic. What is lost, repeated, out of order and late.
+"""Find lost, repeated, out-of-order and late records between a topic and a table or another topic.
 
     report = audit(spark, "orders", bootstrap_servers="localhost:9092", table="/data/orders", group="orders-to-table")
     print(report)                              # a table by partition, examples, and a verdict
     assert report.ok
     Path("audit.svg").write_text(report.to_svg())
 
-It is a batch job over the whole of both sides, by joins and aggregations of Spark; it may run while the pipeline runs,
-as often as you like. Only the report and a few examples come to the driver. How records are matched and what each count
-means is in docs/audit.md. The sides are read in `sides.py`, compared in `plan.py`; `report.py` has
-the values of the report.
+This is a batch job over both sides. It may run while the pipeline is running. Only the report and a few examples come
+to the driver. `sides.py` reads the sides, `plan.py` compares them, and `report.py` has the report. See docs/audit.md.
 """
 
 from __future__ import annotations
@@ -51,8 +49,6 @@ from ottla.types import Millis
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["AuditError", "AuditReport", "Origin", "audit"]
-
 ORDERS = ("key", "partition", "none")
 
 
@@ -63,7 +59,7 @@ def audit(
     bootstrap_servers: str | None = None,
     options: Mapping[str, str] | None = None,
     table: str | DataFrame | None = None,
-    format: str = "parquet",  # noqa: A002 - the word of Spark
+    format: str = "parquet",  # noqa: A002 - Spark's name
     table_options: Mapping[str, str] | None = None,
     topic: str | None = None,
     origin: Origin | None = None,
@@ -82,35 +78,35 @@ def audit(
     limit: int = 10,
     isolation: str = READ_COMMITTED,
 ) -> AuditReport:
-    """Follow the records of topic `source` into a `table` (a path, or a frame) or into a `topic`.
+    """Check that the records of topic `source` are in a `table` (a path, or a frame) or in a `topic`.
 
-    - `options` are those of the data source, for security and the like: ``{"kafka.security.protocol": "SSL"}``.
-    - A table is matched by its `origin` columns, a topic by `origin_headers` if it has them. Otherwise `key` is SQL
-      over the columns of the source (key, value, headers, …), and `target_key` SQL over those of the target; of a
-      topic it is the same if not given, and without a `key` the whole record, key and value.
-    - With a `key`, records with the same one count once (`duplicates`), unless `keep_repeats`.
-    - `dead_letters` is the topic of those; `group` or `checkpoint` say how far the pipeline is.
-    - `since` and `until` bound the records by their time.
-    - `order` says what must stay in order in a topic: records of one `key`, of one `partition`, or `none`.
+    - `options` are data source options, such as ``{"kafka.security.protocol": "SSL"}``.
+    - A table is matched by its `origin` columns, a topic by `origin_headers`. Otherwise `key` is SQL over the source's
+      columns (key, value, headers, …), and `target_key` is SQL over those of the target. For a topic, the default of
+      `target_key` is `key`, and without a `key`, the whole record (key and value) is compared.
+    - Records with the same `key` count once (`duplicates`), unless `keep_repeats`.
+    - `dead_letters` is the dead letter topic; `group` or `checkpoint` gives the position of the pipeline.
+    - `since` and `until` limit the records by time.
+    - `order` is what must stay in order in a topic: records of one `key`, of one `partition`, or `none`.
     - `late_after` is in milliseconds, from the record's time to `arrival` (SQL over a table; a topic's timestamp).
-    - `limit` is how many examples of each kind the report has.
+    - `limit` is the number of examples of each kind.
     """
     if (table is None) == (topic is None):
-        raise AuditError("give a table or a topic to look for the records in, and not both")
+        raise AuditError("set either table or topic as the target")
     if topic == source:
-        raise AuditError(f"topic {topic} cannot be audited against itself")
+        raise AuditError(f"source and target are the same topic: {topic}")
     if target_key is not None and key is None:
-        raise AuditError("target_key needs key: what is compared with it on the side of the source")
+        raise AuditError("target_key requires key, the key of the source records")
     if origin_headers and (topic is None or target_key is not None):
-        raise AuditError("origin_headers are those of a topic's records, and need no target_key")
+        raise AuditError("origin_headers requires a topic, and excludes target_key")
     if group is not None and checkpoint is not None:
-        raise AuditError("give the group or the checkpoint of the pipeline, not both: one says how far it is")
+        raise AuditError("set either group or checkpoint, not both")
     if order not in ORDERS:
-        raise AuditError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
+        raise AuditError(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
     if arrival is not None and topic is not None:
-        raise AuditError("arrival is a column of a table: records of a topic arrive at their timestamp")
+        raise AuditError("arrival requires a table; for a topic, the record timestamp is the arrival time")
     if late_after is not None and topic is None and arrival is None:
-        raise AuditError("late_after needs the time of arrival: name the column of the table that has it with arrival")
+        raise AuditError("late_after requires arrival, the column with the arrival time")
     servers = {} if bootstrap_servers is None else {"kafka.bootstrap.servers": bootstrap_servers}
     cluster = Cluster(spark, {**(options or {}), **servers}, isolation)
     bounds = _bounds(cluster, source, since, until)
@@ -119,7 +115,7 @@ def audit(
         bounds = with_positions(bounds, group_positions(cluster.read_options(source), group, source))
     elif checkpoint is not None:
         bounds = with_positions(bounds, checkpoint_positions(spark, checkpoint, source))
-    # The target comes after the positions: see audit_positions.
+    # The target is read after the positions: see positions.py.
     if topic is not None:
         target = topic_target(cluster, topic, source, origin_headers=origin_headers, key=key, target_key=target_key)
     else:
@@ -155,7 +151,7 @@ def _millis(moment: datetime | Millis) -> Millis:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Everything is known: the jobs, and what they give."""
+    """Run the jobs and build the report."""
 
     cluster: Cluster
     source: str
@@ -167,7 +163,7 @@ class _Run:
     def report(self, at: Millis, limit: int) -> AuditReport:
         classified, delays = self._classified(), Observation()
         seen = F.percentile_approx("delay", [0.5, 0.95], 1000).alias("parts"), F.max("delay").alias("longest")
-        # Both sides are read once for all of the counts; percentiles cannot be added up, so they are taken on the way.
+        # Read both sides once for all counts. Percentiles cannot be summed, so they are observed on the way.
         sums = summed(classified.observe(delays, *seen)).persist()
         try:
             by_partition, first, last = _by_partition(sums, self.bounds)
@@ -210,7 +206,7 @@ class _Run:
         return classify(self.cluster.spark, records, rows, dead, self.bounds, self.rules)
 
     def _with_aborted(self, classified: DataFrame, found: Sequence[PartitionAudit]) -> list[PartitionAudit]:
-        """Tell rows of aborted transactions from others without a record: who reads everything sees their records."""
+        """Separate rows of aborted transactions from other unknown rows, by reading uncommitted records."""
         unknown = classified.where("status = 'unknown'").select("partition", "offset", "id", "rows")
         everything = self._records(READ_UNCOMMITTED)
         columns = ["partition", "offset"]
@@ -238,7 +234,7 @@ class _Run:
 
 
 def _by_partition(sums: DataFrame, bounds: Sequence[Bounds]) -> tuple[list[PartitionAudit], Millis | None, Millis]:
-    """By partition; and the times of the first record and of the last one."""
+    """Counts by partition, and the times of the first and last record."""
     names = [name for name in COUNTS if name in sums.columns]
     edges = F.min("slot").alias("first"), F.max("slot").alias("last")
     rows = sums.groupBy("partition").agg(*(F.sum(name).alias(name) for name in names), *edges).collect()
@@ -277,7 +273,7 @@ def _moved(counts: Counts, aborted: int) -> Counts:
 
 
 def _delay(observed: Observation) -> Delay | None:
-    """Only for a run with records that arrived: what was never seen is waited for."""
+    """Call this only if records arrived: `get` blocks otherwise."""
     found = observed.get
     return None if found["longest"] is None else Delay(found["parts"][0], found["parts"][1], found["longest"])
 
@@ -288,14 +284,14 @@ def _notes(found: AuditReport, bounds: Sequence[Bounds], rules: Rules) -> Iterab
     if gone:
         places = ", ".join(f"{one.partition} before {one.earliest}" for one in gone[:5])
         more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
-        yield f"the source has no records any more of partition {places}{more} (retention): they are not audited"
+        yield f"retention removed records of the source, which are not audited: partition {places}{more}"
     if total.unknown:
-        why = "compaction or retention has removed it since, or it never was there"
+        why = "compaction or retention removed it, or it never existed"
         if rules.match == KEY and rules.is_cut:
-            why = "it lies before the audited offsets, retention or compaction has removed it, or it never was there"
+            why = "it is before the audited offsets, compaction or retention removed it, or it never existed"
         yield f"{total.unknown:,} rows of the target have no record in the source: {why}"
     if total.lost and all(one.position is None for one in bounds):
         yield (
-            "neither a group nor a checkpoint says how far the pipeline is: a record that it has not come to yet "
-            "counts as lost"
+            "the position of the pipeline is unknown (no group or checkpoint), so records that it has not read yet "
+            "count as lost"
         )

@@ -1,6 +1,6 @@
-"""The sides of an audit as frames: the records of the source, the rows of the target, the dead letters.
+"""The sides of an audit as frames: source records, target rows, dead letters.
 
-What a user named wrongly (a column, an expression, a table that is not there) is told here, before anything runs.
+Wrong columns, expressions and tables are reported here, before a job runs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
-#: What makes two records of topics the same if nobody says otherwise.
+#: The default key to compare two topics.
 WHOLE_RECORD = "struct(key, value)"
-#: What a pipeline's topic sink with `origin = true` writes.
+#: The headers of a topic sink with `origin = true`.
 ORIGIN_HEADERS = "origin-"
 _VALUE_BYTES = 200
 
@@ -36,17 +36,17 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The columns of a table that say where a row comes from. One without the topic has rows of one topic only."""
+    """The columns of a table with the origin of a row. Without a topic column, all rows must be of one topic."""
 
     topic: str = "_topic"
-    """Empty if there is no such column."""
+    """Empty if the table has no such column."""
     partition: str = "_partition"
     offset: str = "_offset"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The other side, ready to be joined."""
+    """The target side, ready to join."""
 
     name: str
     rows: DataFrame
@@ -69,21 +69,21 @@ class Cluster:
         return ReadOptions.of(self._named({"subscribe": topic, **more}), streaming=False)
 
     def _named(self, more: Mapping[str, str]) -> dict[str, str]:
-        # Records that retention takes away while they are read are no reason to fail.
+        # Retention may delete records while they are read.
         return {**self._options, "kafka.isolation.level": self.isolation, "failOnDataLoss": "false", **more}
 
     def _load(self, more: Mapping[str, str]) -> DataFrame:
         return self.spark.read.format("ottla").options(**self._named(more)).load()
 
     def topic(self, topic: str, *, headers: bool = False) -> DataFrame:
-        """All of a topic, up to its end when the query is planned."""
+        """A whole topic, up to its end during planning."""
         self.read_options(topic)
         return self._load({"subscribe": topic, "includeHeaders": str(headers).lower()})
 
     def records(
         self, topic: str, bounds: Iterable[Bounds], *, headers: bool = False, isolation: str | None = None
     ) -> DataFrame:
-        """What lies between the bounds of a topic."""
+        """The records within the bounds."""
         places = {TopicPartition(topic, one.partition): one for one in bounds}
         return self._load(
             {
@@ -96,7 +96,7 @@ class Cluster:
         )
 
     def content(self, topic: str, places: set[Place]) -> dict[Place, tuple[str | None, str | None]]:
-        """Key and the beginning of the value of a few records; only the stretches that they lie in are read."""
+        """The key and the start of the value of a few records; reads only the ranges around them."""
         if not places:
             return {}
         offsets: dict[int, list[int]] = {}
@@ -112,7 +112,7 @@ class Cluster:
 def topic_target(
     cluster: Cluster, topic: str, source: str, *, origin_headers: bool, key: str | None, target_key: str | None
 ) -> Target:
-    """A topic, whose records have a time and an order; matched by a key, or by the headers that a pipeline writes."""
+    """A topic as target, matched by a key or by origin headers."""
     wanted = target_key or key or WHOLE_RECORD
     rows = cluster.topic(topic, headers=origin_headers or mentions_headers(wanted))
     place = (F.col("partition"), F.col("offset"))
@@ -122,7 +122,7 @@ def topic_target(
         return Target(f"topic {topic}", found, ORIGIN, "origin headers" + _duplicates_by(key), key, has_arrival=True)
     match = [expression(rows, wanted, "id", f"topic {topic}")]
     found = target_side(rows, match, arrival=F.col("timestamp"), place=place)
-    by = "key and value" if key is None else _said(key, target_key)
+    by = "key and value" if key is None else _key_text(key, target_key)
     return Target(f"topic {topic}", found, KEY, by, key or WHOLE_RECORD, has_arrival=True)
 
 
@@ -136,23 +136,23 @@ def table_target(
     target_key: str | None,
     arrival: str | None,
 ) -> Target:
-    """A table, matched by a key of it if one is named, and else by its columns of origin."""
+    """A table as target, matched by a key if there is one, or else by its origin columns."""
     came = None if arrival is None else expression(rows, f"cast({arrival} as timestamp)", "at", name)
     if target_key is not None:
         match = [expression(rows, target_key, "id", name)]
         found = target_side(rows, match, arrival=came, place=None)
-        return Target(name, found, KEY, _said(key or "", target_key), key, arrival is not None)
+        return Target(name, found, KEY, _key_text(key or "", target_key), key, arrival is not None)
     columns = origin or Origin()
     for one in (columns.partition, columns.offset):
         if one not in rows.columns:
             raise AuditError(
-                f"{name} has no column {one}, so that its rows cannot be matched by their origin: name the columns "
-                "that have partition and offset, or give a key of the records and the column of the table that has it"
+                f"{name} has no column {one}, so rows cannot be matched by origin: name the columns with partition and "
+                "offset, or set key and target_key"
             )
     if columns.topic in rows.columns:
         rows = rows.where(F.col(f"`{columns.topic}`") == source)
     elif columns.topic not in ("", Origin().topic):
-        raise AuditError(f"{name} has no column {columns.topic}, which should have the topic")
+        raise AuditError(f"{name} has no column {columns.topic} for the topic")
     match = [
         F.col(f"`{columns.partition}`").cast("int").alias("partition"),
         F.col(f"`{columns.offset}`").cast("bigint").alias("offset"),
@@ -166,23 +166,23 @@ def read_table(spark: SparkSession, path: str, form: str, options: Mapping[str, 
     try:
         return spark.read.format(form).options(**options).load(path)
     except AnalysisException as error:
-        raise AuditError(f"the table {path} cannot be read as {form}: {_first_line(error)}") from None
+        raise AuditError(f"cannot read table {path} as {form}: {_first_line(error)}") from None
 
 
 def expression(frame: DataFrame, text: str, name: str, where: str) -> Column:
-    """A user's expression, or the reason why the frame has no such thing."""
+    """Check and return a user's SQL expression."""
     found: Column = F.expr(text).alias(name)
     try:
         _ = frame.select(found).schema
     except ParseException as error:
-        raise AuditError(f"{text!r} is no expression of SQL: {_first_line(error)}") from None
+        raise AuditError(f"{text!r} is not a valid SQL expression: {_first_line(error)}") from None
     except AnalysisException as error:
-        raise AuditError(f"{text!r} cannot be taken of {where}: {_first_line(error)}") from None
+        raise AuditError(f"{text!r} does not work for {where}: {_first_line(error)}") from None
     return found
 
 
 def comparable(source: DataFrame, target: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Ids of different types are compared as text."""
+    """Compare ids of different types as text."""
     if source.schema["id"].dataType == target.schema["id"].dataType:
         return source, target
     text = F.col("id").cast("string")
@@ -193,7 +193,7 @@ def mentions_headers(text: str | None) -> bool:
     return text is not None and "headers" in text
 
 
-def _said(key: str, target_key: str | None) -> str:
+def _key_text(key: str, target_key: str | None) -> str:
     return key if target_key is None or target_key == key else f"{key} = {target_key}"
 
 

@@ -1,11 +1,11 @@
-"""Declared pipelines: read from a file or made in Python, checked as a whole, and run as Structured Streaming.
+"""Declared pipelines: loaded from a file or built in Python, checked, and run with Structured Streaming.
 
 >>> from ottla.spark.pipelines import compile_pipeline, load
 >>> pipeline = load("orders.toml")                                                         # doctest: +SKIP
 >>> queries = [flow.start() for flow in compile_pipeline(pipeline, spark)]                 # doctest: +SKIP
 
-`declaration.py` is the form, `loading.py` and `toml_form.py` read it, `check.py` finds what is wrong with it,
-`compile.py` makes queries of it. See docs/pipelines.md.
+`declaration.py` has the dataclasses, `loading.py` and `toml/` read files, `checks/` finds problems, `compile.py` builds
+queries. See docs/pipelines.md.
 """
 
 from ottla.spark.pipelines.compile import Flow, compile_pipeline

@@ -1,4 +1,4 @@
-"""Avro values to columns, by fastavro in workers: Spark's own functions for it need a jar."""
+"""Decode Avro values with fastavro in workers; Spark's own functions need a jar."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What a schema registry puts before a value: a zero, and the number of the schema.
+#: The header of a schema registry: a zero byte and the schema id.
 HEADER_BYTES = 5
 
 
 class AvroDecoder:
-    """Decodes a column of values to a struct: the record as `value`, or what went wrong as `error`."""
+    """Decode a column of values to structs with the record as `value`, or the reason as `error`."""
 
     def __init__(self, schema: str, kind: pa.DataType, *, header: bool = False) -> None:
         self._schema = schema
@@ -40,29 +40,29 @@ class AvroDecoder:
         if value is None:
             return None, "the record has no value"
         if self._header and (len(value) < HEADER_BYTES or value[0] != 0):
-            return None, "the value does not begin with the header of a schema registry"
+            return None, "the value has no schema registry header"
         stream = io.BytesIO(value)
         stream.seek(HEADER_BYTES if self._header else 0)
         try:
             record: Any = schemaless_reader(stream, _parsed(self._schema), None)
         except (EOFError, IndexError):
-            return None, f"the Avro value ends too early, after {len(value)} bytes, or is of another schema"
-        except Exception as error:  # whatever bytes can make of a decoder
-            return None, f"the value is not of the Avro schema: {type(error).__name__}: {error}"
+            return None, f"the Avro value ends after {len(value)} bytes: it is truncated or has another schema"
+        except Exception as error:  # invalid bytes can raise anything
+            return None, f"the value does not match the Avro schema: {type(error).__name__}: {error}"
         left = len(value) - stream.tell()
         if left:
-            return None, f"{left} bytes are left after the Avro record: is the schema another one?"
+            return None, f"{left} extra bytes after the Avro record: the value may have another schema"
         return record, None
 
 
 def _fitting(pair: tuple[dict[str, Any] | None, str | None], kind: Any) -> tuple[dict[str, Any] | None, str | None]:
-    """A record that decodes, but whose values no column can hold."""
+    """Reject a record that decodes but does not match the columns."""
     import pyarrow
 
     try:
         pyarrow.array([pair[0]], kind)
     except (pyarrow.ArrowException, OverflowError, TypeError, ValueError) as error:
-        return None, f"the Avro record does not fit the columns: {error}"
+        return None, f"the Avro record does not match the columns: {error}"
     return pair
 
 

@@ -1,18 +1,17 @@
-"""What Spark's checkpoint of a query tells without Spark: plain files, read and never changed.
+"""Read the checkpoint of a query without Spark.
 
-offsets/7   v1, a line of settings with the time, a line for each source: {"orders": {"0": 42}}     batch 7 was planned
+offsets/7   v1, a line of settings with the time, a line for each source: {"orders": {"0": 42}}     batch 7 is planned
 commits/7   v1, a line                                                                              batch 7 is finished
 """
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ottla.errors import OttlaError
-from ottla.spark.offsets import from_json
+from ottla.spark.offsets import parse_offsets
 from ottla.spark.options import Offsets
 from ottla.types import Millis
 
@@ -23,20 +22,20 @@ class CheckpointError(OttlaError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far a query is."""
+    """The progress of a query."""
 
     finished: int | None = None
-    """The last batch that is finished."""
+    """The last finished batch."""
     finished_at: Millis | None = None
     offsets: Offsets = field(default_factory=dict)
-    """Where the next batch begins: the ends of the finished one, of all sources that are topics."""
+    """The start of the next batch: the ends of the finished one, for all topics."""
     unfinished: int | None = None
-    """A batch that was planned and is not finished: it runs now, or is run again at the next start."""
+    """A planned batch that is not finished: it is running now, or repeated by the next run."""
     unfinished_since: Millis | None = None
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
-    """The state of a checkpoint directory; None if no query has used it yet."""
+    """Read a checkpoint directory; None if no query has used it yet."""
     planned, finished = _last(directory / "offsets"), _last(directory / "commits")
     if planned is None:
         return None
@@ -50,41 +49,26 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
 
 
 def _last(directory: Path) -> int | None:
-    """The number of the last entry of a log; files of other names are of no interest."""
+    """The number of the last log entry."""
     try:
         return max((int(one.name) for one in directory.iterdir() if one.name.isdecimal()), default=None)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CheckpointError(f"{directory} cannot be read: {error.strerror}") from None
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from None
 
 
 def _planned(file: Path) -> tuple[Offsets, Millis | None]:
     try:
         version, *lines = file.read_text("utf-8").splitlines()
     except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+        raise CheckpointError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, UnicodeDecodeError):
-        raise CheckpointError(f"{file} is damaged: it is no entry of a checkpoint") from None
+        raise CheckpointError(f"{file} is damaged: it is not a checkpoint entry") from None
     if not version.startswith("v") or not lines:
-        raise CheckpointError(f"{file} is damaged: it begins with {version[:20]!r}")
-    settings = _json(lines[0])
-    at = settings.get("batchTimestampMs") if isinstance(settings, dict) else None
+        raise CheckpointError(f"{file} is damaged: it starts with {version[:20]!r}")
+    found = re.search(r'"batchTimestampMs":\s*(\d+)', lines[0])
     offsets: Offsets = {}
     for line in lines[1:]:
-        value = _json(line)
-        if isinstance(value, dict) and all(_is_partitions(one) for one in value.values()):
-            offsets |= from_json(value)
-    return offsets, at
-
-
-def _json(line: str) -> Any:
-    """What a line has; the sources of other kinds have forms of their own, and "-" is nothing."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
-
-
-def _is_partitions(value: Any) -> bool:
-    return isinstance(value, dict) and all(name.isdecimal() and type(offset) is int for name, offset in value.items())
+        offsets |= parse_offsets(line) or {}
+    return offsets, None if found is None else int(found[1])

@@ -1,13 +1,12 @@
-"""A declared pipeline as plain Structured Streaming: a query for each sink, and one for the dead letters of a source.
+"""Compile a pipeline to Structured Streaming: one query per sink, and one for the dead letters of each source.
 
     for flow in compile_pipeline(load("orders.toml"), spark):
         query = flow.start()
 
-Why a query each, although a source with two sinks is then read twice: what makes a sink exactly once is its own
-memory of the batches that it has (Spark's log of files, transactions for topics, a table in a database), by the numbers
-of one checkpoint. Sinks that share one query share its failures: if the second cannot be written, the first gets its
-batch again, and one slow sink holds up all. Read and parsed twice costs some processor time; nothing is written twice.
-Dead letters are a query of their own too, so that there is one letter for a broken record however many sinks there are.
+Separate queries read a source several times. In return, every sink is exactly once by itself: it remembers its batches
+by the numbers of its own checkpoint (Spark's file log, transactions for topics, a database table). In a shared query,
+a failing sink would repeat the batches of the others, and a slow sink would delay them. A separate query for dead
+letters writes one letter per broken record, no matter how many sinks there are.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines import sinks, sources, steps
-from ottla.spark.pipelines.check import check
-from ottla.spark.pipelines.check_modes import input_of, source_of
+from ottla.spark.pipelines.checks.modes import input_of, source_of
+from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
     DeadLetters,
@@ -48,12 +47,12 @@ class Flow:
     """The sink's name, or `dead-letters.<source>`."""
     sink: Sink | DeadLetters
     sources: tuple[Source, ...]
-    """Whose records it reads, as far as that is known without Spark: all of them if there is SQL."""
+    """The sources that it reads; all of them if SQL is involved."""
     checkpoint: str
     groups: Mapping[str, str]
-    """The group that each source's offsets are committed to, by the source's name; for those that have one."""
+    """The group of each source, by source name, for sources with a group."""
     frame: DataFrame = field(repr=False)
-    """What is written, with the sink's columns."""
+    """The written rows, with the sink's columns."""
     starter: Callable[[], StreamingQuery] = field(repr=False)
 
     def start(self) -> StreamingQuery:
@@ -62,10 +61,10 @@ class Flow:
 
 
 def compile_pipeline(pipeline: Pipeline, spark: SparkSession, *, trigger: str | None = None) -> list[Flow]:
-    """The queries of a pipeline, in the order of its sinks, then the dead letters.
+    """The queries of a pipeline: the sinks in order, then the dead letters.
 
-    `trigger` goes before the declared one, in the same words: `available-now` for a run that ends. Everything is
-    checked first; SQL that Spark refuses is a `DeclarationError` with the line of its step.
+    `trigger` overrides the declared one, such as `available-now`. The pipeline is checked first. Invalid SQL raises
+    `DeclarationError` with the line of its step.
     """
     problems = check(pipeline)
     if problems:
@@ -77,7 +76,7 @@ def compile_pipeline(pipeline: Pipeline, spark: SparkSession, *, trigger: str | 
 
 
 def groups_of(pipeline: Pipeline, flow: str) -> dict[str, str]:
-    """The group of each source in a flow. Queries read for themselves, so that each needs a group of its own."""
+    """The group of each source in a flow. Every query reads separately and needs its own group."""
     first = pipeline.sinks[0].name
     return {
         source.name: source.group_id if flow == first else f"{source.group_id}.{flow}"
@@ -97,15 +96,15 @@ class _Compiler:
         pipeline = self._pipeline
         problems: list[Problem] = []
         for one in pipeline.tables:
-            with _blamed(one, problems):
+            with _reporting(one, problems):
                 self._tables[one.name] = sources.table(pipeline, one, self._spark)
         found = []
         for sink in pipeline.sinks if not problems else ():
-            with _blamed(sink, problems):
+            with _reporting(sink, problems):
                 found.append(self._flow(sink, problems))
         for source in pipeline.sources:
             if pipeline.dead_letters is not None and pipeline.sends_dead_letters(source):
-                with _blamed(source, problems):
+                with _reporting(source, problems):
                     found.append(self._dead(source, pipeline.dead_letters))
         if problems:
             raise DeclarationError(list(dict.fromkeys(problems)))
@@ -119,16 +118,16 @@ class _Compiler:
             for name, frame in views.items():
                 name_view(name, frame)
             for source in pipeline.sources:
-                with _blamed(source, problems, stop=True):
+                with _reporting(source, problems, stop=True):
                     views[source.name] = sources.stream(pipeline, source, self._spark, groups.get(source.name))
                 name_view(source.name, views[source.name])
             for step in pipeline.steps:
-                with _blamed(step, problems, stop=True):
+                with _reporting(step, problems, stop=True):
                     views[step.name] = steps.apply(pipeline, step, views, self._spark)
                 name_view(step.name, views[step.name])
         frame = sinks.shape(sink, views[input_of(pipeline, sink) or ""])
         if not frame.isStreaming:
-            raise StepError("nothing in it comes from a source: a stream is needed", "input")
+            raise StepError("the input is not a stream: it must come from a source", "input")
         only = source_of(pipeline, sink)
         read = tuple(pipeline.sources) if only is None else (only,)
         return self._made(sink.name, sink, read, pipeline.checkpoint_of(sink.name), groups, frame)
@@ -153,7 +152,7 @@ class _Compiler:
         def start() -> StreamingQuery:
             activate(self._spark)
             problems: list[Problem] = []
-            with _blamed(sink, problems):
+            with _reporting(sink, problems):
                 query: StreamingQuery = sinks.start(self._pipeline, sink, frame, name, where, self._trigger)
                 return query
             raise DeclarationError(problems)
@@ -163,12 +162,12 @@ class _Compiler:
 
 
 class _Stop(Exception):
-    """The problem is told; what builds on it cannot be made."""
+    """A problem was reported, and later parts depend on it."""
 
 
 @contextmanager
-def _blamed(part: Declared, problems: list[Problem], *, stop: bool = False) -> Iterator[None]:
-    """Errors of Spark about a part become problems with its line."""
+def _reporting(part: Declared, problems: list[Problem], *, stop: bool = False) -> Iterator[None]:
+    """Report Spark's errors about a part as problems with its line."""
     from pyspark.errors import PySparkException
 
     try:
@@ -176,19 +175,19 @@ def _blamed(part: Declared, problems: list[Problem], *, stop: bool = False) -> I
     except _Stop:
         pass
     except StepError as error:
-        problems.append(part.problem(str(error), error.key))
+        problems.append(part.where.problem(str(error), error.key))
         if stop:
             raise _Stop from None
     except PySparkException as error:
         key = "sql" if isinstance(part, Sql) else None
-        problems.append(part.problem(f"{getattr(part, 'name', 'dead_letters')}: {one_line(error)}", key))
+        problems.append(part.where.problem(f"{getattr(part, 'name', 'dead_letters')}: {one_line(error)}", key))
         if stop:
             raise _Stop from None
 
 
 @contextmanager
 def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
-    """Names for SQL while a flow is made; what had such a name before gets it back."""
+    """Register views for SQL while a flow is compiled, and restore earlier views."""
     before: dict[str, DataFrame | None] = {}
     known = {one.name.lower() for one in spark.catalog.listTables() if one.isTemporary}
 
@@ -207,9 +206,9 @@ def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
 
 
 def one_line(error: Any) -> str:
-    """What Spark says, without the plan and the stack trace that follow."""
+    """Spark's message without the plan and the stack trace."""
     lines = [line.strip() for line in str(error).split("\n\nJVM stacktrace")[0].splitlines()]
-    told = " ".join(
+    text = " ".join(
         line for line in lines if line and set(line) - set("-^ ") and not line.startswith(("'", "+-", ":-"))
     )
-    return told if len(told) <= 600 else f"{told[:599]}…"
+    return text if len(text) <= 600 else f"{text[:599]}…"

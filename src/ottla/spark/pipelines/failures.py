@@ -1,21 +1,20 @@
-"""Why a flow failed, in a line or two: the real cause out of what Spark, Java and Python wrap around it.
+"""Summarize in one or two lines why a flow failed.
 
     flow orders: ZeroDivisionError: division by zero (line 21 of steps.py, in price)
     flow orders: it was reading orders-0 from offset 10 to 41, orders-1 from offset 0 to 57
 
-Only text is looked at, because text is all that Spark gives: a failure in a worker arrives as a Python traceback inside
-of a Java exception inside of a Python exception. What is not recognized is told as it is, but not at any length.
+Spark provides only text: a failure in a worker arrives as a Python traceback inside a Java exception inside a Python
+exception. Unknown text is shown unchanged, but shortened.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ottla.spark.offsets import Range, from_json, ranges_between
+from ottla.spark.offsets import Range, parse_offsets, ranges_between
 from ottla.spark.options import Offsets
 
 LONGEST = 600
@@ -37,24 +36,23 @@ _OFFSETS = re.compile(r"^Current (?P<which>Committed|Available) Offsets: \{(?P<t
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One flow's end that nobody wanted."""
+    """The failure of one flow."""
 
     flow: str
     cause: str
     reading: str = ""
-    """Which offsets the failed micro-batch has, where that is known."""
+    """The offsets of the failed micro-batch, if known."""
     details: str = ""
-    """Everything that Spark told."""
+    """Spark's full message."""
 
     @classmethod
     def of(cls, flow: str, error: object) -> Failure:
-        """The failure of a flow from the exception of its query, or from the exception's text."""
+        """Build a failure from the exception of a query, or from its text."""
         text = str(error)
         return cls(flow, cause_of(error), reading_of(text), text)
 
     @property
     def lines(self) -> list[str]:
-        """One line, or two."""
         reading = [f"it was reading {self.reading}"] if self.reading else []
         return [f"flow {self.flow}: {line}" for line in (self.cause, *reading)]
 
@@ -75,21 +73,21 @@ def _cause(text: str) -> str:
     if _TRACEBACK in text:
         return _from_python(text[text.rindex(_TRACEBACK) :])
     if _WORKER_DIED.search(text):
-        return "a Python worker of Spark ended without a word: it was killed, perhaps because memory ran out"
+        return "a Python worker of Spark exited unexpectedly: it was killed, perhaps because memory ran out"
     lost, caused = _LOST_TASK.search(text), _CAUSED_BY.findall(text)
     inner = lost["cause"] if lost is not None else caused[-1] if caused else text.partition("\n\tat ")[0]
     return _from_java(_STATE.sub("", inner.strip()))
 
 
 def _from_python(text: str) -> str:
-    """The last line of a traceback, and the last place in it that is the user's own."""
+    """The last line of a traceback, and the last place in user code."""
     places = list(_PLACE.finditer(text))
     tail = text[places[-1].end() :] if places else text[len(_TRACEBACK) :]
     raised = [line for line in tail.splitlines() if line.strip() and not line.startswith((" ", "\t"))]
-    told = _STATE.sub("", "\n".join(raised)).strip()
-    found = _RAISED.match(told)
+    text = _STATE.sub("", "\n".join(raised)).strip()
+    found = _RAISED.match(text)
     if found is None:
-        return told or "an exception without a name"
+        return text or "unknown exception"
     kind, message = found["kind"], (found["message"] or "").strip()
     if kind.startswith("ottla."):
         return message
@@ -116,7 +114,7 @@ def _from_java(text: str) -> str:
 
 
 def _first_paragraph(text: str) -> str:
-    """Without the query, the plan and the advice that Spark adds below."""
+    """The first paragraph, without the query, the plan and the advice."""
     return _STATE.sub("", re.split(r"\n\n|\n==|;\n|\n'|; line \d+ pos", text)[0]).strip()
 
 
@@ -126,22 +124,22 @@ def _cut(text: str) -> str:
 
 
 def reading_of(text: str) -> str:
-    """The offsets of the batch that failed, from the state of the query that Spark writes below its message."""
+    """The offsets of the failed batch, from the query state below Spark's message."""
     offsets = {found["which"]: _offsets(found["text"]) for found in _OFFSETS.finditer(text)}
     if len(offsets) < 2:
         return ""
     ranges = ranges_between(offsets["Committed"], offsets["Available"])
-    told = ", ".join(_told(one, offsets["Committed"]) for one in ranges[:MOST_RANGES])
-    return f"{told} and {len(ranges) - MOST_RANGES} more partitions" if len(ranges) > MOST_RANGES else told
+    text = ", ".join(_range(one, offsets["Committed"]) for one in ranges[:MOST_RANGES])
+    return f"{text} and {len(ranges) - MOST_RANGES} more partitions" if len(ranges) > MOST_RANGES else text
 
 
-def _told(one: Range, committed: Offsets) -> str:
+def _range(one: Range, committed: Offsets) -> str:
     begin = f" from offset {one.start} to" if one.key in committed else " up to offset"
     return f"{one.key}{begin} {one.end - 1}"
 
 
 def _offsets(text: str) -> Offsets:
-    """The topics among ``source@1a2b: {"orders": {"0": 42}},other@3c4d: …``."""
+    """Parse the topics in ``source@1a2b: {"orders": {"0": 42}},other@3c4d: …``."""
     found: Offsets = {}
     decoder = json.JSONDecoder()
     for start in re.finditer(r": (?=\{)", text):
@@ -149,14 +147,5 @@ def _offsets(text: str) -> Offsets:
             value, _ = decoder.raw_decode(text, start.end())
         except ValueError:
             continue
-        if _is_offset(value):
-            found |= from_json(value)
+        found |= parse_offsets(value) or {}
     return found
-
-
-def _is_offset(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(partitions, Mapping)
-        and all(number.isdecimal() and type(offset) is int for number, offset in partitions.items())
-        for partitions in value.values()
-    )

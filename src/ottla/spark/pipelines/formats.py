@@ -1,7 +1,7 @@
-"""Values to columns: Spark's own parsers for what is right, and a look at what is not.
+"""Parse values into columns with Spark's own parsers, and find the reasons for broken records.
 
-The good records of JSON and CSV never leave the JVM; `explode` of an array of one keeps Spark from parsing twice, once
-to filter and once for the columns (a filter is not pushed through it). Only broken ones go to Python, for the reason.
+Good JSON and CSV records stay in the JVM; only broken ones go to Python. `explode` of a one-element array keeps Spark
+from parsing twice (once to filter, once for the columns), because filters are not pushed through it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.avro import AvroDecoder
-from ottla.spark.pipelines.check import declared_schema
+from ottla.spark.pipelines.checks.pipeline import declared_schema
 from ottla.spark.pipelines.declaration import Pipeline, Source, Table
-from ottla.spark.pipelines.explain import Explainer
 from ottla.spark.pipelines.options import as_settings
+from ottla.spark.pipelines.reasons import Reasons
 from ottla.spark.pipelines.schemas import Field, Type, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-#: Columns between reading and parsing; a value's own columns cannot have these names.
+#: Internal columns; a schema must not use these names.
 VALUE, PARSED, FAILED = "_value", "_parsed", "_failed"
 _CORRUPT = "_broken"
-#: As they are: a backslash means different things in different settings of Spark.
+#: Literal characters, because the meaning of a backslash depends on Spark settings.
 _SPACE = "[ \t\r\n]"
 
 
 class Format:
-    """How the values of a source are read: `parse` them, tell good from broken, give the `reason` of a broken one."""
+    """The format of a source: `parse` values, recognize `good` ones, and give the `reason` for broken ones."""
 
     def __init__(self, pipeline: Pipeline, source: Source | Table) -> None:
         self.kind = source.format if isinstance(source, Source) else source.value_format
@@ -43,7 +43,7 @@ class Format:
         self._file = Path(pipeline.path(source.schema_file)) if source.schema_file else None
 
     def parse(self, frame: DataFrame) -> DataFrame:
-        """The frame with the columns of its values, and what is needed to tell which of them are broken."""
+        """Add the columns of the values, and the columns that `good` needs."""
         from pyspark.sql import functions as fn
 
         parsed = self._parsed()
@@ -52,14 +52,14 @@ class Format:
         return frame.withColumn(FAILED, fn.expr(self._unmet())) if self.require else frame
 
     def good(self) -> str:
-        """SQL that holds for records that are as they should be."""
+        """SQL that is true for good records."""
         conditions = [f"{VALUE} IS NOT NULL"] if self.nulls != "keep" else []
         text = f"CAST({VALUE} AS STRING)"
         if self.kind in ("json", "csv"):
             conditions += [f"is_valid_utf8({text})", f"{PARSED} IS NOT NULL", f"{PARSED}.{_CORRUPT} IS NULL"]
             conditions += [f"NOT ({one})" for one in self._missing(PARSED)]
         if self.kind == "json":
-            # Spark's parser ends with the first object, and does not look at what follows.
+            # Spark's parser ignores everything after the first object.
             after = f"{text} RLIKE '[}}]{_SPACE}*[{{]' AND from_json(concat('[', {text}, ']'), 'array<string>') IS NULL"
             conditions += [f"{text} RLIKE '[}}]{_SPACE}*$'", f"NOT ({after})"]
         elif self.kind == "csv":
@@ -77,15 +77,15 @@ class Format:
         return self.schema.names if self.schema else ["value"]
 
     def reason(self) -> Column:
-        """What is wrong with a broken record."""
+        """The reason why a record is broken."""
         from pyspark.sql import functions as fn
 
         failed = fn.col(FAILED) if self.require else fn.array().cast("array<int>")
-        explainer = Explainer(self.kind, self.schema, self.options.get("sep", ","), self.require)
-        told = _arrow_udf(explainer.column, "string")(fn.col(VALUE), failed)
+        reasons = Reasons(self.kind, self.schema, self.options.get("sep", ","), self.require)
+        reason = _arrow_udf(reasons.column, "string")(fn.col(VALUE), failed)
         if self.kind == "avro":
-            return fn.coalesce(fn.col(f"{PARSED}.error"), told)
-        return told
+            return fn.coalesce(fn.col(f"{PARSED}.error"), reason)
+        return reason
 
     def _parsed(self) -> Column:
         from pyspark.sql import functions as fn
@@ -110,7 +110,7 @@ class Format:
         result = StructType([StructField("value", kind), StructField("error", StringType())])
         decoder = AvroDecoder(self._file.read_text(), to_arrow_type(kind, timezone="UTC"), header=self._header)
         decode = _arrow_udf(decoder.column, result)
-        # Else Spark decodes twice, once to filter and once for the columns.
+        # Otherwise Spark decodes twice, once to filter and once for the columns.
         return decode.asNondeterministic()(value)
 
     def _missing(self, path: str) -> Iterator[str]:
@@ -122,23 +122,23 @@ class Format:
         return [f"{inside}.{quoted(name)} AS {quoted(name)}" for name in self.columns]
 
     def _unmet(self) -> str:
-        """SQL: the numbers of the conditions that do not hold. Unknown is not wrong, as in SQL's CHECK."""
+        """SQL for the numbers of the false conditions; unknown is not false, as in SQL's CHECK."""
         numbers = (f"IF(({one}) <=> false, {number}, NULL)" for number, one in enumerate(self.require))
         return f"array_compact(array({', '.join(numbers)}))"
 
 
 def _arrow_udf(function: Callable[..., Any], kind: Any) -> Any:
-    """A function of columns, which Spark sends to its workers."""
+    """A function on columns that runs in Spark's workers."""
     from pyspark.sql import functions as fn
 
     with warnings.catch_warnings():
-        # Spark likes hints better, but resolves them only where pyarrow is imported with the module.
+        # Spark prefers type hints, but resolves them only if the module imports pyarrow.
         warnings.simplefilter("ignore", UserWarning)
         return fn.arrow_udf(partial(function), kind, fn.ArrowUDFType.SCALAR)
 
 
 def missing(fields: Iterable[Field], path: str, depth: int = 0) -> Iterator[str]:
-    """SQL for each field that must be there and is not, also inside of structs and arrays of them."""
+    """SQL that is true if a required field is missing, also inside structs and arrays."""
     for one in fields:
         at = f"{path}.{one.quoted}"
         if one.required:
@@ -158,7 +158,7 @@ def _missing_inside(kind: Type, at: str, depth: int) -> Iterator[str]:
 
 
 def spark_type(kind: Type) -> DataType:
-    """The type as Spark's own object, made without Spark."""
+    """Convert to Spark's type, without a session."""
     from pyspark.sql import types as kinds
 
     if kind.name == "struct":

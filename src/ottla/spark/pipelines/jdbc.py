@@ -1,12 +1,12 @@
-"""Micro-batches into a table of a database, each exactly once.
+"""Write micro-batches into a database table, each exactly once.
 
-Spark's JDBC writer has a transaction for every task, so that a batch that fails in the middle is half there. Here a
-batch goes to a table beside the real one first, and from there in one transaction, which also notes its number:
+Spark's JDBC writer uses one transaction per task, so a failed batch would be written in part. Here a batch goes to a
+staging table first, and then to the real one in a single transaction that also stores the batch number:
 
     <table>_stage  ──DELETE rows with the same keys, INSERT──>  <table>
                    ──UPDATE──────────────────────────────────>  ottla_batches (query, batch)
 
-A batch that comes again after a crash finds its number there and does nothing. The SQL is what all databases have.
+A batch that is repeated after a crash finds its number and does nothing. The SQL works in all databases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write_jdbc(sink: JdbcSink, checkpoint: str) -> Callable[[DataFrame, int], No
 
 
 def statements(table: str, stage: str, columns: Sequence[str], keys: Sequence[str]) -> list[str]:
-    """What moves the rows; names are quoted already."""
+    """The SQL that moves the rows; names must be quoted."""
     found = []
     if keys:
         same = " AND ".join(f"{stage}.{key} = {table}.{key}" for key in keys)
@@ -52,7 +52,7 @@ class _Writer:
     def __init__(self, sink: JdbcSink, frame: DataFrame, query: str) -> None:
         spark = frame.sparkSession
         if not hasattr(spark, "_jsparkSession"):
-            raise RuntimeError("a jdbc sink needs a classic Spark session: Spark Connect has no way to the database")
+            raise RuntimeError("a jdbc sink requires a classic Spark session: it does not work with Spark Connect")
         self._sink = sink
         self._query = query
         self._jvm: Any = spark._jvm
@@ -66,12 +66,12 @@ class _Writer:
         self._statements = statements(
             sink.table, self._stage, list(map(quote, frame.columns)), list(map(quote, sink.keys))
         )
-        self._save(frame.limit(0), sink.table, "append")  # makes the table, if it is not there
+        self._save(frame.limit(0), sink.table, "append")  # creates the table if missing
         self._make_batches()
 
     def write(self, frame: DataFrame, batch: int) -> None:
         if self._last() >= batch:
-            # The state of dedupes and windows moves on only if the batch is computed.
+            # Spark updates the state of dedupes and windows only if the batch is computed.
             frame.write.format("noop").mode("overwrite").save()
             return
         self._save(frame, self._stage, "overwrite")
@@ -93,7 +93,7 @@ class _Writer:
             connection.close()
 
     def _last(self) -> int:
-        """The last batch that is there, or -1."""
+        """The last written batch, or -1."""
         connection = self._connect()
         try:
             found = connection.createStatement().executeQuery(
@@ -127,7 +127,7 @@ class _Writer:
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """The name that a query has for as long as its checkpoint is there: numbers of batches belong to it."""
+    """The id of a query, which lasts as long as its checkpoint; batch numbers belong to it."""
     file = Path(checkpoint.removeprefix("file://")) / "metadata"
     text = file.read_text() if file.is_file() else spark.read.text(f"{checkpoint}/metadata").collect()[0][0]
     return str(json.loads(text)["id"])

@@ -1,4 +1,4 @@
-"""From a file to a checked pipeline: TOML, or Python that defines `pipeline`."""
+"""Load and check a pipeline from a TOML file, or from a Python file that defines `pipeline`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ottla.spark.pipelines import declaration
-from ottla.spark.pipelines.check import check
+from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.declaration import DeclarationError, Declared, Pipeline, Problem
-from ottla.spark.pipelines.toml_form import keys_of, read_toml
+from ottla.spark.pipelines.toml.form import keys_of, read_toml
 from ottla.suggestions import did_you_mean
 
 
@@ -22,16 +22,16 @@ def load(
     default_servers: str | None = None,
     kafka: Mapping[str, str] | None = None,
 ) -> Pipeline:
-    """The pipeline of a .toml file, or of a .py file that defines `pipeline`.
+    """Load a pipeline from a .toml file, or from a .py file that defines `pipeline`.
 
-    All that is wrong with it is told at once, as `DeclarationError`, with file and line. `bootstrap_servers` goes
-    before what the file says for the whole pipeline, `default_servers` behind it; `kafka` adds settings of the clients.
+    Raises `DeclarationError` with all problems, each with file and line. `bootstrap_servers` overrides the pipeline's
+    setting in the file, `default_servers` applies if there is none, and `kafka` adds client configs.
     """
     path = Path(path)
     if not path.is_file():
-        raise DeclarationError([Problem(str(path), None, "there is no such file")])
+        raise DeclarationError([Problem(str(path), None, "file not found")])
     if path.suffix not in (".toml", ".py"):
-        raise DeclarationError([Problem(str(path), None, "a pipeline is a .toml or a .py file")])
+        raise DeclarationError([Problem(str(path), None, "not a pipeline: use a .toml or .py file")])
     pipeline, problems = read_toml(path) if path.suffix == ".toml" else _read_python(path)
     if pipeline is not None:
         servers = bootstrap_servers or pipeline.bootstrap_servers or default_servers
@@ -51,32 +51,32 @@ def _read_python(path: Path) -> tuple[Pipeline | None, list[Problem]]:
     try:
         exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
     except SyntaxError as error:
-        return None, [Problem(str(path), error.lineno, f"this is no Python: {error.msg}")]
+        return None, [Problem(str(path), error.lineno, f"invalid Python: {error.msg}")]
     except Exception as error:
         return None, [_failure(path, error)]
     finally:
         sys.path.remove(directory)
     found = names.get("pipeline")
     if not isinstance(found, Pipeline):
-        what = f"it is a {type(found).__name__}" if "pipeline" in names else "it is not there"
-        return None, [Problem(str(path), None, f"the file has to define pipeline = Pipeline(…): {what}")]
+        what = f"it is a {type(found).__name__}" if "pipeline" in names else "it is missing"
+        return None, [Problem(str(path), None, f"the file must define pipeline = Pipeline(…): {what}")]
     object.__setattr__(found, "directory", path.resolve().parent)
     return found, []
 
 
 def _failure(path: Path, error: Exception) -> Problem:
-    """What a file raised, at the deepest line of it; a wrong keyword is told as an unknown key in TOML is."""
+    """The exception at its deepest line in the file; a wrong keyword reads like an unknown TOML key."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = lines[-1] if lines else None
-    told = str(error)
-    unknown = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", told)
-    missing = re.match(r"(\w+)\.__init__\(\) missing \d+ required keyword-only arguments?: (.*)", told)
+    text = str(error)
+    unknown = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text)
+    missing = re.match(r"(\w+)\.__init__\(\) missing \d+ required keyword-only arguments?: (.*)", text)
     kind = getattr(declaration, (unknown or missing or ["", ""])[1], None)
     if isinstance(kind, type) and issubclass(kind, Declared):
         if unknown:
             names = list(keys_of(kind).values())
-            near = did_you_mean(unknown[2], names) or f" There are {', '.join(names)}."
+            near = did_you_mean(unknown[2], names) or f" The keys are {', '.join(names)}."
             return Problem(str(path), line, f"{unknown[1]} has no {unknown[2]}.{near}")
         if missing:
-            return Problem(str(path), line, f"{missing[1]} needs {missing[2].replace(chr(39), '')}")
-    return Problem(str(path), line, f"{type(error).__name__}: {told}")
+            return Problem(str(path), line, f"{missing[1]} requires {missing[2].replace(chr(39), '')}")
+    return Problem(str(path), line, f"{type(error).__name__}: {text}")

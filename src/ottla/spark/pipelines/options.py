@@ -1,4 +1,4 @@
-"""What a declared source or sink means as options of `format("ottla")`."""
+"""Convert declared sources and sinks to options of `format("ottla")`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KAFKA = "kafka."
 
 
 def as_settings(given: Mapping[str, object]) -> dict[str, str]:
-    """Settings as text: true instead of True."""
+    """Convert settings to text, with true instead of True."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
@@ -46,13 +46,13 @@ def read_options(pipeline: Pipeline, source: Source, group_id: str | None, *, he
 
 
 def table_options(pipeline: Pipeline, table: Table) -> dict[str, str]:
-    """The options of `read`, for a table that is a topic."""
+    """The options of `read` for a table with format topic."""
     fixed = {"subscribe": table.topic or "", "kafka.isolation.level": "read_committed"}
     return {**_kafka(pipeline, None, {}, *READING), **as_settings(table.options), **fixed}
 
 
 def write_options(pipeline: Pipeline, sink: TopicSink | DeadLetters, topic: str | None) -> dict[str, str]:
-    """The options of `writeStream`; without a topic the rows have a column of that name."""
+    """The options of `writeStream`; without a topic, the rows have a topic column."""
     where = {} if topic is None else {"topic": topic}
     return {**_kafka(pipeline, sink.bootstrap_servers, sink.kafka, *WRITING), **where, "deliver": sink.deliver}
 
@@ -60,7 +60,7 @@ def write_options(pipeline: Pipeline, sink: TopicSink | DeadLetters, topic: str 
 def _kafka(
     pipeline: Pipeline, servers: str | None, more: Mapping[str, object], *tables: type[ConfigTable]
 ) -> dict[str, str]:
-    """Of the settings for all, each client gets those that it has."""
+    """Client configs; of the pipeline's configs, each client gets those it knows."""
     common = {name: value for name, value in pipeline.kafka.items() if any(name in rows(table) for table in tables)}
     settings = {f"kafka.{name}": value for name, value in as_settings({**common, **more}).items()}
     found = servers or pipeline.bootstrap_servers
@@ -70,19 +70,19 @@ def _kafka(
 def kafka_problems(
     given: Mapping[str, object], *, reading: bool = True, writing: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """Settings that no client, or not this one, takes: their names and what is wrong."""
+    """Names and errors of configs that no client accepts."""
     for name, value in as_settings(given).items():
-        told = []
+        errors = []
         options = {"kafka.bootstrap.servers": "localhost:9092", f"kafka.{name}": value}
         if reading:
-            told += _refused(partial(ReadOptions.of, {**options, "subscribe": "x"}, streaming=True))
+            errors += _rejected(partial(ReadOptions.of, {**options, "subscribe": "x"}, streaming=True))
         if writing:
-            told += _refused(partial(WriteOptions.of, {**options, "topic": "x"}))
-        if len(told) == reading + writing:
-            yield name, next((one for one in told if "no such" not in one), told[0])
+            errors += _rejected(partial(WriteOptions.of, {**options, "topic": "x"}))
+        if len(errors) == reading + writing:
+            yield name, next((one for one in errors if "unknown" not in one), errors[0])
 
 
-def _refused(make: Callable[[], object]) -> list[str]:
+def _rejected(make: Callable[[], object]) -> list[str]:
     try:
         make()
     except OptionError as error:

@@ -1,15 +1,12 @@
-"""How far the flows of a running pipeline are: values out of Spark's progress, collected on a `Board`.
+"""The progress of a running pipeline, collected from Spark's events on a `Board`.
 
-    board = Board("orders", ["table", "dead-letters.orders"], dead_letters={"dead-letters.orders"})
-    board.progress(run_id, progress)       # from a listener of Spark, in any thread
-    board.flows()                          # what displays, metrics and summaries show
-
-Nothing here knows Spark beyond the JSON of its progress, and nothing prints: see `ottla.cli.pipeline_display`.
+board = Board("orders", ["table", "dead-letters.orders"], dead_letters={"dead-letters.orders"})
+board.progress(run_id, progress)       # from a Spark listener, in any thread
+board.flows()                          # for displays, metrics and summaries
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ottla.spark.offsets import from_json, ranges_between
+from ottla.spark.offsets import parse_offsets, ranges_between
 from ottla.types import Millis
 
 REMEMBERED = 1_000
@@ -26,18 +23,18 @@ STARTING, RUNNING, ENDED, STOPPED, FAILED = "starting", "running", "ended", "sto
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch that is finished."""
+    """A finished micro-batch."""
 
     number: int
     rows: int
-    """Read from all sources."""
+    """Rows read from all sources."""
     written: int | None
-    """Written to the sink, where the sink tells."""
+    """Rows written, if the sink reports them."""
     seconds: float
     lag: int | None
-    """Records that wait in the topics that it reads, when the batch was planned; None for sources without offsets."""
+    """Unread records when the batch was planned; None for sources without offsets."""
     at: Millis
-    """When it began."""
+    """The start time."""
 
     @property
     def rows_per_second(self) -> float:
@@ -45,11 +42,11 @@ class Batch:
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:
-    """A batch from the JSON of Spark's progress."""
+    """Parse Spark's progress."""
     sources = progress.get("sources") or []
     written = (progress.get("sink") or {}).get("numOutputRows", -1)
     took = (progress.get("durationMs") or {}).get("triggerExecution", progress.get("batchDuration", 0))
-    # Progress as a whole has no rows for a batch that only moves the watermark.
+    # The total is missing for a batch that only moves the watermark.
     rows = progress.get("numInputRows") or sum(one.get("numInputRows") or 0 for one in sources)
     return Batch(
         number=int(progress["batchId"]),
@@ -66,20 +63,9 @@ def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
     >>> _lag([{"endOffset": {"orders": {"0": 5}}, "latestOffset": '{"orders": {"0": 12, "1": 3}}'}])
     10
     """
-    found = [(_offset(one.get("endOffset")), _offset(one.get("latestOffset"))) for one in sources]
-    known = [(from_json(end), from_json(latest)) for end, latest in found if end is not None and latest is not None]
+    found = [(parse_offsets(one.get("endOffset")), parse_offsets(one.get("latestOffset"))) for one in sources]
+    known = [(end, latest) for end, latest in found if end is not None and latest is not None]
     return sum(one.size for end, latest in known for one in ranges_between(end, latest)) if known else None
-
-
-def _offset(value: Any) -> dict[str, dict[str, int]] | None:
-    """The offsets of topics; None for those of other sources."""
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
-    if isinstance(found, dict) and all(isinstance(partitions, dict) for partitions in found.values()):
-        return found
-    return None
 
 
 def _millis(timestamp: str) -> Millis:
@@ -88,7 +74,7 @@ def _millis(timestamp: str) -> Millis:
 
 @dataclass(frozen=True, slots=True)
 class FlowProgress:
-    """What one flow has done since it was started."""
+    """The progress of one flow since its start."""
 
     name: str
     writes_dead_letters: bool = False
@@ -104,8 +90,8 @@ class FlowProgress:
         return self.written if self.writes_dead_letters else None
 
     @property
-    def told_written(self) -> int | None:
-        """None where the sink does not tell."""
+    def reported_written(self) -> int | None:
+        """None if the sink does not report it."""
         return None if self.last is None or self.last.written is None else self.written
 
     @property
@@ -124,7 +110,7 @@ class FlowProgress:
 
 
 class Board:
-    """The progress of all flows; filled by Spark's threads and read by others."""
+    """The progress of all flows; thread-safe."""
 
     def __init__(self, pipeline: str, flows: Sequence[str], *, dead_letters: Collection[str] = ()) -> None:
         self.pipeline = pipeline
@@ -133,10 +119,10 @@ class Board:
         self._names: dict[str, str] = {}
         self._early: dict[str, list[Batch]] = {}
         self._news: list[tuple[FlowProgress, Batch]] = []
-        self._told: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
+        self._seen: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
 
     def started(self, flow: str, run_id: str) -> None:
-        """Spark runs the flow under this id; it may have told of batches before we know."""
+        """Set the run id of a flow; batches may have been reported before."""
         with self._lock:
             self._names[run_id] = flow
             self._flows[flow] = replace(self._flows[flow], state=RUNNING)
@@ -144,13 +130,13 @@ class Board:
                 self._add(flow, batch)
 
     def progress(self, run_id: str, progress: Mapping[str, Any]) -> None:
-        """A batch is finished; it may be told twice."""
+        """Add a finished batch; repeated reports are ignored."""
         batch = batch_of(progress)
         with self._lock:
-            told = (run_id, batch.number, batch.at)
-            if told in self._told:
+            seen = (run_id, batch.number, batch.at)
+            if seen in self._seen:
                 return
-            self._told.append(told)
+            self._seen.append(seen)
             flow = self._names.get(run_id)
             if flow is None:
                 self._early.setdefault(run_id, []).append(batch)
@@ -170,7 +156,7 @@ class Board:
             return list(self._flows.values())
 
     def news(self) -> list[tuple[FlowProgress, Batch]]:
-        """The batches since the last call, each with the flow as it was after it."""
+        """The batches since the last call, each with the flow's progress after it."""
         with self._lock:
             news, self._news = self._news, []
         return news

@@ -1,4 +1,4 @@
-"""The reference of all keys, from the dataclasses: docs/pipelines.md holds it, and a test holds the two equal.
+"""Generate the reference of all keys in docs/pipelines.md from the dataclasses. A test compares both.
 
 python -m ottla.spark.pipelines.reference docs/pipelines.md
 """
@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
-from ottla.spark.pipelines.check_values import described
+from ottla.spark.pipelines.checks.values import described
 from ottla.spark.pipelines.declaration import (
     ConsoleSink,
     DeadLetters,
@@ -31,7 +31,7 @@ from ottla.spark.pipelines.declaration import (
     TopicSink,
     Window,
 )
-from ottla.spark.pipelines.toml_form import toml_key
+from ottla.spark.pipelines.toml.form import toml_key
 
 BEGIN, END = "<!-- keys: made by ottla.spark.pipelines.reference -->", "<!-- end of keys -->"
 _PARTS: tuple[type[Declared], ...] = (
@@ -55,12 +55,12 @@ _INHERITED: dict[type[Declared], str] = {Step: "every step", Sink: "every sink"}
 
 
 def reference() -> str:
-    """All tables and their keys, in Markdown."""
+    """All tables and their keys as Markdown."""
     return "\n\n".join("\n".join(_part(kind)) for kind in _PARTS) + "\n"
 
 
 def with_reference(page: str) -> str:
-    """The page with the reference as it is now between its two marks."""
+    """Replace the reference between the two marks of the page."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
@@ -70,7 +70,7 @@ def _part(kind: type[Declared]) -> Iterator[str]:
     title = f"{kind.title}: {_INHERITED[kind]}" if kind in _INHERITED else kind.title
     yield f"### {title[0].upper() + title[1:] if kind is Pipeline else title}"
     yield ""
-    yield (kind.__doc__ or "").strip() + ("" if kind in _INHERITED else f" In Python `{kind.__name__}`.")
+    yield (kind.__doc__ or "").strip() + ("" if kind in _INHERITED else f" Python: `{kind.__name__}`.")
     yield ""
     yield "| key | default | |"
     yield "| --- | --- | --- |"
@@ -89,7 +89,7 @@ def _row(one: Field[Any], hint: Any) -> str:
 
 def _default(one: Field[Any]) -> str:
     if one.default is MISSING:
-        return "needed" if one.default_factory is MISSING else ""
+        return "required" if one.default_factory is MISSING else ""
     value = one.default
     if value is None or (isinstance(value, Sequence | Mapping) and not value):
         return ""

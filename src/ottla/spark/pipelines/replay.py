@@ -1,16 +1,14 @@
-"""Dead letters go back to the topics that they came from, after whatever broke them was repaired.
+"""Send dead letters back to their original topics.
 
     with Replay(["orders.dead"], group="orders.dead.replay", config={"bootstrap.servers": "…"}) as replay:
         plan = replay.plan(Choice(error="not a number"))
         done = replay.run(plan)
 
-It serves the dead letters of pipelines and those of `ottla.DeadLetters` alike: both have the same headers. Records, and
-how far the group has read the dead letters, are written in one transaction each time, so that every chosen letter is
-sent once, whatever fails and whenever. A letter that is not chosen goes on to wait: if one behind it in its log is
-chosen, it is written to the end of its partition again, in the same transaction.
+This works for dead letters of pipelines and of `ottla.DeadLetters`, which have the same headers. Each transaction
+contains records and the group's offsets in the dead letter topic, so every chosen letter is sent exactly once. A letter
+that is not chosen keeps waiting: if a later one in its partition is chosen, the same transaction appends it again.
 
-A record that was sent back has the header `ottla-replays`, a count, which dead letters keep; a record that has failed
-often enough is not sent again, so that nothing goes round for ever.
+A replayed record has the header `ottla-replays`, a count that dead letters keep. It limits the number of replays.
 """
 
 from __future__ import annotations
@@ -38,20 +36,20 @@ REPLAYS = "ottla-replays"
 REPLAYED_FROM = "ottla-replayed-from"
 MAX_REPLAYS = 3
 FOR_EVER: Millis = 2**63
-#: Letters of one transaction.
+#: Letters per transaction.
 TOGETHER = 500
 POLL_SECONDS = 1.0
-#: No record for so long, although there must be more.
+#: Empty polls before giving up.
 PATIENCE_POLLS = 60
 
 
 class ReplayError(OttlaError):
-    """Dead letters cannot be sent back."""
+    """A replay failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A dead letter in its topic."""
+    """A dead letter that is waiting in its topic."""
 
     place: TopicPartition
     offset: int
@@ -61,7 +59,7 @@ class Waiting:
 
     @classmethod
     def of(cls, record: ConsumerRecord) -> Waiting | None:
-        """None for a record that is no dead letter."""
+        """None if the record is not a dead letter."""
         try:
             letter = DeadLetter.of(record)
         except ValueError:
@@ -75,14 +73,14 @@ class Waiting:
         return ": ".join(part for part in (kind, self.letter.error_message) if part)
 
     def headers(self) -> Headers:
-        """The record's own headers, and what tells that it comes back."""
+        """The original headers, plus those of the replay."""
         own = [(name, value) for name, value in self.letter.headers if name not in (REPLAYS, REPLAYED_FROM)]
         origin = f"{self.place}:{self.offset}"
         return [*own, (REPLAYS, str(self.replays + 1).encode()), (REPLAYED_FROM, origin.encode())]
 
 
 def _replays(headers: Headers) -> int:
-    """How often a record was sent back.
+    """How often a record was replayed.
 
     >>> _replays([("trace", b"1"), ("ottla-replays", b"2")])
     2
@@ -93,49 +91,49 @@ def _replays(headers: Headers) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which dead letters to send back; all, unless something is given."""
+    """Which dead letters to send back; by default all."""
 
     error: str | None = None
-    """A part of the error's class or message, in any case."""
+    """A part of the error class or message; case is ignored."""
     topic: str | None = None
-    """The topic that the record came from."""
+    """The original topic."""
     since: Millis | None = None
     until: Millis | None = None
-    """When the record was given up."""
+    """The time range of the dead letters."""
     max_replays: int = MAX_REPLAYS
 
     def against(self, one: Waiting | None) -> str | None:
-        """Why a letter is not chosen."""
+        """Why a letter is not chosen; None if it is."""
         if one is None:
-            return "no dead letter"
+            return "not a dead letter"
         if self.topic is not None and one.letter.topic != self.topic:
-            return "from another topic"
+            return "other topic"
         if self.error is not None and self.error.lower() not in f"{one.letter.error_class}: {one.error}".lower():
-            return "another error"
+            return "other error"
         if not (self.since or 0) <= one.timestamp < (FOR_EVER if self.until is None else self.until):
-            return "another time"
+            return "other time"
         if one.letter.topic == one.place.topic:
-            return "came from the dead letters themselves"
+            return "comes from a dead letter topic"
         if one.letter.omitted:
-            return "without the value, which was too large for a letter"
+            return "has no value, because it was too large for a dead letter"
         if one.replays >= self.max_replays:
-            return f"sent back {self.max_replays} times already"
+            return f"already replayed {self.max_replays} times"
         return None
 
 
 @dataclass(slots=True)
 class Plan:
-    """What a replay will do."""
+    """The plan of a replay."""
 
     choice: Choice
     start: Offsets
     stop: Offsets = field(default_factory=dict)
-    """After the last chosen letter of each partition; what lies behind it stays as it is."""
+    """The offset after the last chosen letter of each partition; later letters are not touched."""
     chosen: int = 0
     by_topic: Counter[str] = field(default_factory=Counter)
-    """The topics that the chosen letters go to."""
+    """Chosen letters per target topic."""
     left: Counter[str] = field(default_factory=Counter)
-    """Why others are left to wait."""
+    """Letters that are not chosen, by reason."""
 
     @property
     def waiting(self) -> int:
@@ -144,15 +142,15 @@ class Plan:
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay has done."""
+    """The result of a replay."""
 
     sent: int = 0
     kept: int = 0
-    """Not chosen, and written to the end of the dead letters again."""
+    """Letters that were not chosen and were appended again."""
 
 
 class Replay:
-    """The dead letters of some topics, as a group sees them. `plan` changes nothing, `run` does."""
+    """The dead letters of some topics, from the position of a group. `plan` changes nothing, `run` does."""
 
     def __init__(
         self,
@@ -163,7 +161,7 @@ class Replay:
         to: str | None = None,
         keep_timestamps: bool = False,
     ) -> None:
-        """`config` is that of clients, `to` another topic than the one that a letter came from."""
+        """`config` is for the clients; `to` replaces the original topic."""
         self._topics = sorted(topics)
         self._group = group
         self._to = to
@@ -198,7 +196,7 @@ class Replay:
         if self._producer is not None:
             self._producer.close(0 if kind is not None else None)
 
-    # ── Looking ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def plan(
         self,
@@ -207,14 +205,14 @@ class Replay:
         limit: int | None = None,
         each: Callable[[Waiting | None, str | None], None] | None = None,
     ) -> Plan:
-        """Look at every letter that waits; `each` is told of it, and why it is not chosen if it is not."""
+        """Check every waiting letter; `each` is called with it and the reason if it is not chosen."""
         start, end = self._bounds()
         plan = Plan(choice or Choice(), start)
         for record in self._records(start, end):
             one = Waiting.of(record)
             against = plan.choice.against(one)
             if against is None and limit is not None and plan.chosen >= limit:
-                against = "above the limit"
+                against = "over the limit"
             if each is not None:
                 each(one, against)
             if against is not None or one is None:
@@ -226,7 +224,7 @@ class Replay:
         return plan
 
     def waiting(self, *, at_most: int) -> tuple[int, bool]:
-        """How many dead letters wait, and whether that is exact: more than `at_most` offsets are not read."""
+        """The number of waiting letters, and whether it is exact; at most `at_most` offsets are read."""
         start, end = self._bounds()
         distance = sum(end[key] - start[key] for key in end)
         if distance > at_most:
@@ -234,7 +232,7 @@ class Replay:
         return sum(Waiting.of(record) is not None for record in self._records(start, end)), True
 
     def _bounds(self) -> tuple[Offsets, Offsets]:
-        """From where the group is to the end of what is committed now; letters that come meanwhile are not for us."""
+        """The offsets from the group's position to the current end."""
         found = self._admin.describe_topics(self._topics)
         keys = [TopicPartition(one.name, part.partition) for one in found.values() for part in one.partitions]
         committed = self._consumer.committed(keys)
@@ -247,7 +245,6 @@ class Replay:
             yield from records
 
     def _polls(self, start: Offsets, end: Offsets) -> Iterator[list[ConsumerRecord]]:
-        """What lies between, as it comes."""
         left = {key for key in end if start[key] < end[key]}
         if not left:
             return
@@ -264,7 +261,7 @@ class Replay:
             ]
             empty = 0 if records else empty + 1
             if empty > PATIENCE_POLLS:
-                raise ReplayError(f"no more dead letters came from {min(left)}, although its log goes on")
+                raise ReplayError(f"no more dead letters received from {min(left)}, although it has more records")
             if records:
                 yield records
             done = {key for key in left if self._consumer.position(key) >= end[key]}
@@ -274,14 +271,14 @@ class Replay:
     # ── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, plan: Plan, *, each: Callable[[Replayed], None] | None = None) -> Replayed:
-        """Send what the plan has chosen; `each` is told how far it is after each transaction."""
+        """Send the chosen letters; `each` is called after each transaction."""
         done = Replayed()
         if not plan.chosen:
             return done
         self._check_targets(plan)
         try:
             producer = self._transactional()
-            # Whoever began before is fenced now, and what it has finished counts.
+            # An earlier replay is fenced now; its finished transactions count.
             start, _ = self._bounds()
             for records in self._polls({key: start[key] for key in plan.stop}, plan.stop):
                 with producer.transaction():
@@ -294,7 +291,7 @@ class Replay:
                     each(done)
         except (ProducerFenced, InvalidProducerEpoch):
             raise ReplayError(
-                f"another replay of group {self._group} has begun and goes on with the rest: {done.sent} were sent here"
+                f"another replay of group {self._group} has taken over: {done.sent} letters were sent before"
             ) from None
         return done
 
@@ -302,8 +299,8 @@ class Replay:
         found = self._admin.describe_topics(sorted(plan.by_topic), raise_errors=False)
         for name, error in found.errors.items():
             raise ReplayError(
-                f"{plan.by_topic[name]} dead letters cannot go to topic {name}: {error}. Create it, or choose another "
-                "with --to"
+                f"cannot send {plan.by_topic[name]} dead letters to topic {name}: {error}. Create the topic, or choose "
+                "another with --to"
             )
 
     def _transactional(self) -> Producer:

@@ -1,5 +1,6 @@
-"""One run of a pipeline at a time: a lock file in its checkpoint directory, which the operating system lets go of when
-the process ends, however it ends. `holder` tells others who runs.
+"""Allow only one run of a pipeline at a time, with a lock file in the checkpoint directory.
+
+The operating system releases the lock when the process ends. `holder` returns the current run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FILE = "run.lock"
 
 
 class AlreadyRunning(OttlaError):
-    """Somebody else runs the pipeline with the same checkpoint."""
+    """Another run uses the same checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Holder:
 
 
 def local_path(place: str) -> Path | None:
-    """A checkpoint directory of this machine; None for those of other file systems.
+    """The path of a local checkpoint directory; None for other file systems.
 
     >>> local_path("file:///tmp/state"), local_path("hdfs://host/state")
     (PosixPath('/tmp/state'), None)
@@ -55,9 +56,9 @@ def local_path(place: str) -> Path | None:
 
 @contextmanager
 def run_lock(checkpoint: str) -> Iterator[None]:
-    """Hold the lock of a checkpoint directory; AlreadyRunning if another run has it.
+    """Hold the lock of a checkpoint directory; raises AlreadyRunning if another run holds it.
 
-    Directories of other file systems have no lock: Spark itself notices when two queries write one checkpoint.
+    Other file systems have no lock: Spark itself detects two queries with the same checkpoint.
     """
     directory = local_path(checkpoint)
     if directory is None:
@@ -67,12 +68,12 @@ def run_lock(checkpoint: str) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / FILE).open("a+", encoding="utf-8")
     except OSError as error:
-        raise OttlaError(f"the checkpoint directory {directory} cannot be used: {error.strerror}") from None
+        raise OttlaError(f"cannot use the checkpoint directory {directory}: {error.strerror}") from None
     with file:
         if not _taken(file, fcntl.LOCK_EX):
             who = _read(file)
             raise AlreadyRunning(
-                f"the pipeline runs already with checkpoint {directory}" + ("" if who is None else f" ({who})")
+                f"the pipeline is already running with checkpoint {directory}" + ("" if who is None else f" ({who})")
             )
         file.truncate(0)
         json.dump(asdict(Holder(os.getpid(), socket.gethostname(), time.time_ns() // 1_000_000)), file)
@@ -84,7 +85,7 @@ def run_lock(checkpoint: str) -> Iterator[None]:
 
 
 def holder(checkpoint: str) -> Holder | None:
-    """Who runs the pipeline with this checkpoint now."""
+    """The run that uses this checkpoint now."""
     directory = local_path(checkpoint)
     if directory is None:
         return None

@@ -1,12 +1,10 @@
-"""Running the flows of a pipeline until they are done, one of them fails, or somebody wants to stop.
+"""Run the flows of a pipeline until they are done, one of them fails, or a stop is requested.
 
-    ending = Runner(flows, board, stop=stop).run(spark)
+    ending = Runner(flows, board, stop=stop).run()
 
-What is shown meanwhile is the caller's: `tick` is called a few times a second. Queries are looked at through few names
-(`isActive`, `status`, `exception`, `stop`, `recentProgress`), so that tests can play them.
-
-A stop waits for the running micro-batch, up to `grace` seconds; then it is given up, which loses nothing: Spark
-runs it again from the checkpoint. What is finished is committed to the groups of the sources at the end.
+`tick` is called a few times per second, to show progress. A stop waits up to `grace` seconds for the current
+micro-batch, then cancels it; nothing is lost, because Spark repeats it from the checkpoint. At the end, finished
+offsets are committed to the groups of the sources.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ DONE_CODE, FAILED_CODE = 0, 1
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 30.0
 COMMIT_MS = 10_000
-NO_JAVA = "the Java process of Spark has ended"
+NO_JAVA = "Spark's Java process has exited"
 
 
 class Query(Protocol):
-    """What is used of Spark's StreamingQuery."""
+    """The used part of Spark's StreamingQuery."""
 
     @property
     def runId(self) -> Any: ...  # noqa: N802 (Spark's names)
@@ -61,7 +59,7 @@ class Query(Protocol):
 
 
 class Runnable(Protocol):
-    """What is used of a Flow."""
+    """The used part of a Flow."""
 
     @property
     def name(self) -> str: ...
@@ -73,7 +71,7 @@ class Runnable(Protocol):
 
 
 class Stop:
-    """Somebody's wish to stop. A signal handler may set it: there is no lock that the main thread could hold."""
+    """A stop request. It has no lock, so that a signal handler can set it."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -88,13 +86,13 @@ class Ending:
 
     failure: Failure | None = None
     signal: int | None = None
-    """What stopped it, if it was stopped."""
+    """The signal that stopped it, if any."""
     given_up: tuple[str, ...] = ()
-    """Flows whose running batch was not waited for."""
+    """Flows whose current batch was canceled."""
 
     @property
     def code(self) -> int:
-        """The exit code: 0 done, 1 failed, 128 + the number of the signal that stopped it."""
+        """The exit code: 0 done, 1 failed, 128 + the signal number if stopped."""
         if self.failure is not None:
             return FAILED_CODE
         return DONE_CODE if self.signal is None else 128 + self.signal
@@ -107,8 +105,6 @@ class Ending:
 
 
 class Runner:
-    """One run."""
-
     def __init__(
         self,
         flows: Sequence[Runnable],
@@ -120,7 +116,7 @@ class Runner:
         tick: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`ends`: the trigger is one that ends, so that a flow may."""
+        """`ends`: the trigger processes current records only, so flows end by themselves."""
         self._flows = {flow.name: flow for flow in flows}
         self._board = board
         self._stop = stop or Stop()
@@ -131,7 +127,7 @@ class Runner:
         self.queries: dict[str, Query] = {}
 
     def run(self) -> Ending:
-        """Start all flows and come back when all have ended."""
+        """Start all flows, and return when all have ended."""
         try:
             failure = self._start() or self._watch()
             given_up = self._end_all(failure)
@@ -144,7 +140,7 @@ class Runner:
         return Ending(failure, None if failure is not None else self._stop.signal, given_up)
 
     def _without_java(self, error: Exception) -> Ending:
-        """Whoever stops a whole group of processes stops Java too: then that is no failure."""
+        """A signal to the process group stops Java, too; after a stop request this is not a failure."""
         for name, flow in zip(self._flows, self._board.flows(), strict=True):
             if flow.state not in (ENDED, FAILED):
                 self._board.ended(name, FAILED if self._stop.signal is None else STOPPED)
@@ -169,7 +165,7 @@ class Runner:
         return None
 
     def _watch(self) -> Failure | None:
-        """Look until all have ended, one has failed, or a stop is wanted."""
+        """Wait until all have ended, one has failed, or a stop is requested."""
         active = dict(self.queries)
         while active and self._stop.signal is None:
             for name, query in list(active.items()):
@@ -189,7 +185,7 @@ class Runner:
         if error is not None:
             return self._failed(name, error)
         if not self._ends and self._stop.signal is None:
-            return self._failed(name, "it was stopped from outside")
+            return self._failed(name, "the query was stopped from outside")
         self._board.ended(name, ENDED)
         return None
 
@@ -200,15 +196,15 @@ class Runner:
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end_all(self, failure: Failure | None) -> tuple[str, ...]:
-        """Stop what still runs, each flow when it is between two batches; the names of those that were not."""
+        """Stop each running flow between two batches; returns the flows with a canceled batch."""
         left = {name: query for name, query in self.queries.items() if query.isActive}
-        begun = {name: _batch(query) for name, query in left.items()}
+        current = {name: _batch(query) for name, query in left.items()}
         deadline = time.monotonic() + self._grace
         given_up: list[str] = []
         while left:
             late = time.monotonic() >= deadline
             for name, query in list(left.items()):
-                busy = query.isActive and _is_busy(query) and _batch(query) == begun[name]
+                busy = query.isActive and _is_busy(query) and _batch(query) == current[name]
                 if busy and not late:
                     continue
                 if busy:
@@ -222,17 +218,17 @@ class Runner:
         return tuple(given_up)
 
     def _stop_one(self, name: str, query: Query) -> None:
-        """A query that does not end in Spark's own time ends with the session."""
+        """Stop a query; if it does not stop in time, it ends with the session."""
         try:
             query.stop()
         except Exception as error:
             if _is_gateway_error(error):
                 raise
-            log.warning("flow %s did not stop by itself: %s", name, error)
+            log.warning("flow %s did not stop: %s", name, error)
         self._board.ended(name, STOPPED)
 
     def _complete(self) -> None:
-        """Tell the board of the last batches: Spark's events of them may come much later, or never."""
+        """Add the last batches to the board: Spark's events may arrive much later, or never."""
         for query in self.queries.values():
             for progress in query.recentProgress:
                 self._board.progress(str(query.runId), json.loads(progress.json))
@@ -240,7 +236,7 @@ class Runner:
 
 
 def _is_busy(query: Query) -> bool:
-    """Whether a batch runs; a query that only looks for records is not busy."""
+    """Whether a batch is running; a query that waits for records is not busy."""
     status = query.status
     return bool(status.get("isTriggerActive") and status.get("isDataAvailable"))
 
@@ -251,7 +247,7 @@ def _batch(query: Query) -> int | None:
 
 
 def _is_gateway_error(error: Exception) -> bool:
-    """Whether Java cannot be reached, by name: what pyspark is made of need not be imported here."""
+    """Whether Java is unreachable; checked by class name, to avoid importing py4j."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return bool(names & {"Py4JNetworkError", "ConnectionError", "EOFError"})
 
@@ -260,7 +256,7 @@ def _is_gateway_error(error: Exception) -> bool:
 
 
 def listen(spark: SparkSession, board: Board) -> Any:
-    """Tell the board of every batch; returns the listener, for `spark.streams.removeListener`."""
+    """Add every batch to the board; returns the listener for `spark.streams.removeListener`."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
@@ -270,8 +266,8 @@ def listen(spark: SparkSession, board: Board) -> Any:
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
             try:
                 board.progress(str(event.progress.runId), json.loads(event.progress.json))
-            except Exception as error:  # it must not reach Spark, which would print it
-                log.warning("a progress of Spark was not understood: %s", error)
+            except Exception as error:  # Spark would print it
+                log.warning("could not read the progress from Spark: %s", error)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             pass
@@ -285,7 +281,7 @@ def listen(spark: SparkSession, board: Board) -> Any:
 
 
 def client_config(pipeline: Pipeline, part: Any = None) -> dict[str, object]:
-    """The configuration of clients for the pipeline's cluster, or for that of one of its parts."""
+    """The client config for the cluster of the pipeline or of one of its parts."""
     servers = getattr(part, "bootstrap_servers", None) or pipeline.bootstrap_servers
     return {**pipeline.kafka, **getattr(part, "kafka", {}), "bootstrap.servers": servers}
 
@@ -303,9 +299,9 @@ def reads(source: Source, topic: str) -> bool:
 
 
 def commit_groups(pipeline: Pipeline, flows: Iterable[Runnable], queries: Mapping[str, Query]) -> None:
-    """Commit what each flow has finished to the groups of its sources.
+    """Commit the finished offsets of each flow to the groups of its sources; logs a warning on failure.
 
-    The source does so by itself before each batch; here it is for the last one. It only warns if it fails.
+    The source commits before each batch; this commits the last one.
     """
     for flow in flows:
         query = queries.get(flow.name)
@@ -319,11 +315,11 @@ def commit_groups(pipeline: Pipeline, flows: Iterable[Runnable], queries: Mappin
                 with Admin({**admin_config(pipeline, source), "default.api.timeout.ms": COMMIT_MS}) as admin:
                     admin.alter_group_offsets(group, own)
             except OttlaError as error:
-                log.warning("the offsets of flow %s were not committed to group %s: %s", flow.name, group, error)
+                log.warning("could not commit the offsets of flow %s to group %s: %s", flow.name, group, error)
 
 
 def handle_signals(stop: Stop, *, at_once: Callable[[int], None]) -> Callable[[], None]:
-    """Let SIGINT and SIGTERM ask for a stop; the second one ends at once. Returns what undoes it."""
+    """Let SIGINT and SIGTERM request a stop, and a second signal call `at_once`. Returns an undo function."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None  # only the main thread may handle signals
 

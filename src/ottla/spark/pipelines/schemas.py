@@ -1,7 +1,7 @@
-"""Schemas without Spark: read from DDL, from Spark's JSON or from an Avro schema, and written as DDL.
+"""Schemas without Spark: parse DDL, Spark's JSON and Avro schemas, and write DDL.
 
-They are needed before Spark starts (is the event time a column?), in the compiled query (which columns must not be
-null) and in workers (what is wrong with a record). Spark's own parser has the last word on DDL.
+They are used before Spark starts, to check the declaration; in the query, to find missing values; and in workers, to
+find out why a record is broken. Spark parses the DDL again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|
 
 
 class SchemaError(ValueError):
-    """What is wrong with a schema."""
+    """An invalid schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Schema:
     fields: tuple[Field, ...]
 
     def ddl(self) -> str:
-        """Spark's DDL, in which nothing is required: what is missing is found afterwards."""
+        """Spark's DDL without NOT NULL: missing values are found later."""
         return ", ".join(f"{one.quoted} {one.type.ddl()}" for one in self.fields)
 
     @property
@@ -78,7 +78,7 @@ class Schema:
         return [one.name for one in self.fields]
 
     def column(self, name: str) -> Field | None:
-        """A column by its name in any case, as Spark finds it."""
+        """Find a column; like in Spark, case is ignored."""
         return next((one for one in self.fields if one.name.lower() == name.lower()), None)
 
 
@@ -90,7 +90,7 @@ def quoted(name: str) -> str:
 
 
 def from_ddl(text: str) -> Schema:
-    """`id BIGINT NOT NULL, lines ARRAY<STRUCT<item: STRING>>`, also as `STRUCT<…>`."""
+    """Parse `id BIGINT NOT NULL, lines ARRAY<STRUCT<item: STRING>>`, or the same in `STRUCT<…>`."""
     parser = _Ddl(text)
     fields = parser.fields(until="")
     if len(fields) == 1 and fields[0].type.name == "struct" and not fields[0].name:
@@ -112,13 +112,13 @@ class _Ddl:
         else:
             while self._peek() != until or not found:
                 if self._peek() == until:
-                    raise SchemaError("it names no columns: write it as id BIGINT NOT NULL, total DOUBLE")
+                    raise SchemaError("the schema has no columns: write id BIGINT NOT NULL, total DOUBLE")
                 found.append(self._field())
                 if self._peek() != ",":
                     break
                 self._at += 1
         if self._peek() != until:
-            raise SchemaError(f"{self._shown()} is not expected: columns are separated by commas")
+            raise SchemaError(f"unexpected {self._shown()}: separate columns with commas")
         return tuple(found)
 
     def _field(self) -> Field:
@@ -131,7 +131,7 @@ class _Ddl:
             word = self._next().lower()
             if word == "not":
                 if self._next().lower() != "null":
-                    raise SchemaError(f"NOT NULL is meant after column {name}")
+                    raise SchemaError(f"expected NOT NULL after column {name}")
                 required = True
             else:
                 self._next()
@@ -143,13 +143,13 @@ class _Ddl:
             self._at += 1
             return back[1:-1].replace("``", "`")
         if not word or text:
-            raise SchemaError(f"the name of a column is missing before {self._shown()}; odd names stand in `…`")
+            raise SchemaError(f"expected a column name before {self._shown()}; quote special names with backticks")
         self._at += 1
         return word
 
     def _type(self, column: str) -> Type:
         if not self._peek() or not self._tokens[self._at][2]:
-            raise SchemaError(f"column {column} has no type: {self._shown()} follows its name")
+            raise SchemaError(f"column {column} has no type: found {self._shown()}")
         word = self._next().lower()
         word = _SAME.get(word, word)
         if word == "struct":
@@ -164,9 +164,7 @@ class _Ddl:
             return Type(word, tuple(inside))
         if word not in _PLAIN:
             known = (*_PLAIN, *_SAME, "array", "map", "struct")
-            raise SchemaError(
-                f"column {column} has the type {word}, which Spark does not know.{did_you_mean(word, known)}"
-            )
+            raise SchemaError(f"column {column} has the unknown type {word}.{did_you_mean(word, known)}")
         while word == "interval" and self._peek().lower() in (*_PARTS, "to"):
             self._at += 1
         return Type(word, (), self._numbers())
@@ -187,14 +185,14 @@ class _Ddl:
             if text.isdecimal():
                 numbers.append(int(text))
             elif text != ",":
-                raise SchemaError(f"a number is expected in parentheses, not {text!r}")
+                raise SchemaError(f"expected a number in parentheses, not {text!r}")
         self._at += 1
         return tuple(numbers)
 
     def _expect(self, sign: str, after: str) -> None:
         if self._peek() != sign:
             raise SchemaError(
-                f"{after} needs {sign!r}, and {self._shown()} is there: as array<string>, map<string, int>"
+                f"{after} requires {sign!r}, found {self._shown()}: write array<string> or map<string, int>"
             )
         self._at += 1
 
@@ -205,7 +203,7 @@ class _Ddl:
     def _next(self) -> str:
         text = self._peek()
         if not text:
-            raise SchemaError("it ends too early")
+            raise SchemaError("the schema ends too early")
         self._at += 1
         return text
 
@@ -221,7 +219,7 @@ def _distinct(fields: Iterable[Field]) -> tuple[Field, ...]:
     found = tuple(fields)
     for one in found:
         if one.name.lower() in seen:
-            raise SchemaError(f"column {one.name} is there twice (Spark does not tell case apart)")
+            raise SchemaError(f"column {one.name} appears twice (case is ignored)")
         seen.add(one.name.lower())
     return found
 
@@ -230,9 +228,9 @@ def _distinct(fields: Iterable[Field]) -> tuple[Field, ...]:
 
 
 def from_spark_json(given: Any) -> Schema:
-    """What `DataFrame.schema.json()` gives."""
+    """Parse the output of `DataFrame.schema.json()`."""
     if not isinstance(given, Mapping) or given.get("type") != "struct":
-        raise SchemaError('it is not what df.schema.json() gives: {"type": "struct", "fields": […]}')
+        raise SchemaError('not the output of df.schema.json(): expected {"type": "struct", "fields": […]}')
     return Schema(_distinct(_spark_fields(given)))
 
 
@@ -251,7 +249,7 @@ def _spark_type(given: Any, column: str) -> Type:
     if given.get("type") == "map":
         key, value = _spark_type(given["keyType"], column), _spark_type(given["valueType"], column)
         return Type("map", (Field("key", key), Field("value", value)))
-    raise SchemaError(f"column {column} has a type that is not known: {given!r}")
+    raise SchemaError(f"column {column} has an unknown type: {given!r}")
 
 
 _AVRO = {"null": "void", "int": "int", "long": "bigint", "bytes": "binary", "fixed": "binary", "enum": "string"}
@@ -263,14 +261,14 @@ _LOGICAL = {
     "local-timestamp-micros": "timestamp_ntz",
     "uuid": "string",
 }
-#: What fastavro makes objects of that no column of Spark can hold.
+#: fastavro decodes these to objects that Spark columns cannot hold.
 _NO_COLUMN = ("time-millis", "time-micros", "duration")
 
 
 def from_avro(given: Any) -> Schema:
-    """An Avro record; a field is required unless it may be null."""
+    """Parse an Avro record; fields without null are required."""
     if not isinstance(given, Mapping) or given.get("type") != "record":
-        raise SchemaError('an Avro schema of a value is a record: {"type": "record", "name": "…", "fields": […]}')
+        raise SchemaError('the Avro schema must be a record: {"type": "record", "name": "…", "fields": […]}')
     found = _avro_type(given, "the value", {})
     return Schema(_distinct(found.inside))
 
@@ -283,10 +281,10 @@ def _avro_type(given: Any, column: str, named: dict[str, Type]) -> Type:
             return known
         if given in ("boolean", "float", "double", "string") or given in _AVRO:
             return Type(_AVRO.get(given, given))
-        raise SchemaError(f"field {column} has the type {given}, which is neither Avro's nor defined before")
+        raise SchemaError(f"field {column} has the unknown type {given}: it is neither built in nor defined earlier")
     kind, logical = given.get("type"), given.get("logicalType")
     if logical in _NO_COLUMN:
-        raise SchemaError(f"field {column} has the logical type {logical}, for which Spark has no column")
+        raise SchemaError(f"field {column} has the logical type {logical}, which Spark does not support")
     found = _avro_complex(given, kind, column, named)
     if found is None:
         found = _avro_type(kind, column, named)
@@ -325,19 +323,21 @@ def _avro_union(given: list[Any], column: str, named: dict[str, Type]) -> Type:
         return Type("bigint")
     if names == {"float", "double"}:
         return Type("double")
-    raise SchemaError(f"field {column} is a union of {', '.join(sorted(names)) or 'nothing'}: a column has one type")
+    raise SchemaError(
+        f"field {column} is a union of {', '.join(sorted(names)) or 'nothing'}: a column can have only one type"
+    )
 
 
 def from_file(path: Path) -> Schema:
-    """By the file's name: .avsc is Avro, .json is Spark's, all else is DDL."""
+    """Parse a file: .avsc is Avro, .json is Spark's JSON, anything else is DDL."""
     text = path.read_text()
     if path.suffix not in (".avsc", ".json"):
         return from_ddl(text)
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise SchemaError(f"it is no JSON: {error}") from None
+        raise SchemaError(f"invalid JSON: {error}") from None
     try:
         return from_avro(given) if path.suffix == ".avsc" else from_spark_json(given)
     except (KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"something is missing in it: {error}") from None
+        raise SchemaError(f"missing or invalid entry: {error}") from None

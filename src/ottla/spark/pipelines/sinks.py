@@ -1,4 +1,4 @@
-"""Declared sinks as writers of streams. A new kind of sink is a dataclass in `declaration.py` and a function here."""
+"""Turn declared sinks into stream writers. A new sink is a dataclass in `declaration.py` and a function here."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 def shape(sink: Sink, frame: DataFrame) -> DataFrame:
-    """The frame as the sink takes it."""
+    """Select the columns that the sink writes."""
     if isinstance(sink, TopicSink):
         return _records(sink, frame)
     if isinstance(sink, FileSink):
-        check_columns(sink.partition_by, frame, "partition_by", "what is written")
+        check_columns(sink.partition_by, frame, "partition_by", "the input")
         return frame if _keeps_origin(sink, frame) else frame.drop(*ORIGIN)
     if isinstance(sink, JdbcSink):
-        check_columns(sink.keys, frame, "keys", "what is written")
+        check_columns(sink.keys, frame, "keys", "the input")
         return frame.drop("_key", "_headers") if sink.origin else frame.drop(*ORIGIN, "_headers")
     return frame
 
@@ -68,7 +68,7 @@ def _files(pipeline: Pipeline, sink: FileSink, writer: DataStreamWriter) -> Stre
 
 
 def _write_changed(pipeline: Pipeline, sink: TopicSink, where: str) -> Callable[[DataFrame, int], None]:
-    """Rows that have changed, to a topic: Spark's data sources in Python only know rows that are added."""
+    """Write changed rows to a topic; Spark's Python data sources support only appended rows."""
     options = write_options(pipeline, sink, sink.topic)
 
     def write(frame: DataFrame, batch: int) -> None:
@@ -90,12 +90,12 @@ def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
 
 def _keeps_origin(sink: FileSink, frame: DataFrame) -> bool:
     if sink.origin:
-        check_columns(ORIGIN, frame, "origin", "what is written")
+        check_columns(ORIGIN, frame, "origin", "the input")
     return sink.format not in ("csv", "json") if sink.origin is None else sink.origin
 
 
 def _records(sink: TopicSink, frame: DataFrame) -> DataFrame:
-    """Rows of `format("ottla")`: key, value and headers."""
+    """The columns of `format("ottla")`: key, value and headers."""
     from pyspark.sql import functions as fn
 
     content = [quoted(name) for name in frame.columns if name not in (*ORIGIN, "_headers")]
@@ -112,7 +112,7 @@ def _records(sink: TopicSink, frame: DataFrame) -> DataFrame:
         value = fn.to_json(fn.struct(*content))
     columns.append(_content(frame, value, "value"))
     if sink.origin:
-        check_columns(ORIGIN, frame, "origin", "what is written")
+        check_columns(ORIGIN, frame, "origin", "the input")
         columns.append(fn.array(*[_header(name) for name in ("topic", "partition", "offset")]).alias("headers"))
     return frame.select(*columns)
 
@@ -125,7 +125,7 @@ def _header(name: str) -> Column:
 
 
 def _content(frame: DataFrame, column: Column, name: str) -> Column:
-    """Bytes as they are, all else as text: a number is its digits, a struct is JSON."""
+    """Keep bytes, and convert other types to text; structs become JSON."""
     from pyspark.sql import functions as fn
 
     kind = frame.select(column.alias(name)).schema[name].dataType.typeName()

@@ -1,4 +1,4 @@
-"""Declared sources and tables as DataFrames: good records with their origin, and broken ones as dead letters."""
+"""Turn declared sources and tables into DataFrames: good records with their origin, and dead letters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BROKEN = "ottla.spark.pipelines.BrokenRecord"
 
 
 def stream(pipeline: Pipeline, source: Source, spark: SparkSession, group_id: str | None) -> DataFrame:
-    """The good records of a source: the columns of its schema, then those of the origin."""
+    """The good records of a source: the columns of the schema, then those of the origin."""
     from pyspark.sql import functions as fn
 
     form = Format(pipeline, source)
@@ -26,7 +26,7 @@ def stream(pipeline: Pipeline, source: Source, spark: SparkSession, group_id: st
     if form.nulls == "skip":
         parsed = parsed.where(f"{VALUE} IS NOT NULL")
     if source.on_error == "fail" or (source.on_error is None and pipeline.dead_letters is None):
-        parsed = parsed.where(fn.expr(f"IF({form.good()}, true, CAST(raise_error({_refusal(source)}) AS BOOLEAN))"))
+        parsed = parsed.where(fn.expr(f"IF({form.good()}, true, CAST(raise_error({_failure(source)}) AS BOOLEAN))"))
     else:
         parsed = parsed.where(form.good())
     headers = ["_headers"] if source.include_headers else []
@@ -39,7 +39,7 @@ def stream(pipeline: Pipeline, source: Source, spark: SparkSession, group_id: st
 def dead_letters(
     pipeline: Pipeline, source: Source, letters: DeadLetters, spark: SparkSession, group_id: str | None
 ) -> DataFrame:
-    """The broken records of a source as rows for `format("ottla")`: as they were, with the reason in their headers."""
+    """The broken records of a source as rows of `format("ottla")`: unchanged, with the reason in headers."""
     from pyspark.sql import functions as fn
 
     form = Format(pipeline, source)
@@ -47,7 +47,7 @@ def dead_letters(
     if form.nulls == "skip":
         parsed = parsed.where(f"{VALUE} IS NOT NULL")
     broken = parsed.where(f"NOT coalesce({form.good()}, false)").withColumn(PARSED, form.reason())
-    told: dict[str, Column] = {
+    headers: dict[str, Column] = {
         "topic": fn.col("_topic"),
         "partition": fn.col("_partition"),
         "offset": fn.col("_offset"),
@@ -60,7 +60,7 @@ def dead_letters(
     }
     added = [
         fn.struct(fn.lit(PREFIX + name).alias("key"), value.cast("string").cast("binary").alias("value"))
-        for name, value in told.items()
+        for name, value in headers.items()
     ]
     own = fn.expr(f"filter(coalesce(_headers, array()), x -> NOT startswith(x.key, '{PREFIX}'))")
     return broken.select(
@@ -72,7 +72,7 @@ def dead_letters(
 
 
 def table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> DataFrame:
-    """A table to join with."""
+    """A static table for joins."""
     if declared.format == "topic":
         return _topic_table(pipeline, declared, spark)
     form = Format(pipeline, declared)
@@ -83,7 +83,7 @@ def table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> DataFrame
 
 
 def _topic_table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> DataFrame:
-    """What a topic says at its end; a record that cannot be read is left out, as is a deleted key."""
+    """The current contents of a topic, without broken records and deleted keys."""
     from pyspark.sql import functions as fn
 
     form = Format(pipeline, declared)
@@ -91,7 +91,7 @@ def _topic_table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> Da
         spark.read.format("ottla").options(**table_options(pipeline, declared)).load().selectExpr(*_origin(), *_value())
     )
     if declared.latest:
-        # The log's order counts within a partition; a key is in two only if partitions were added.
+        # Log order applies within a partition; a key is in two partitions only if partitions were added.
         for keys, order in ((["_topic", "_partition", "_key"], "_offset"), (["_topic", "_key"], "_timestamp")):
             last = fn.max_by(fn.struct(*raw.columns), fn.col(order)).alias("last")
             raw = raw.groupBy(*keys).agg(last).select("last.*")
@@ -114,7 +114,9 @@ def _value() -> list[str]:
     return [f"value AS {VALUE}"]
 
 
-def _refusal(source: Source) -> str:
+def _failure(source: Source) -> str:
     place = "_topic, '-', _partition, ' at offset ', _offset"
-    hint = "Add [dead_letters] to let such records go there, or set on_error."
-    return f"concat('source {source.name}: the record of ', {place}, ' is no {source.format} of the schema. {hint}')"
+    hint = "Add [dead_letters], or set on_error."
+    return (
+        f"concat('source {source.name}: the record of ', {place}, ' does not match the {source.format} schema. {hint}')"
+    )

@@ -1,4 +1,4 @@
-"""How far a pipeline is, without Spark: from its checkpoints, the groups it commits to, and the ends of its topics.
+"""The status of a pipeline without Spark, from its checkpoints, its groups and the ends of its topics.
 
 status = status_of(load("orders.toml"))
 for flow in status.flows:
@@ -21,7 +21,7 @@ from ottla.spark.pipelines.run_lock import Holder, holder, local_path
 from ottla.spark.pipelines.runner import admin_config, client_config, reads
 from ottla.types import TopicPartition
 
-#: So many offsets of dead letters are read to count them; of more, the distance of the offsets is told.
+#: Up to this many dead letters are counted exactly; beyond that, the count comes from offsets.
 COUNTED = 20_000
 ASK_MS = 10_000
 
@@ -32,10 +32,10 @@ class TopicStatus:
 
     topic: str
     lag: int | None
-    """From what the checkpoint has finished to the end of the log; None if the topic is gone."""
+    """Records after the finished offsets of the checkpoint; None if the topic was deleted."""
     group: str | None = None
     committed_lag: int | None = None
-    """The same from what is committed to the group, which is what lag monitors see."""
+    """Records after the offsets committed to the group, as lag monitors show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class FlowStatus:
     name: str
     directory: str
     checkpoint: Checkpoint | None
-    """None: it has never run, or its checkpoint is on another file system."""
+    """None if it never ran, or if the checkpoint is on another file system."""
     topics: tuple[TopicStatus, ...] = ()
 
     @property
@@ -56,28 +56,28 @@ class FlowStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterStatus:
-    """Dead letters that nobody has replayed."""
+    """Dead letters that were not replayed."""
 
     topic: str
     waiting: int | None
-    """None: there is no such topic yet."""
+    """None if the topic does not exist yet."""
     exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A pipeline as it is now."""
+    """The current status of a pipeline."""
 
     pipeline: str
     running: Holder | None
     flows: tuple[FlowStatus, ...]
     dead_letters: tuple[DeadLetterStatus, ...] = ()
     problems: tuple[str, ...] = field(default=())
-    """What could not be found out."""
+    """Information that could not be read."""
 
 
 def flows_of(pipeline: Pipeline) -> Iterator[tuple[str, str, tuple[Source, ...]]]:
-    """Name, checkpoint directory and possible sources of each flow, as they will be when Spark runs."""
+    """The name, checkpoint directory and possible sources of each flow."""
     for sink in pipeline.sinks:
         yield sink.name, pipeline.checkpoint_of(sink.name), tuple(pipeline.sources)
     for source in pipeline.sources:
@@ -86,12 +86,12 @@ def flows_of(pipeline: Pipeline) -> Iterator[tuple[str, str, tuple[Source, ...]]
 
 
 def replay_group(topic: str) -> str:
-    """The group that has read the dead letters which were replayed."""
+    """The group that stores the progress of replays."""
     return f"{topic}.replay"
 
 
 def dead_letter_topics(pipeline: Pipeline) -> list[str]:
-    """The topics that dead letters of the pipeline go to; `{topic}` stands for all that its sources read now."""
+    """The dead letter topics; `{topic}` is replaced by every topic that the sources read now."""
     letters = pipeline.dead_letters
     if letters is None:
         return []
@@ -110,7 +110,7 @@ def dead_letter_topics(pipeline: Pipeline) -> list[str]:
 
 
 def status_of(pipeline: Pipeline, *, ask: bool = True) -> Status:
-    """Everything that can be found out; `ask=False` leaves the broker alone."""
+    """Read the status; `ask=False` does not contact the broker."""
     problems: list[str] = []
     flows = []
     for name, directory, sources in flows_of(pipeline):
@@ -120,14 +120,14 @@ def status_of(pipeline: Pipeline, *, ask: bool = True) -> Status:
             try:
                 flow = FlowStatus(name, directory, checkpoint, tuple(_topics(pipeline, name, checkpoint, sources)))
             except OttlaError as error:
-                problems.append(f"the lag of {name} is not known: {error}")
+                problems.append(f"could not read the lag of {name}: {error}")
         flows.append(flow)
     letters: tuple[DeadLetterStatus, ...] = ()
     if ask and pipeline.dead_letters is not None:
         try:
             letters = tuple(_waiting(pipeline, topic) for topic in dead_letter_topics(pipeline))
         except OttlaError as error:
-            problems.append(f"the dead letters that wait are not known: {error}")
+            problems.append(f"could not count the dead letters: {error}")
     running = holder(pipeline.path(pipeline.checkpoint))
     return Status(pipeline.name, running, tuple(flows), letters, tuple(dict.fromkeys(problems)))
 
@@ -135,7 +135,7 @@ def status_of(pipeline: Pipeline, *, ask: bool = True) -> Status:
 def _checkpoint(directory: str, problems: list[str]) -> Checkpoint | None:
     path = local_path(directory)
     if path is None:
-        problems.append(f"{directory} is not on a file system of this machine: look at it with its own tools")
+        problems.append(f"{directory} is not a local directory, so its checkpoint cannot be read")
         return None
     try:
         return read_checkpoint(path)
@@ -163,7 +163,7 @@ def _topics(
 
 
 def _ends(admin: Admin, keys: Offsets, isolation: str) -> Offsets:
-    """The ends of all partitions of these topics, also of those that the query has not seen yet."""
+    """The ends of all partitions of these topics, including new ones."""
     described = admin.describe_topics(sorted({key.topic for key in keys}), raise_errors=False)
     there = [TopicPartition(one.name, part.partition) for one in described.values() for part in one.partitions]
     found = admin.list_offsets(dict.fromkeys(there, "latest"), isolation_level=isolation)

@@ -1,4 +1,4 @@
-"""Declared steps as DataFrames. A new kind of step is a dataclass in `declaration.py` and a function here."""
+"""Turn declared steps into DataFrames. A new step is a dataclass in `declaration.py` and a function here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ottla.spark.pipelines.check_modes import chain, input_of
+from ottla.spark.pipelines.checks.modes import chain, input_of
 from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Source, Sql, Step, Window
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.times import interval, millis
@@ -18,12 +18,12 @@ from ottla.suggestions import did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What Spark notes at a column with a watermark.
+#: Spark's metadata key of a column with a watermark.
 _WATERMARK_MS = "spark.watermarkDelayMs"
 
 
 class StepError(ValueError):
-    """A step that cannot be made, with the key that is to blame."""
+    """An invalid step; `key` is the wrong key."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class StepError(ValueError):
 
 
 def apply(pipeline: Pipeline, step: Step, views: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame:
-    """The result of a step; `views` are the sources, tables and steps before it."""
+    """The result of a step; `views` has the sources, tables and earlier steps."""
     if isinstance(step, Sql):
         return spark.sql(step.sql or Path(pipeline.path(step.sql_file or "")).read_text())
     frame = views[input_of(pipeline, step) or ""]
@@ -64,20 +64,20 @@ def _windowed(pipeline: Pipeline, step: Window, frame: DataFrame) -> DataFrame:
 
 
 def _timed(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame, late: str) -> DataFrame:
-    """The frame with a watermark on the time that the step goes by. Spark allows only one in a stream."""
+    """Add a watermark on the step's event time. Spark allows one per stream."""
     column = _time_column(pipeline, step, frame)
     known = {one.name: delay for one in frame.schema.fields if (delay := one.metadata.get(_WATERMARK_MS)) is not None}
     if not known:
         return frame.withWatermark(column, interval(late))
     if known != {column: millis(late)}:
-        told = ", ".join(f"{name} with {delay / 1000:g} seconds" for name, delay in known.items())
+        present = ", ".join(f"{name} with {delay / 1000:g} seconds" for name, delay in known.items())
         key = "within" if isinstance(step, Dedupe) else "watermark"
-        raise StepError(f"{key} {late}: the stream has a watermark already ({told}), and Spark allows only one", key)
+        raise StepError(f"{key} {late}: the stream already has a watermark ({present}); Spark allows only one", key)
     return frame
 
 
 def _time_column(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame) -> str:
-    """The time that is given, or that of the source, if it is still there, or that of the record."""
+    """The event time of the step, or of the source if the column still exists, or the record timestamp."""
     before = [one for one in chain(pipeline, step) if isinstance(one, Source)] or pipeline.sources
     known = {source.event_time for source in before if source.event_time in frame.columns}
     column = step.event_time or (known.pop() if len(known) == 1 else None) or "_timestamp"
@@ -85,12 +85,12 @@ def _time_column(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame) ->
     return column
 
 
-def check_columns(wanted: Iterable[str], frame: DataFrame, key: str, where: str = "its input") -> None:
-    """StepError, with the nearest name, if one is not there."""
+def check_columns(wanted: Iterable[str], frame: DataFrame, key: str, where: str = "the input") -> None:
+    """Raise StepError with a suggestion if a column is missing."""
     known = {name.lower() for name in frame.columns}
     for name in wanted:
         if name.lower() not in known:
-            near = did_you_mean(name, frame.columns) or f" There are {', '.join(frame.columns)}."
+            near = did_you_mean(name, frame.columns) or f" The columns are {', '.join(frame.columns)}."
             raise StepError(f"{key}: {where} has no column {name}.{near}", key)
 
 
@@ -104,12 +104,12 @@ def _python(pipeline: Pipeline, step: Python, frame: DataFrame) -> DataFrame:
     except Exception as error:
         raise StepError(f"{step.python}: {type(error).__name__}: {error}", "python") from error
     if not isinstance(found, Frames):
-        raise StepError(f"{step.python} returned a {type(found).__name__}: a step returns a DataFrame", "python")
+        raise StepError(f"{step.python} returned a {type(found).__name__}: it must return a DataFrame", "python")
     return found
 
 
 def _module(pipeline: Pipeline, name: str) -> ModuleType:
-    """The module, from beside the declaration if it is there; its functions then travel to workers by value."""
+    """Import the module. One next to the declaration is pickled by value, so that workers get it."""
     directory = str(pipeline.directory.resolve())
     file = pipeline.directory.resolve() / (name.replace(".", "/") + ".py")
     if not file.is_file():

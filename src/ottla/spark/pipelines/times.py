@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `10 seconds`, `5m`, `1 hour`, `500ms`."""
+"""Durations such as `10 seconds`, `5m`, `1 hour` and `500ms`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NAMES = {short: unit for unit, names in _UNITS.items() for short in names}
 
 
 def interval(text: str) -> str:
-    """The time in Spark's words; ValueError says what a time looks like."""
+    """The duration in Spark's notation; raises ValueError."""
     number, unit = _parsed(text)
     return f"{number} {unit}"
 
@@ -42,5 +42,5 @@ def millis(text: str) -> Millis:
 def _parsed(text: str) -> tuple[int, str]:
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]+)\s*", text.lower())
     if found is None or found[2] not in _NAMES:
-        raise ValueError(f"is a time such as 10 seconds, 5 minutes or 1 hour, not {text!r}")
+        raise ValueError(f"must be a duration such as 10 seconds, 5 minutes or 1 hour, not {text!r}")
     return int(found[1]), _NAMES[found[2]]

@@ -1,4 +1,4 @@
-"""A broker whose groups rebalance at once, and groups with members for the commands to look at."""
+"""A broker whose groups rebalance at once, and groups with members."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def group() -> str:
 
 @pytest.fixture
 def member(bootstrap: str, group: str) -> Iterator[Callable[..., Member]]:
-    """Makes members of the group, which leave with the test."""
+    """Create members of the group, which leave after the test."""
     made: list[Member] = []
 
     def make(client_id: str, topic: str, **options: str) -> Member:
@@ -63,6 +63,6 @@ def active(member: Callable[..., Member], records: str) -> Member:
 
 @pytest.fixture
 def inactive(active: Member) -> Member:
-    """The same after it left."""
+    """The same member after it left."""
     active.leave()
     return active

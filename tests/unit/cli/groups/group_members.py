@@ -1,4 +1,4 @@
-"""Members of classic groups that do what a test tells them, one request at a time."""
+"""Group members under the control of a test, one request at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Member(Wire):
         self._correlation_id = 0
         self._find_coordinator()
 
-    # Requests. A join waits for others: `begin_join` sends it, `end_join` takes the answer.
+    # Requests. A join waits for others: `begin_join` sends it, `end_join` receives the response.
 
     def join(self, reason: str = "") -> None:
         self.begin_join(reason)
@@ -49,12 +49,12 @@ class Member(Wire):
         self.members = [one.member_id for one in answer.members]
 
     def await_rebalance(self) -> None:
-        """Send heartbeats until the answer is that the group rebalances: what another member sent has arrived."""
+        """Send heartbeats until the group rebalances: the request of another member has arrived."""
         while self._ask(ApiKey.HEARTBEAT, 3, self._membership()).error_code != RebalanceInProgress.code:
             pass
 
     def sync(self, assignments: dict[str, list[int]] | None = None) -> None:
-        """Take part in the generation; the leader says who has which partitions."""
+        """Sync the generation; the leader passes the assignment."""
         given = [
             {"member_id": member_id, "assignment": encode_assignment(Assignment({self.topic: numbers}))}
             for member_id, numbers in (assignments or {}).items()
@@ -76,10 +76,10 @@ class Member(Wire):
         leaving = {"member_id": self.member_id, "group_instance_id": self.instance_id, "reason": reason}
         self._ask(ApiKey.LEAVE_GROUP, 5, {"group_id": self.group, "members": [leaving]})
 
-    # How they are sent.
+    # Sending.
 
     def _find_coordinator(self) -> None:
-        """The first who asks has the offsets topic made, which takes a moment on some brokers."""
+        """Retry while the broker creates the offsets topic."""
         code = -1
         while code:
             code = self._ask(ApiKey.FIND_COORDINATOR, 3, {"key": self.group, "key_type": 0}).error_code
@@ -119,13 +119,13 @@ class Member(Wire):
 
 
 def give_all(member: Member) -> None:
-    """Let a member be the only one of its group, with all three partitions."""
+    """Make a member the only one of its group, with all three partitions."""
     member.join()
     member.sync({member.member_id: [0, 1, 2]})
 
 
 def share(leader: Member, other: Member, reason: str = "") -> None:
-    """Let another member join, which then has partitions 1 and 2."""
+    """Let another member join and get partitions 1 and 2."""
     other.begin_join(reason)
     leader.await_rebalance()
     leader.join()

@@ -1,4 +1,4 @@
-"""``ottla groups list``, ``delete`` and ``delete-offsets``, as a person or a script uses them."""
+"""``ottla groups list``, ``delete`` and ``delete-offsets``, used by people and scripts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_members_call_themselves_does_nothing_to_the_terminal(ottla: Ottla,
         assert result.code == 0
         assert "odd\\x1b[2J\\nname" in result.text
         assert "\x1b" not in result.text
-    assert '; it said "one\\ntwo"' in shown[4].text
+    assert '; reason: "one\\ntwo"' in shown[4].text
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,26 @@ def test_offsets_of_a_subscribed_topic_are_not_forgotten(
     result = ottla("groups", "delete-offsets", group, "--topic", records, "--json")
     assert result.code == 1
     assert [one["status"] for one in json.loads(result.out)] == ["failed"] * 3
-    assert f"subscribes to {records}: its offsets there cannot be deleted while it has 1 active member" in result.err
+    assert f"subscribes to {records}, so these offsets cannot be deleted while it has 1 active member" in result.err
 
 
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["list", "--state", "stabel"], 2, "there is no 'stabel'; did you mean 'stable'?"),
-        (["list", "--type", "x"], 2, "there is no 'x'; it is one of classic, consumer"),
+        (["list", "--state", "stabel"], 2, "unknown value 'stabel'; did you mean 'stable'?"),
+        (["list", "--type", "x"], 2, "unknown value 'x'; choose one of classic, consumer"),
         (["describe", "{group}x"], 1, "group '{group}x' does not exist; did you mean '{group}'?"),
-        (["describe", "--all-groups", "{group}"], 2, "name the groups to describe, or give --all-groups"),
-        (["describe"], 2, "name the groups to describe, or give --all-groups"),
+        (["describe", "--all-groups", "{group}"], 2, "name the groups to describe, or use --all-groups"),
+        (["describe"], 2, "name the groups to describe, or use --all-groups"),
         (["describe", "{group}", "--members", "--state"], 2, "not allowed with argument --members"),
         (["members", "{group}x"], 1, "group '{group}x' does not exist; did you mean '{group}'?"),
         (["explain", "{group}x"], 1, "group '{group}x' does not exist; did you mean '{group}'?"),
         (["delete-offsets", "{group}"], 2, "required: --topic"),
-        (["delete-offsets", "{group}", "--topic", "{topic}:"], 2, "names no partitions: write TOPIC or TOPIC:0,1,2"),
+        (
+            ["delete-offsets", "{group}", "--topic", "{topic}:"],
+            2,
+            "is not a list of partitions: write TOPIC or TOPIC:0,1,2",
+        ),
         (["delete-offsets", "{group}", "--topic", "{topic}:3"], 1, "topic {topic} has no partition 3: it has 0 to 2"),
         (["delete-offsets", "{group}x", "--topic", "{topic}"], 1, "group '{group}x' does not exist"),
         (["delete"], 2, "required: GROUP"),

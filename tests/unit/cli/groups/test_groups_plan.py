@@ -1,4 +1,4 @@
-"""``ottla groups plan``: what would move, told without moving anything."""
+"""``ottla groups plan``: preview moves without changing anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, ModernMember, give_all, share
 
-from ottla.cli.groups_plan import LEAVES, NEW, STAYS, PlannedMember, grown, plan, planned_members
+from ottla.cli.groups.plan import LEAVES, NEW, STAYS, PlannedMember, grown, plan, planned_members
 from ottla.cli.options import UsageError
 from ottla.clients.admin.groups import CLASSIC, GroupDescription, GroupMember
 from ottla.clients.cluster.metadata import Node
@@ -85,10 +85,10 @@ def test_nothing_to_move(ottla: Ottla, member: Callable[..., Member], topic: str
     ("options", "code", "words"),
     [
         (["--remove", "wroker"], 2, "has no member 'wroker'; did you mean 'worker'?"),
-        (["--remove", "worker"], 2, "nobody would be left: leave one member, or --add some"),
-        (["--partitions", "other=5"], 2, "nobody in the group subscribes to topic 'other'"),
-        (["--partitions", "{topic}=2"], 2, "has 3 partitions, and a topic cannot get fewer"),
-        (["--partitions", "{topic}=many"], 2, "give a number of partitions, such as"),
+        (["--remove", "worker"], 2, "the plan has no members left: remove fewer, or use --add"),
+        (["--partitions", "other=5"], 2, "the group does not subscribe to topic 'other'"),
+        (["--partitions", "{topic}=2"], 2, "has 3 partitions already; the number can only grow"),
+        (["--partitions", "{topic}=many"], 2, "write a number of partitions, such as"),
         (["--assignor", "stiky"], 2, "did you mean 'sticky'?"),
     ],
 )
@@ -101,7 +101,7 @@ def test_mistakes_are_told(ottla: Ottla, active: Member, group: str, options: li
 def test_a_group_without_members_cannot_be_planned(ottla: Ottla, inactive: Member, group: str) -> None:
     result = ottla("groups", "plan", group, "--assignor", "sticky", "--add", "1")
     assert result.code == 1
-    assert "has no members, so nobody says what it subscribes to" in result.err
+    assert "has no members, so its subscription is unknown" in result.err
 
 
 # ── the plan itself ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +140,7 @@ def test_new_members_subscribe_as_most_do_and_patterns_are_matched() -> None:
     members = planned_members(group, ["t", "u1", "other"], add=1, remove=["static"])
     assert [sorted(each.topics) for each in members] == [["t"], ["t", "u1"], ["t", "u1"], ["v"], ["t", "u1"]]
     assert [each.status for each in members] == [STAYS, STAYS, LEAVES, STAYS, NEW]
-    with pytest.raises(UsageError, match="'b' may be 2 members"):
+    with pytest.raises(UsageError, match="'b' matches 2 members"):
         planned_members(group, [], add=0, remove=["b"])
     assert planned_members(group, [], add=0, remove=["b-2"])[2].status == LEAVES
     with pytest.raises(OttlaError, match="has no members"):

@@ -1,4 +1,4 @@
-"""``ottla groups reset-offsets``: every scenario, the dry run, and what it refuses."""
+"""``ottla groups reset-offsets``: every scenario, the dry run, and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member
 
-from ottla.cli.groups_reset_plan import parse_duration
+from ottla.cli.times import parse_duration
 
 FAR_FUTURE = "9999-01-01T00:00:00Z"
 
@@ -46,7 +46,7 @@ def test_each_scenario_goes_where_it_says(
     args = ("groups", "reset-offsets", group, "--topic", records, *scenario)
     dry = ottla(*args)
     assert dry.code == 0
-    assert "dry run: nothing was changed; --execute resets the offsets of 3 partitions" in dry.err
+    assert "dry run: nothing was changed; use --execute to reset the offsets of 3 partitions" in dry.err
     assert committed(ottla, group) == {0: 4}
     done = ottla(*args, "--execute")
     assert (done.code, done.err, done.out) == (0, "", dry.out)
@@ -75,12 +75,12 @@ def test_a_time_without_a_zone_is_utc_wherever_one_is(
     ottla: Ottla, inactive: Member, records: str, group: str, local_zone: str, given: str, meant: str
 ) -> None:
     dry = ottla("groups", "reset-offsets", group, "--topic", records, "--to-datetime", given)
-    assert f"to the first records from {meant} UTC on\n" in dry.err
+    assert f"new offsets: the first records at or after {meant} UTC\n" in dry.err
 
 
 def test_a_time_that_no_calendar_has(ottla: Ottla, inactive: Member, records: str, group: str) -> None:
     dry = ottla("groups", "reset-offsets", group, "--topic", records, "--to-timestamp", str(2**62))
-    assert f"to the first records from {2**62} ms after 1970 on\n" in dry.err
+    assert f"new offsets: the first records at or after {2**62} ms since 1970\n" in dry.err
     assert dry.code == 0
 
 
@@ -88,7 +88,7 @@ def test_the_plan_shows_where_the_group_is_and_goes(ottla: Ottla, inactive: Memb
     lines = ottla("groups", "reset-offsets", group, "--topic", f"{records}:0,1", "--to-offset", "7").lines
     assert lines[0].split() == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET", "NOTE"]
     assert lines[1].split()[:5] == [group, records, "0", "4", "7"]
-    assert lines[2].endswith("7 is after the end: set to the end, 5")
+    assert lines[2].endswith("7 is after the end: using the end, 5")
     plan = json.loads(ottla("groups", "reset-offsets", group, "--topic", records, "--to-latest", "--json").out)
     assert [(one["current_offset"], one["new_offset"], one["status"]) for one in plan] == [
         (4, 10, "dry run"),
@@ -131,7 +131,7 @@ def test_a_file_may_come_from_a_spreadsheet(
 
 def test_a_group_that_does_not_exist_is_made(ottla: Ottla, records: str, group: str) -> None:
     args = ("groups", "reset-offsets", group, "--topic", records, "--to-earliest")
-    assert f"group '{group}' does not exist yet: --execute makes it" in ottla(*args).err
+    assert f"group '{group}' does not exist yet: --execute creates it" in ottla(*args).err
     assert group not in ottla("groups", "list", "-q").lines
     assert ottla(*args, "--execute").code == 0
     assert committed(ottla, group) == {0: 0, 1: 0, 2: 0}
@@ -143,12 +143,12 @@ def test_a_group_in_use_is_not_reset_and_who_uses_it_is_told(
     args = ("groups", "reset-offsets", group, "--all-topics", "--to-earliest")
     dry = ottla(*args)
     assert dry.code == 0
-    assert f"group '{group}' has 1 active member, so --execute would refuse" in dry.err
+    assert f"group '{group}' has 1 active member, so --execute would fail" in dry.err
     refused = ottla(*args, "--execute")
     assert (refused.code, refused.out) == (1, b"")
     assert re.search(
         r"cannot be reset while it has 1 active member \(state Stable\): stop its consumers first "
-        r"\(client worker on 127\.0\.0\.1\).* one that was killed counts until its session timeout is over",
+        r"\(client worker on 127\.0\.0\.1\).* a killed consumer stays a member until its session timeout expires",
         refused.err,
     )
     assert committed(ottla, group)[0] == 4
@@ -157,22 +157,22 @@ def test_a_group_in_use_is_not_reset_and_who_uses_it_is_told(
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--to-earliest"], 2, "say which partitions: either --topic TOPIC[:P,P] or --all-topics"),
-        (["--all-topics", "--topic", "{topic}", "--to-earliest"], 2, "say which partitions: either"),
+        (["--to-earliest"], 2, "choose the partitions: use either --topic TOPIC[:P,P] or --all-topics"),
+        (["--all-topics", "--topic", "{topic}", "--to-earliest"], 2, "choose the partitions: use either"),
         (["--all-topics"], 2, "one of the arguments --to-earliest --to-latest"),
         (["--all-topics", "--to-earliest", "--to-latest"], 2, "not allowed with argument --to-earliest"),
         (["--all-topics", "--to-earliest", "--execute", "--dry-run"], 2, "not allowed with argument"),
-        (["--all-topics", "--from-file", "x.csv"], 2, "--from-file names the partitions itself"),
-        (["--all-topics", "--to-current", "--export", "--json"], 2, "leave out --json and --execute"),
-        (["--topic", "{topic}", "--to-offset", "-1"], 2, "'-1' is not a whole number from 0 on"),
+        (["--all-topics", "--from-file", "x.csv"], 2, "--from-file names the partitions: remove --topic"),
+        (["--all-topics", "--to-current", "--export", "--json"], 2, "remove --json and --execute"),
+        (["--topic", "{topic}", "--to-offset", "-1"], 2, "'-1' is not a whole number >= 0"),
         (["--topic", "{topic}", "--shift-by", "some"], 2, "'some' is not a whole number"),
         (["--topic", "{topic}", "--shift-by", "1"], 1, "the group has none for {topic}-1, {topic}-2"),
-        (["--topic", "{topic}", "--to-datetime", "soon"], 2, "'soon' is no time"),
-        (["--topic", "{topic}", "--to-datetime", "9" * 24], 2, "is no time"),
-        (["--topic", "{topic}", "--by-duration", "P1M"], 2, "'P1M' is no duration: write 90m, 36h, 7d"),
+        (["--topic", "{topic}", "--to-datetime", "soon"], 2, "'soon' is not a time"),
+        (["--topic", "{topic}", "--to-datetime", "9" * 24], 2, "is not a time"),
+        (["--topic", "{topic}", "--by-duration", "P1M"], 2, "'P1M' is not a duration: write 90m, 36h, 7d"),
         (["--topic", "{topic}:9", "--to-latest"], 1, "topic {topic} has no partition 9: it has 0 to 2"),
         (["--topic", "{topic}x", "--to-latest"], 1, "topic '{topic}x' does not exist; did you mean '{topic}'?"),
-        (["--topic", "{topic}:a", "--to-latest"], 2, "names no partitions: write TOPIC or TOPIC:0,1,2"),
+        (["--topic", "{topic}:a", "--to-latest"], 2, "is not a list of partitions: write TOPIC or TOPIC:0,1,2"),
         (["--from-file", "missing.csv"], 1, "missing.csv: No such file"),
     ],
 )
@@ -188,13 +188,13 @@ def test_mistakes_are_told_in_one_line(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n", "line 1: 2 fields instead of topic,partition,offset"),
+        ("a,b\n", "line 1: expected topic,partition,offset but found 2 fields"),
         ("{topic},0,1\n{topic},x,1\n", "line 2: partition and offset must be whole numbers"),
-        ("{topic},0,1\n{topic},0,2\n", "line 2: partition {topic}-0 is there twice"),
+        ("{topic},0,1\n{topic},0,2\n", "line 2: partition {topic}-0 appears twice"),
         ("other,{topic},0,1\n", "has no offsets for group '{group}'"),
         ("{topic},7,1\n", "topic {topic} has no partition 7"),
-        ("b\xfccher,0,1\n", "offsets.csv is no CSV in UTF-8: 'utf-8' codec can't decode byte 0xfc"),
-        ("{topic},0," + "1" * 200_000, "offsets.csv is no CSV in UTF-8: field larger than field limit"),
+        ("b\xfccher,0,1\n", "offsets.csv is not a UTF-8 CSV file: 'utf-8' codec can't decode byte 0xfc"),
+        ("{topic},0," + "1" * 200_000, "offsets.csv is not a UTF-8 CSV file: field larger than field limit"),
     ],
 )
 def test_mistakes_in_a_file_are_told_with_their_line(
@@ -218,5 +218,5 @@ def test_both_notations_of_a_duration_mean_the_same(
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1", "-5m", "5 minutes", "P1H", "1x"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no duration"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a duration"):
         parse_duration(text)

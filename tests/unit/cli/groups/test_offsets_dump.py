@@ -1,4 +1,4 @@
-"""``ottla offsets dump``: what coordinators keep, from a broker and from files."""
+"""``ottla offsets dump``, from a broker and from files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, give_all, share
 
 from ottla.broker.broker import Broker
-from ottla.cli.offsets_text import TopicNames, as_json, as_text
+from ottla.cli.offsets.text import TopicNames, as_json, as_text
 from ottla.clients.admin.offsets_topic import entries
 from ottla.coordinator import records as r
 from ottla.coordinator.coordinator import partition_for
@@ -116,9 +116,9 @@ def test_a_damaged_file_is_read_up_to_the_damage(ottla: Ottla, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--file", "{tmp}"], 1, "has no .log files: give the directory of a partition, such as __consumer_offsets-12"),
+        (["--file", "{tmp}"], 1, "has no .log files: name the directory of a partition, such as __consumer_offsets-12"),
         (["--file", "{tmp}/missing.log"], 1, "missing.log: No such file"),
-        (["--file", "{tmp}", "--partition", "1"], 2, "--partition is for a broker"),
+        (["--file", "{tmp}", "--partition", "1"], 2, "--partition cannot be used with --file"),
         (["--kind", "offset"], 2, "unknown --kind 'offset'; did you mean 'offsets'?"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``ottla offsets dump --latest``: of what was committed in transactions only that which a reader would get."""
+"""``ottla offsets dump --latest``: only valid entries, also for transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member
 
 from ottla import Producer, TopicPartition
-from ottla.cli.offsets_latest import Latest
+from ottla.cli.offsets.latest import Latest
 from ottla.clients.admin.offsets_topic import Entry, Transaction
 from ottla.consuming.values import ConsumerGroupMetadata
 from ottla.coordinator import records as r
@@ -30,7 +30,7 @@ def producer(bootstrap: str, group: str) -> Iterator[Producer[Any, Any]]:
 
 
 def latest(ottla: Ottla, group: str) -> tuple[dict[int, int], str]:
-    """The offset of each partition, and what was said besides."""
+    """The offset of each partition, and stderr."""
     result = ottla("offsets", "dump", "--group", group, "--kind", "offsets", "--latest", "--json")
     assert result.code == 0
     found = [json.loads(line) for line in result.lines]
@@ -46,7 +46,7 @@ def test_an_offset_of_a_transaction_is_shown_once_that_is_committed(
     producer.send_offsets_to_transaction({TopicPartition(records, 0): 7}, metadata)
     offsets, said = latest(ottla, group)
     assert offsets == {0: 4}
-    assert said == "offsets of transactions that are still open are left out: they do not count yet\n"
+    assert said == "offsets of open transactions are not shown\n"
     producer.abort_transaction()
     assert latest(ottla, group) == ({0: 4}, "")
     producer.begin_transaction()

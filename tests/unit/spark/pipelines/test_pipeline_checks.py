@@ -1,4 +1,4 @@
-"""What is wrong with a declaration is told before Spark starts: all of it, with file and line."""
+"""All problems of a declaration are reported before Spark starts, with file and line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ottla.spark.pipelines import (
     Window,
     load,
 )
-from ottla.spark.pipelines.check import check
+from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.options import read_options, write_options
 
 HEAD = """\
@@ -77,24 +77,24 @@ def test_a_good_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "at", "message"),
     [
-        ("[[source", 1, "this is no TOML"),
-        ('name = "x"\nname = "y"', 2, "this is no TOML: Cannot overwrite a value"),
+        ("[[source", 1, "invalid TOML"),
+        ('name = "x"\nname = "y"', 2, "invalid TOML: Cannot overwrite a value"),
         (SOURCE + SINK, 1, 'name is missing, such as name = "orders"'),
-        (HEAD + SINK, 1, "there is no source: add [[source]]"),
-        (HEAD + SOURCE, 1, "there is no sink: add [[sink]]"),
+        (HEAD + SINK, 1, "the pipeline has no source: add [[source]]"),
+        (HEAD + SOURCE, 1, "the pipeline has no sink: add [[sink]]"),
         (HEAD + "triger = 5\n" + SOURCE + SINK, "triger", "a pipeline has no key triger. Did you mean trigger?"),
-        (HEAD + "trigger = 5\n" + SOURCE + SINK, "trigger", "trigger is text, not 5"),
+        (HEAD + "trigger = 5\n" + SOURCE + SINK, "trigger", "trigger must be a string, not 5"),
         (HEAD + 'trigger = "10 s"\n' + SOURCE + SINK, None, ""),
         (HEAD + 'trigger = "availableNow"\n' + SOURCE + SINK, "trigger", "Did you mean available-now?"),
-        (HEAD + "[spark]\nsql.x = 4\n" + SOURCE + SINK, "sql.x", "begin with spark.: spark.sql.x?"),
+        (HEAD + "[spark]\nsql.x = 4\n" + SOURCE + SINK, "sql.x", "start with spark.: write spark.sql.x"),
         (HEAD + "[spark]\nspark.sql.shuffle.partitions = 4\n" + SOURCE + SINK, None, ""),
-        (HEAD + "[kafka]\nack = 1\n" + SOURCE + SINK, "ack", "no such client configuration: kafka.ack"),
+        (HEAD + "[kafka]\nack = 1\n" + SOURCE + SINK, "ack", "unknown client config kafka.ack"),
         (HEAD + '[kafka]\nacks = "all"\nmax.poll.records = 5\n' + SOURCE + SINK, None, ""),
         (HEAD + "[kafka]\ngroup.protocol = 5\n" + SOURCE + SINK, "group", "kafka.group.protocol: "),
         (HEAD + SOURCE.replace("[[source]]", "[source]") + SINK, "[source]", "write [[source]] instead of [source]"),
         (HEAD.replace("bootstrap_servers", "#") + SOURCE + SINK, "[[source]]", "bootstrap_servers is missing"),
         (HEAD + "dead_letters = 5\n" + SOURCE + SINK, "dead", "dead_letters is a table"),
-        (HEAD + "sink = 5\n" + SOURCE, "sink", "sink is a table: write [[sink]]"),
+        (HEAD + "sink = 5\n" + SOURCE, "sink", "sink is an array of tables: write [[sink]]"),
     ],
 )
 def test_the_whole(tmp_path: Path, text: str, at: str | int | None, message: str) -> None:
@@ -113,31 +113,31 @@ def check_one(tmp_path: Path, text: str, at: str | int | None, message: str) -> 
 @pytest.mark.parametrize(
     ("more", "at", "message"),
     [
-        ('pattern = "o.*"', "pattern", "one of topics, pattern and assign says what to read: topics and pattern"),
+        ('pattern = "o.*"', "pattern", "set exactly one of topics, pattern and assign: topics and pattern"),
         ("topicz = 1", "topicz", "[[source]] has no key topicz. Did you mean topics?"),
         ('format = "jsn"', "jsn", "not 'jsn'. Did you mean json?"),
-        ('format = "text"', "schema", "text has one column, value: leave schema out"),
-        ('format = "avro"', "schema", "avro needs its schema as a file"),
-        ('schema_file = "none.ddl"', "schema_file", "there is no file"),
-        ("max_offsets_per_trigger = 0", "max", "max_offsets_per_trigger is at least 1, not 0"),
-        ('max_offsets_per_trigger = "many"', "max", "is a whole number, not 'many'"),
-        ("fail_on_data_loss = 1", "fail", "fail_on_data_loss is true or false, not 1"),
-        ('starting_offsets = "earlier"', "starting", "starting_offsets is no JSON: 'earlier'"),
-        ('starting_offsets = "committed"', "starting", "starting_offsets=committed needs group_id"),
+        ('format = "text"', "schema", "text has the fixed column value: remove schema"),
+        ('format = "avro"', "schema", "avro requires a schema file"),
+        ('schema_file = "none.ddl"', "schema_file", "none.ddl not found"),
+        ("max_offsets_per_trigger = 0", "max", "max_offsets_per_trigger must be at least 1, not 0"),
+        ('max_offsets_per_trigger = "many"', "max", "must be a whole number, not 'many'"),
+        ("fail_on_data_loss = 1", "fail", "fail_on_data_loss must be true or false, not 1"),
+        ('starting_offsets = "earlier"', "starting", "starting_offsets is not valid JSON: 'earlier'"),
+        ('starting_offsets = "committed"', "starting", "starting_offsets=committed requires group_id"),
         ("starting_offsets = {orders = {0 = 5}}", None, ""),
-        ("starting_offsets = {orders = {0 = -7}}", "starting", "impossible value"),
-        ('event_time = "att"', "event_time", "event_time is no column of the schema: att. Did you mean at?"),
-        ('event_time = "total"', "event_time", "event_time is a TIMESTAMP, and total is DOUBLE"),
+        ("starting_offsets = {orders = {0 = -7}}", "starting", "invalid value"),
+        ('event_time = "att"', "event_time", "event_time att is not a column of the schema. Did you mean at?"),
+        ('event_time = "total"', "event_time", "event_time must be a TIMESTAMP, but total is DOUBLE"),
         ('event_time = "_timestamp"', None, ""),
-        ('watermark = "5 minutes"', "watermark", "watermark needs event_time"),
-        ('event_time = "at"\nwatermark = "soon"', "watermark", "watermark is a time such as"),
-        ('on_error = "dead-letters"', "on_error", "needs a place for them"),
-        ("confluent_header = true", "confluent", "confluent_header is for avro, not for json"),
-        ('null_values = "keep"', "null_values", "null_values = keep is for text and bytes"),
-        ('kafka = {"acks" = "all"}', "kafka", "no such client configuration: kafka.acks"),
+        ('watermark = "5 minutes"', "watermark", "watermark requires event_time"),
+        ('event_time = "at"\nwatermark = "soon"', "watermark", "watermark must be a duration such as"),
+        ('on_error = "dead-letters"', "on_error", "requires [dead_letters] with a topic"),
+        ("confluent_header = true", "confluent", "confluent_header requires format avro, not json"),
+        ('null_values = "keep"', "null_values", "null_values = keep requires format text or bytes"),
+        ('kafka = {"acks" = "all"}', "kafka", "unknown client config kafka.acks"),
         ("kafka = {fetch.min.bytes = 5}", None, ""),
         ('group_id = ""', "group_id", "group_id is empty"),
-        ('group_id = "${OTTLA_NOT_THERE}"', "group_id", "the environment has no variable OTTLA_NOT_THERE"),
+        ('group_id = "${OTTLA_NOT_THERE}"', "group_id", "environment variable OTTLA_NOT_THERE is not set"),
         ('group_id = "${OTTLA_NOT_THERE:-g}"', None, ""),
     ],
 )
@@ -150,17 +150,17 @@ def test_sources(tmp_path: Path, more: str, at: str | None, message: str) -> Non
     [
         (
             "id BIGINT, total DUOBLE",
-            "the type duoble, which Spark does not know. Did you mean double?",
+            "the unknown type duoble. Did you mean double?",
         ),
         ("id", "column id has no type"),
-        ("id BIGINT total DOUBLE", "'total' is not expected"),
-        ("id BIGINT,, x INT", "the name of a column is missing"),
-        ("id ARRAY<INT", "array needs '>'"),
-        ("id MAP<INT>", "map needs ','"),
-        ("id BIGINT, ID INT", "column ID is there twice"),
-        ("id BIGINT NOT", "it ends too early"),
-        ("_offset BIGINT", "column _offset would hide where records come from"),
-        ("   ", "names no columns"),
+        ("id BIGINT total DOUBLE", "unexpected 'total'"),
+        ("id BIGINT,, x INT", "expected a column name"),
+        ("id ARRAY<INT", "array requires '>'"),
+        ("id MAP<INT>", "map requires ','"),
+        ("id BIGINT, ID INT", "column ID appears twice"),
+        ("id BIGINT NOT", "the schema ends too early"),
+        ("_offset BIGINT", "column _offset is reserved for the origin of records"),
+        ("   ", "the schema has no columns"),
     ],
 )
 def test_schemas(tmp_path: Path, schema: str, message: str) -> None:
@@ -173,24 +173,24 @@ def test_schemas(tmp_path: Path, schema: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("step", "at", "message"),
     [
-        ('squl = "SELECT 1"', "[[step]]", "what the step does is missing: one of sql, sql_file, python"),
-        ('sql = "SELECT 1"\ndedupe = ["id"]', "[[step]]", "a step has only one of"),
-        ('sql = "SELECT 1"\ninput = "orders"', "input", "names what it reads in its FROM"),
-        ('sql_file = "no.sql"', "sql_file", "there is no file"),
+        ('squl = "SELECT 1"', "[[step]]", "the step has no action: add one of sql, sql_file, python"),
+        ('sql = "SELECT 1"\ndedupe = ["id"]', "[[step]]", "a step can have only one of"),
+        ('sql = "SELECT 1"\ninput = "orders"', "input", "names its inputs in FROM"),
+        ('sql_file = "no.sql"', "sql_file", "no.sql not found"),
         ('dedupe = ["id"]', "[[step]]", 'within is missing, such as within = "1 hour"'),
-        ('dedupe = "id"\nwithin = "1 hour"', "dedupe", "a list of texts, not 'id'. Write [\"id\"]"),
-        ('dedupe = []\nwithin = "1 hour"', "dedupe", "dedupe is empty: name the columns"),
-        ('dedupe = ["id"]\nwithin = "1 hour"\nslide = "5 m"', "slide", "It belongs to [[step]] with window."),
+        ('dedupe = "id"\nwithin = "1 hour"', "dedupe", "a list of strings, not 'id'. Write [\"id\"]"),
+        ('dedupe = []\nwithin = "1 hour"', "dedupe", "dedupe is empty: name the key columns"),
+        ('dedupe = ["id"]\nwithin = "1 hour"\nslide = "5 m"', "slide", "It is a key of [[step]] with window."),
         (
             'dedupe = ["id"]\nwithin = "1 hour"\ninput = "odrers"',
             "input",
-            "step odrers. Did you mean orders?",
+            "step odrers does not exist. Did you mean orders?",
         ),
-        ('dedupe = ["id"]\nwithin = "1 hour"\ninput = "s"', "input", "input s is declared below"),
-        ('join = "people"\non = ["id"]', "join", "there is no table people"),
-        ('python = "no_such_module:x"', "python", "there is no module no_such_module"),
-        ('python = "clean"', "python", "python is module:function, not 'clean'"),
-        ('python = "cleaning:claen"', "python", "defines no claen. Did you mean clean?"),
+        ('dedupe = ["id"]\nwithin = "1 hour"\ninput = "s"', "input", "input s is declared later"),
+        ('join = "people"\non = ["id"]', "join", "table people does not exist"),
+        ('python = "no_such_module:x"', "python", "module no_such_module not found"),
+        ('python = "clean"', "python", "python must have the form module:function, not 'clean'"),
+        ('python = "cleaning:claen"', "python", "does not define claen. Did you mean clean?"),
         ('python = "cleaning:clean"', None, ""),
         ('python = "json:loads"', None, ""),
         ('window = "1 minute"\naggregate = {n = "count(*)"}', "window", "windows without a watermark never end"),
@@ -206,29 +206,29 @@ def test_steps(tmp_path: Path, step: str, at: str | None, message: str) -> None:
 @pytest.mark.parametrize(
     ("sink", "at", "message"),
     [
-        ('path = "x"', "[[sink]]", "format is missing: one of parquet, csv"),
+        ('path = "x"', "[[sink]]", "format is missing: use one of parquet, csv"),
         ('format = "parkuet"\npath = "x"', "format", "Did you mean parquet?"),
-        ('format = "parquet"', "[[sink]]", "path is missing: the directory"),
+        ('format = "parquet"', "[[sink]]", "path is missing: set the output directory"),
         (
             'format = "parquet"\npath = "x"\ndeliver = "exactly-once"',
             "deliver",
             "[[sink]] with format topic",
         ),
-        ('format = "parquet"\npath = "x"\nmode = "update"', "mode", "a parquet sink has the mode append, not update"),
-        ('format = "delta"\npath = "x"', "format", "delta needs its package"),
+        ('format = "parquet"\npath = "x"\nmode = "update"', "mode", "a parquet sink supports mode append, not update"),
+        ('format = "delta"\npath = "x"', "format", "delta requires its package"),
         (
             'format = "topic"\ntopic = "x"\ndeliver = "once"',
             "deliver",
             "at-least-once, not 'once'",
         ),
         ('format = "topic"', "[[sink]]", 'topic is missing, such as topic = "large-orders"'),
-        ('format = "topic"\ntopic = "{topic}.x"', "topic", "{topic} is for dead letters only"),
-        ('format = "topic"\ntopic = "x"\nmode = "complete"', "mode", "a topic sink has the mode append or update"),
+        ('format = "topic"\ntopic = "{topic}.x"', "topic", "{topic} works only for dead letters"),
+        ('format = "topic"\ntopic = "x"\nmode = "complete"', "mode", "a topic sink supports mode append or update"),
         ('format = "topic"\ntopic = "x"\nkafka = {linger.ms = -1}', "kafka", "kafka.linger.ms"),
-        ('format = "console"\nmode = "complete"', "mode", "mode complete needs an aggregation"),
-        ('format = "console"\nrows = 0', "rows", "rows is at least 1"),
-        ('format = "jdbc"\nurl = "jdbc:x"\ntable = "t"\nmode = "update"', "mode", "mode update needs keys"),
-        ('format = "console"\ninput = "people"', "input", "people is a table, which stands still"),
+        ('format = "console"\nmode = "complete"', "mode", "mode complete requires an aggregation"),
+        ('format = "console"\nrows = 0', "rows", "rows must be at least 1"),
+        ('format = "jdbc"\nurl = "jdbc:x"\ntable = "t"\nmode = "update"', "mode", "mode update requires keys"),
+        ('format = "console"\ninput = "people"', "input", "input people is a table"),
         ('format = "console"\nname = "table"', "name", "there"),
     ],
 )
@@ -238,7 +238,7 @@ def test_sinks(tmp_path: Path, sink: str, at: str | None, message: str) -> None:
     if "\nname" in sink:
         text = f"{HEAD}{SOURCE}{SINK}\n[[sink]]\n{sink}\n"
         line, told = only(tmp_path, text)
-        assert (line, told) == (line_of(text, "name ="), "the name table is taken (line 10): choose another")
+        assert (line, told) == (line_of(text, "name ="), "the name table is already used (line 10): choose another")
         return
     check_one(tmp_path, f'{HEAD}{SOURCE}\n{table}\n[[sink]]\nname = "s"\n{sink}\n', at, message)
 
@@ -299,16 +299,16 @@ format = "console"
 topic = "{{topic}}"
 """
     assert [message for _, message in found(tmp_path, text)] == [
-        "input is missing: there are orders, a-b",
-        "name is made of letters, digits and _, not 'a-b'",
-        "the name Orders is taken (line 5): sources, tables and steps share their names",
-        f"there is no file or directory {tmp_path / 'nowhere'}",
-        'json needs a schema, such as schema = "id BIGINT, name STRING"',
-        "a table that is a topic needs topic, the name of it",
-        "input is missing: there are orders, a-b",
-        "a sink cannot be called dead-letters: that is the query of dead letters",
-        "dead letters would go to {topic}, which source a-b reads: they would come back",
-        "dead letters would go to {topic}, which source orders reads: they would come back",
+        "input is missing: choose one of orders, a-b",
+        "name must consist of letters, digits and _, not 'a-b'",
+        "the name Orders is already used (line 5): sources, tables and steps need distinct names",
+        f"file or directory {tmp_path / 'nowhere'} not found",
+        'json requires a schema, such as schema = "id BIGINT, name STRING"',
+        "a table with format topic requires topic",
+        "input is missing: choose one of orders, a-b",
+        "the name dead-letters is reserved: rename the sink",
+        "source a-b reads {topic}, so dead letters would loop: use another topic",
+        "source orders reads {topic}, so dead letters would loop: use another topic",
     ]
 
 
@@ -327,20 +327,20 @@ pipeline = Pipeline(name="x", checkpoint="c", bootstrap_servers="x:1", sources=[
     ])
 """
     assert found(tmp_path, text, "orders.py") == [
-        (3, "format is one of json, avro, csv, text, bytes, not 'jsn'. Did you mean json?"),
-        (10, "path is missing: the directory to write to"),
+        (3, "format must be one of json, avro, csv, text, bytes, not 'jsn'. Did you mean json?"),
+        (10, "path is missing: set the output directory"),
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("x = (", 1, "this is no Python: '(' was never closed"),
-        ("x = 5", None, "the file has to define pipeline = Pipeline(…): it is not there"),
-        ("pipeline = 5", None, "the file has to define pipeline = Pipeline(…): it is a int"),
+        ("x = (", 1, "invalid Python: '(' was never closed"),
+        ("x = 5", None, "the file must define pipeline = Pipeline(…): it is missing"),
+        ("pipeline = 5", None, "the file must define pipeline = Pipeline(…): it is a int"),
         ("\nx = 1 / 0", 2, "ZeroDivisionError: division by zero"),
         ("\nfrom ottla.spark.pipelines import *\nSql(name='x', squl='')", 3, "Sql has no squl. Did you mean sql?"),
-        ("\nfrom ottla.spark.pipelines import *\nDedupe(name='x')", 3, "Dedupe needs keys and within"),
+        ("\nfrom ottla.spark.pipelines import *\nDedupe(name='x')", 3, "Dedupe requires keys and within"),
     ],
 )
 def test_python_that_fails(tmp_path: Path, text: str, line: int | None, message: str) -> None:
@@ -350,15 +350,15 @@ def test_python_that_fails(tmp_path: Path, text: str, line: int | None, message:
 def test_python_of_other_types(tmp_path: Path) -> None:
     wrong: Any = Pipeline(name="x", checkpoint="c", sources=[5], sinks="none")  # type: ignore[list-item, arg-type]
     assert [problem.message for problem in check(wrong)] == [
-        "sinks is a list of Sink, not 'none'",
-        "sources is a list of Source, not [5]",
+        "sinks must be a list of Sink, not 'none'",
+        "sources must be a list of Source, not [5]",
     ]
 
 
 @pytest.mark.parametrize("name", ["none.toml", "orders.yaml"])
 def test_no_such_file(tmp_path: Path, name: str) -> None:
     (tmp_path / "orders.yaml").write_text("")
-    with pytest.raises(DeclarationError, match=r"there is no such file|a pipeline is a \.toml or a \.py file"):
+    with pytest.raises(DeclarationError, match=r"file not found|not a pipeline: use a \.toml or \.py file"):
         load(tmp_path / name)
 
 

@@ -1,4 +1,4 @@
-"""The page about pipelines has all keys as they are, and its examples and those of the folder pass the checks."""
+"""docs/pipelines.md has a current reference, and all examples pass the checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas without Spark: DDL, Spark's JSON, Avro; and what is wrong with a record that does not fit one."""
+"""Schemas without Spark: DDL, Spark's JSON and Avro; and the reasons for broken records."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from ottla.spark.pipelines.avro import AvroDecoder
-from ottla.spark.pipelines.explain import Explainer
 from ottla.spark.pipelines.formats import missing
 from ottla.spark.pipelines.jdbc import statements
+from ottla.spark.pipelines.reasons import Reasons
 from ottla.spark.pipelines.schemas import Schema, SchemaError, from_avro, from_ddl, from_file, from_spark_json
 from ottla.spark.pipelines.times import interval, millis
 
@@ -69,9 +69,9 @@ def test_files(tmp_path: Path) -> None:
     assert from_file(tmp_path / "a.json").ddl() == ddl
     assert from_file(tmp_path / "a.json").fields[0].required
     assert from_file(tmp_path / "a.ddl").ddl() == "`id` bigint, `l` array<string>"
-    with pytest.raises(SchemaError, match="it is no JSON"):
+    with pytest.raises(SchemaError, match="invalid JSON"):
         from_file(tmp_path / "bad.json")
-    with pytest.raises(SchemaError, match="something is missing in it: 'fields'"):
+    with pytest.raises(SchemaError, match="missing or invalid entry: 'fields'"):
         from_file(tmp_path / "odd.avsc")
     with pytest.raises(SchemaError, match=r"df\.schema\.json\(\)"):
         from_spark_json([])
@@ -115,15 +115,15 @@ def test_avro_schemas() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (["int", "string"], "field x is a union of int, string: a column has one type"),
-        ({"type": "int", "logicalType": "time-millis"}, "logical type time-millis, for which Spark has no column"),
-        ("Other", "field x has the type Other, which is neither Avro's nor defined before"),
+        (["int", "string"], "field x is a union of int, string: a column can have only one type"),
+        ({"type": "int", "logicalType": "time-millis"}, "logical type time-millis, which Spark does not support"),
+        ("Other", "field x has the unknown type Other"),
     ],
 )
 def test_avro_that_has_no_columns(kind: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         from_avro({"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]})
-    with pytest.raises(SchemaError, match="is a record"):
+    with pytest.raises(SchemaError, match="must be a record"):
         from_avro({"type": "string"})
 
 
@@ -138,21 +138,21 @@ def test_avro_values() -> None:
     found = AvroDecoder(json.dumps(schema), kind).column(pa.array(values, pa.binary())).to_pylist()
     assert found[0] == {"value": {"id": 1, "price": Decimal("2.50"), "at": at}, "error": None}
     assert [one["error"] for one in found[1:]] == [
-        f"the Avro value ends too early, after {len(good) - 1} bytes, or is of another schema",
-        "2 bytes are left after the Avro record: is the schema another one?",
+        f"the Avro value ends after {len(good) - 1} bytes: it is truncated or has another schema",
+        "2 extra bytes after the Avro record: the value may have another schema",
         "the record has no value",
-        "the Avro value ends too early, after 0 bytes, or is of another schema",
+        "the Avro value ends after 0 bytes: it is truncated or has another schema",
     ]
     framed = AvroDecoder(json.dumps(schema), kind, header=True)
     assert framed.one(b"\x00\x00\x00\x00\x07" + good)[0] == found[0]["value"]
-    assert framed.one(good) == (None, "the value does not begin with the header of a schema registry")
-    # What decodes, but fits no column, is broken too, and does not take others with it.
+    assert framed.one(good) == (None, "the value has no schema registry header")
+    # A record that decodes but does not match the columns is broken; others are not affected.
     small = pa.struct([("id", pa.int8()), ("price", pa.decimal128(9, 2)), ("at", pa.timestamp("us", "UTC"))])
     out = io.BytesIO()
     fastavro.schemaless_writer(out, schema, {"id": 1000, "price": None, "at": at})
     rows = AvroDecoder(json.dumps(schema), small).column(pa.array([good, out.getvalue()], pa.binary())).to_pylist()
     assert rows[0]["value"]["id"] == 1
-    assert rows[1]["error"].startswith("the Avro record does not fit the columns")
+    assert rows[1]["error"].startswith("the Avro record does not match the columns")
 
 
 ORDERS = from_ddl(
@@ -166,7 +166,7 @@ ORDERS = from_ddl(
     [
         ('{"id": 1, "id" 2}', "malformed JSON at line 1 column 16 (Expecting ':' delimiter), near '2}'"),
         ("{", "malformed JSON at line 1 column 2 (Expecting property name enclosed in double quotes), near 'the end'"),
-        ("[" * 100_000, "malformed JSON: it is nested too deep"),
+        ("[" * 100_000, "malformed JSON: nested too deeply"),
         ("null", "the value is a JSON null, not an object"),
         ("true", "the value is a JSON boolean, not an object"),
         ('"x"', "the value is a JSON string, not an object"),
@@ -178,7 +178,7 @@ ORDERS = from_ddl(
         ('{"id": 1, "ok": "yes"}', 'field ok is not true or false: "yes"'),
         ('{"id": 1, "total": {}}', "field total is not a number: {}"),
         ('{"id": 1, "at": []}', "field at is not a timestamp: []"),
-        ('{"id": 1, "raw": 5}', "field raw is not text in base64: 5"),
+        ('{"id": 1, "raw": 5}', "field raw is not base64 text: 5"),
         ('{"id": 1, "s": {"a": null}}', "field s.a is null"),
         ('{"id": 1, "s": []}', "field s is not an object: []"),
         ('{"id": 1, "l": [1, "x"]}', 'field l[1] is not a whole number: "x"'),
@@ -186,45 +186,45 @@ ORDERS = from_ddl(
         ('{"id": 1, "m": {"k": "v"}}', 'field m.k is not a whole number: "v"'),
         ('{"id": 1, "m": 1}', "field m is not an object: 1"),
         ('{"ok": 1, "id": "x"}', 'field id is not a whole number: "x"; field ok is not true or false: 1'),
-        ('{"id": 1, "text": {"any": "thing"}}', "Spark's parser refused the value: it does not fit the schema"),
+        ('{"id": 1, "text": {"any": "thing"}}', "Spark's parser rejected the value: it does not match the schema"),
         (json.dumps({"id": "x" * 100}), f'field id is not a whole number: "{"x" * 38}…'),
     ],
 )
 def test_reasons_for_json(value: str, reason: str) -> None:
-    assert Explainer("json", ORDERS).reason(value.encode()) == reason
+    assert Reasons("json", ORDERS).reason(value.encode()) == reason
 
 
 def test_many_reasons_are_cut() -> None:
     schema = from_ddl(", ".join(f"c{number} INT NOT NULL" for number in range(9)))
-    assert Explainer("json", schema).reason(b"{}").endswith("field c4 is missing; and 4 more")
+    assert Reasons("json", schema).reason(b"{}").endswith("field c4 is missing; and 4 more")
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("1", "there are 1 fields, and the schema has 3"),
+        ("1", "the value has 1 fields, the schema has 3"),
         (";a;", "field n is missing"),
         ("1.5;a;2024-05-01", "field n is not a whole number: 1.5"),
-        ("1;a;soon", 'field at is not a date that Spark reads: "soon"'),
+        ("1;a;soon", 'field at is not a valid date: "soon"'),
         ('1;"a;b', "malformed CSV: unexpected end of data"),
-        ("1;a;\n2;b;", "there are 2 lines: a record is one line of CSV"),
+        ("1;a;\n2;b;", "the value has 2 lines instead of one"),
         (" ", "the value is empty"),
     ],
 )
 def test_reasons_for_csv(value: str, reason: str) -> None:
     schema = from_ddl("n INT NOT NULL, word STRING, at DATE")
-    assert Explainer("csv", schema, ";").reason(value.encode()) == reason
+    assert Reasons("csv", schema, ";").reason(value.encode()) == reason
 
 
 def test_reasons_of_conditions_and_bytes() -> None:
-    explainer = Explainer("json", ORDERS, require=("total >= 0", "id > 1"))
-    assert explainer.reason(b'{"id": 1}', [0, 1]) == "does not hold: total >= 0; does not hold: id > 1"
-    assert explainer.reason(b"{}", [1]) == "field id is missing"
-    assert explainer.reason(b"\xff{}") == "the value is not UTF-8 text: byte 0 is 0xff"
-    assert explainer.reason(None) == "the record has no value"
-    column = explainer.column(pa.array([b"{}", None]), pa.array([[], None], pa.list_(pa.int32())))
+    reasons = Reasons("json", ORDERS, require=("total >= 0", "id > 1"))
+    assert reasons.reason(b'{"id": 1}', [0, 1]) == "condition is false: total >= 0; condition is false: id > 1"
+    assert reasons.reason(b"{}", [1]) == "field id is missing"
+    assert reasons.reason(b"\xff{}") == "the value is not UTF-8 text: byte 0 is 0xff"
+    assert reasons.reason(None) == "the record has no value"
+    column = reasons.column(pa.array([b"{}", None]), pa.array([[], None], pa.list_(pa.int32())))
     assert column.to_pylist() == ["field id is missing", "the record has no value"]
-    assert Explainer("bytes", None, require=("value <> ''",)).reason(b"\xff", [0]) == "does not hold: value <> ''"
+    assert Reasons("bytes", None, require=("value <> ''",)).reason(b"\xff", [0]) == "condition is false: value <> ''"
 
 
 def test_statements_of_a_database() -> None:
@@ -251,7 +251,7 @@ def test_times(text: str, spark: str, ms: int) -> None:
 
 
 def test_no_time() -> None:
-    with pytest.raises(ValueError, match="is a time such as 10 seconds, 5 minutes or 1 hour, not '5 moons'"):
+    with pytest.raises(ValueError, match="must be a duration such as 10 seconds, 5 minutes or 1 hour, not '5 moons'"):
         interval("5 moons")
 
 

@@ -1,4 +1,4 @@
-"""The locator against tomllib: the same keys, each in the line where it was written."""
+"""The locator finds the same keys as tomllib, each with its line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.spark.pipelines.toml_lines import Path, locate
+from ottla.spark.pipelines.toml.lines import Path, locate
 
 
 def paths(value: Any, path: Path = ()) -> set[Path]:

@@ -1,0 +1,1 @@
+"""Metrics in Prometheus' text format, and a small HTTP server for them."""

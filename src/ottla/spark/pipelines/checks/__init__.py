@@ -1,0 +1,1 @@
+"""Find problems in a pipeline before Spark starts."""

@@ -1,0 +1,1 @@
+"""Read pipelines from TOML."""
