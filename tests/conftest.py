@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ottla.protocol import _fields
 
 _fields.STRICT = True
+# A loaded machine is no property of the code.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_collection_finish() -> None:

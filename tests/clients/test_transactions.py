@@ -255,6 +255,16 @@ def test_a_coordinator_that_is_away_is_waited_for_and_asked_again(own_broker: An
     assert committed_by_ours(broker.bootstrap_servers, "t") == [b"kept"]
 
 
+def test_a_call_that_finished_after_its_timeout_may_be_repeated(make: Make) -> None:
+    producer = make(init=False, max_block_ms=1)
+    patiently(producer.init_transactions)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        patiently(end)
+        with pytest.raises(TransactionMisuse):
+            end()
+
+
 def patiently(call: Callable[[], object]) -> None:
     """Repeat a call until it succeeds, as its timeout error says."""
 

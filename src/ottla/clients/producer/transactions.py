@@ -33,6 +33,7 @@ class TransactionCalls:
 
     def __init__(self, core: ProducerCore) -> None:
         self._core = core
+        self._timed_out: Operation | None = None
 
     @property
     def machine(self) -> Transactions:
@@ -46,13 +47,14 @@ class TransactionCalls:
     async def init(self) -> None:
         machine = self.machine
         with self._core.lock:
-            operation = machine.init()
+            operation = self._repeated("init_transactions") or machine.init()
         await self.wait(operation)
 
     def begin(self) -> None:
         machine = self.machine
         with self._core.lock:
             machine.begin()
+            self._timed_out = None
         self._core.allow_fast()
 
     async def send_offsets(self, offsets: Offsets, group_metadata: ConsumerGroupMetadata) -> None:
@@ -70,14 +72,14 @@ class TransactionCalls:
         machine = self.machine
         self._core.set_fast(False)
         with self._core.lock:
-            operation = machine.commit()
+            operation = self._repeated("commit_transaction") or machine.commit()
         await self._end(operation)
 
     async def abort(self) -> None:
         machine = self.machine
         self._core.set_fast(False)
         with self._core.lock:
-            operation = machine.abort()
+            operation = self._repeated("abort_transaction") or machine.abort()
         await self._end(operation)
 
     async def leave(self, error: BaseException | None) -> None:
@@ -130,6 +132,11 @@ class TransactionCalls:
                 self._core.accumulator.end_flush()
             self._core.allow_fast()
 
+    def _repeated(self, name: str) -> Operation | None:
+        """The operation that an earlier call waited for in vain, if it has finished since."""
+        earlier, self._timed_out = self._timed_out, None
+        return earlier if earlier is not None and earlier.name == name and earlier.done else None
+
     async def wait(self, operation: Operation) -> None:
         """Wait until an operation of the machine is done; raises its error."""
         self._core.wake()
@@ -139,6 +146,7 @@ class TransactionCalls:
                 while not operation.done:
                     await self._core.next_progress()
         except TimeoutError:
+            self._timed_out = operation
             raise TransactionTimeout(
                 f"{operation.name} did not finish within {seconds:g} s (max.block.ms): are the brokers running? "
                 "To retry: make the same call again, which continues where it was."
