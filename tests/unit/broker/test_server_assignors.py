@@ -54,9 +54,9 @@ def test_names_paths_classes_and_instances_are_taken(values: list[Any], names: l
         (["magic"], r"there is no assignor 'magic'\. Built in are range, roundrobin, sticky, uniform"),
         (["cooperative-sticky"], "there is no assignor 'cooperative-sticky'"),
         (["no.such.Assignor"], r"no\.such cannot be imported \(ModuleNotFoundError"),
-        ([f"{__name__}.Missing"], "has no Missing"),
+        ([f"{__name__}.Missing"], "has no attribute Missing"),
         (["collections.OrderedDict"], r"'collections.OrderedDict' is not an assignor\. Give a subclass of"),
-        ([NeedsArguments], "cannot be made without arguments"),
+        ([NeedsArguments], r"NeedsArguments\(\) failed"),
         ([FirstTakesAll, HERE], "several assignors have the name first-takes-all"),
     ],
 )
