@@ -65,6 +65,7 @@ class Instruments:
         add("ottla_received_bytes", "Bytes received from clients so far.", total(lambda server: server.bytes_in))
         add("ottla_sent_bytes", "Bytes sent to clients so far.", total(lambda server: server.bytes_out))
         add("ottla_topics", "Topics.", lambda: len(node.metadata.topics))
+        add("ottla_damaged_bytes", "Damaged bytes found in log files.", lambda: node.logs.damaged_bytes)
         add("ottla_fetch_sessions", "Fetch sessions.", lambda: len(node.sessions))
         self.registry.family("ottla_log_end_offset", "Next offset to write.", lambda: _each(node, _end))
         self.registry.family("ottla_log_start_offset", "First available offset.", lambda: _each(node, _start))

@@ -270,15 +270,15 @@ class _Ends(_Validity):
         return self._ends[self._first + row], self._ends[self._first + row + 1]
 
 
-class _Parts(_Ends):
+class _Parts:
     def __init__(self, column: BytesColumn, rows: int) -> None:
-        super().__init__(column, rows)
+        self._ends = _Ends(column, rows)
         self._data = _sized(column.data, 0)
 
     def get(self, row: int) -> bytes | None:
-        if not self.is_valid(row):
+        if not self._ends.is_valid(row):
             return None
-        start, end = self.range(row)
+        start, end = self._ends.range(row)
         return bytes(self._data[start:end]) if 0 <= start <= end <= len(self._data) else _BROKEN
 
 

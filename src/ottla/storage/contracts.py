@@ -25,8 +25,6 @@ class AppendInfo(NamedTuple):
     log_start_offset: int
     duplicate: bool
     """The batch was written before; the offsets are the original ones."""
-    flush_due: bool
-    """The topic requires a flush before the acknowledgement."""
 
 
 class LogHost(Protocol):

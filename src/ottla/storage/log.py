@@ -227,10 +227,7 @@ class Log:
 
     def _duplicate_info(self, batch: BatchRecord) -> AppendInfo:
         time = batch.timestamp if self._rules.log_append_time else -1
-        rules = self._rules
-        unflushed = self.log_end_offset - self.recovery_point
-        due = batch.last_offset >= self.recovery_point and (rules.flush_always or unflushed >= rules.flush_messages)
-        return AppendInfo(batch.first_offset, batch.last_offset, time, self.log_start_offset, True, due)
+        return AppendInfo(batch.first_offset, batch.last_offset, time, self.log_start_offset, True)
 
     def _note(
         self, segment: Segment, header: BatchHeader, marker: Marker | None, offset: int, time: Millis, position: int
@@ -244,15 +241,14 @@ class Log:
 
     def _written(self, base_offset: int, leader_epoch: int, now: Millis) -> AppendInfo:
         """Finish an append that started at `base_offset`."""
-        rules, end_offset = self._rules, self.log_end_offset
+        end_offset = self.log_end_offset
         if leader_epoch > self.latest_epoch:
             self.epochs.assign(leader_epoch, base_offset)
             self.latest_epoch = leader_epoch
         if self.dirty_since < 0:
             self.dirty_since = now
-        due = rules.flush_always or end_offset - self.recovery_point >= rules.flush_messages
-        time = now if rules.log_append_time else -1
-        return AppendInfo(base_offset, end_offset - 1, time, self.log_start_offset, False, due)
+        time = now if self._rules.log_append_time else -1
+        return AppendInfo(base_offset, end_offset - 1, time, self.log_start_offset, False)
 
     def _note_producer(
         self, header: BatchHeader, marker: Marker | None, offset: int, last_offset: int, timestamp: Millis

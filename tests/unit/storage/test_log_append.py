@@ -294,16 +294,19 @@ def test_a_segment_is_rolled_when_an_index_is_full(store: Store) -> None:
 
 def test_flush_messages_asks_for_a_flush_and_a_flush_resets_it(store: Store) -> None:
     use(store, flush_messages=3)
-    assert not store.append(values=[b"a", b"b"]).flush_due
-    assert store.append(values=[b"c"]).flush_due
+    assert not store.log.must_flush(store.append(values=[b"a", b"b"]).last_offset + 1)
+    assert store.log.must_flush(store.append(values=[b"c"]).last_offset + 1)
     store.log.flush()
     assert store.log.recovery_point == 3
-    assert not store.append().flush_due
+    assert not store.log.must_flush(store.append().last_offset + 1)
+    assert store.log.flushes_on_append
 
 
 def test_flush_ms_of_zero_asks_for_a_flush_every_time(store: Store) -> None:
+    assert not store.log.flushes_on_append
     use(store, flush_ms=0)
-    assert store.append().flush_due
+    assert store.log.must_flush(store.append().last_offset + 1)
+    assert store.log.flushes_on_append
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.handlers.metadata import GROUP_OPERATIONS, NOT_ASKED
+from ottla.broker.handlers.describe_groups import with_operations
 from ottla.broker.node import Call, Node
 from ottla.coordinator.consumer.messages import DescribedConsumer, DescribedConsumerGroup, NamedPartitions
 from ottla.coordinator.coordinator import Coordinator
@@ -14,19 +14,16 @@ API = ApiKey.CONSUMER_GROUP_DESCRIBE
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return {"groups": [await _describe(node, group_id, operations) for group_id in request.group_ids]}
+    groups = [await _describe(node, group_id) for group_id in request.group_ids]
+    return {"groups": with_operations(node, call, request, groups)}
 
 
-async def _describe(node: Node, group_id: str, operations: int) -> Message:
+async def _describe(node: Node, group_id: str) -> Message:
     try:
         group = await node.groups.run(group_id, Coordinator.describe_consumer, group_id)
     except errors.KafkaError as error:
         group = DescribedConsumerGroup(group_id=group_id, error_code=error.code, error_message=str(error))
-    return group._asdict() | {
-        "members": [_member(member) for member in group.members],
-        "authorized_operations": NOT_ASKED if group.error_code else operations,
-    }
+    return group._asdict() | {"members": [_member(member) for member in group.members]}
 
 
 def _member(member: DescribedConsumer) -> Message:

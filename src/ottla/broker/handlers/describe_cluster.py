@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from ottla.broker.authorization import CLUSTER_NAME, NOT_ASKED, ResourceType, authorized_operations
 from ottla.broker.node import Call, Node
 from ottla.errors import MismatchedEndpointType
 from ottla.protocol.apis import ApiKey
@@ -26,8 +26,10 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
         }
     host, port = node.address(call.connection)
     brokers = [{"broker_id": node.id, "host": host, "port": port, "rack": node.config.broker_rack}]
-    with_operations = request.include_cluster_authorized_operations
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = authorized_operations(node, call, ResourceType.CLUSTER, CLUSTER_NAME)
     return response | {
         "brokers": brokers,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS if with_operations else NOT_ASKED,
+        "cluster_authorized_operations": operations,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.handlers.metadata import GROUP_OPERATIONS, NOT_ASKED
+from ottla.broker.authorization import NOT_ASKED, ResourceType, authorized_operations
 from ottla.broker.node import Call, Node
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import DescribedGroup, DescribedMember
@@ -14,11 +14,20 @@ API = ApiKey.DESCRIBE_GROUPS
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return {"groups": [await _describe(node, call, group_id, operations) for group_id in request.groups]}
+    groups = [await _describe(node, call, group_id) for group_id in request.groups]
+    return {"groups": with_operations(node, call, request, groups)}
 
 
-async def _describe(node: Node, call: Call, group_id: str, operations: int) -> Message:
+def with_operations(node: Node, call: Call, request: Struct, groups: list[Message]) -> list[Message]:
+    """Add what the client may do with each group, if it asked for that."""
+    for group in groups:
+        group["authorized_operations"] = NOT_ASKED
+        if request.include_authorized_operations and not group["error_code"]:
+            group["authorized_operations"] = authorized_operations(node, call, ResourceType.GROUP, group["group_id"])
+    return groups
+
+
+async def _describe(node: Node, call: Call, group_id: str) -> Message:
     try:
         group = await node.groups.run(group_id, Coordinator.describe, group_id)
     except errors.KafkaError as error:
@@ -34,7 +43,6 @@ async def _describe(node: Node, call: Call, group_id: str, operations: int) -> M
         "protocol_type": group.protocol_type,
         "protocol_data": group.protocol_name,
         "members": [_member(member) for member in group.members],
-        "authorized_operations": NOT_ASKED if code else operations,
     }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.broker.handlers.metadata import TOPIC_OPERATIONS, topic_message
+from ottla.broker.authorization import ResourceType, authorized_operations
+from ottla.broker.handlers.metadata import topic_message
 from ottla.broker.node import Call, Node
 from ottla.errors import KafkaError
 from ottla.metadata.machine import check_topic_name
@@ -26,7 +27,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
     for name in names:
         if room == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
-        topic = _topic(node, name)
+        topic = _topic(node, call, name)
         partitions: list[Any] = topic["partitions"]
         topic["partitions"] = partitions[first : first + room]
         topics.append(topic)
@@ -37,7 +38,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
     return {"topics": topics}
 
 
-def _topic(node: Node, name: str) -> Message:
+def _topic(node: Node, call: Call, name: str) -> Message:
     try:
         check_topic_name(name)
         topic = topic_message(node, node.metadata.topic(name))
@@ -45,4 +46,5 @@ def _topic(node: Node, name: str) -> Message:
         return {"error_code": error.code, "name": name, "topic_id": None, "partitions": []}
     # The Java client expects lists here, although the schema allows null.
     partitions = [each | {"eligible_leader_replicas": (), "last_known_elr": ()} for each in topic["partitions"]]
-    return topic | {"partitions": partitions, "topic_authorized_operations": TOPIC_OPERATIONS}
+    operations = authorized_operations(node, call, ResourceType.TOPIC, name)
+    return topic | {"partitions": partitions, "topic_authorized_operations": operations}

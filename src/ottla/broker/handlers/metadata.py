@@ -6,6 +6,7 @@ by id; v13 has an error code for the whole response.
 
 from __future__ import annotations
 
+from ottla.broker.authorization import CLUSTER_NAME, NOT_ASKED, ResourceType, authorized_operations
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import ensure_topic
@@ -16,11 +17,6 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.METADATA
-NOT_ASKED = -(2**31)
-#: Without an authorizer everything is allowed. The bits are Kafka's numbers of the operations.
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))
-TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
@@ -30,7 +26,8 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         topics = [await _topic(node, call, request, entry) async for entry in with_pauses(request.topics)]
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic["topic_authorized_operations"] = TOPIC_OPERATIONS
+            name = topic["name"] or ""
+            topic["topic_authorized_operations"] = authorized_operations(node, call, ResourceType.TOPIC, name)
     host, port = node.address(call.connection)
     return {
         "brokers": [{"node_id": node.id, "host": host, "port": port, "rack": node.config.broker_rack}],
@@ -38,7 +35,9 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         "controller_id": node.id,
         "topics": topics,
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            authorized_operations(node, call, ResourceType.CLUSTER, CLUSTER_NAME)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     }
 
