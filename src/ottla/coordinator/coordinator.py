@@ -355,7 +355,7 @@ class Coordinator(Machine[Record]):
         self.shard.forming.clear()
         lost: dict[str, list[r.Key]] = {}
         for key, _ in outcome.records:
-            if not isinstance(key, r.HistoryKey | r.UnknownKey):
+            if not isinstance(key, r.UnknownKey):
                 lost.setdefault(key.group_id, []).append(key)
         for group_id, keys in lost.items():
             group = self.groups.get(group_id)

@@ -359,6 +359,24 @@ def test_a_rebalance_that_could_not_be_written_at_its_end_is_told_when_it_can() 
     assert triggers(last(context)) == [("member joined", "b")]
 
 
+def test_an_end_that_is_the_only_record_of_a_heartbeat_is_written_again_if_it_was_lost() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("x-1", instance_id="x")
+    context.settle_consumers()
+    context.grow(orders=8)
+    context.beat("a", context.consumers.group_epoch)
+    context.beat("x-1", -2, instance_id="x")
+    context.enroll("x-2", instance_id="x")
+    epoch = context.consumers.group_epoch
+    context.append_fails = True
+    with pytest.raises(AppendFailed):
+        context.beat("a", epoch)
+    context.append_fails = False
+    call = context.beat("a", epoch)
+    assert (call.records, len(call.history), context.all_under_way()) == ([], 1, [])
+
+
 def test_a_storm_of_triggers_is_not_written_again_for_each_of_them() -> None:
     context = ConsumerContext()
     for number in range(40):
