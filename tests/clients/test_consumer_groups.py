@@ -461,9 +461,7 @@ def test_a_commit_that_is_wrong_in_itself_says_what_is_wrong(topic: str, make: M
     alone.assign(partitions(topic, 1))
     with pytest.raises(UnknownTopicOrPartition, match="partition no-such-topic-0"):
         alone.commit({TopicPartition("no-such-topic", 0): 1})
-    with pytest.raises(
-        OffsetMetadataTooLarge, match=f"partition {topic}-0: The metadata of .* is longer"
-    ):
+    with pytest.raises(OffsetMetadataTooLarge, match=f"partition {topic}-0: The metadata of .* is longer"):
         alone.commit({TopicPartition(topic, 0): OffsetAndMetadata(1, "x" * 5000)})
     alone.commit({TopicPartition(topic, 0): 1})
 

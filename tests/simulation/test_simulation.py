@@ -6,13 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.simulation.invariants import Invariants
+from tests.simulation.invariants import ACKNOWLEDGED_SURVIVES, ONE_OWNER, SESSIONS_END, Invariants
 from tests.simulation.run import how_to_run_again, run_seed
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import Violation
 
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
+from ottla.driver import Driver
 
 CHUNK = 15
 
@@ -54,3 +55,24 @@ def test_two_owners_are_found_unless_the_group_began_anew_between_them() -> None
         invariants.member_owns(early)
     with pytest.raises(Violation, match="partition 0 of group in generation 1: c and d"):
         invariants.member_owns(_told(invariants, "d"))
+
+
+@pytest.mark.parametrize(("seed", "invariant"), [(222, ACKNOWLEDGED_SURVIVES), (137, ONE_OWNER)])
+def test_a_response_before_its_records_are_committed_is_found(
+    seed: int, invariant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_for = Driver._wait_for
+
+    def forget(driver: Driver[Any], position: int) -> None:
+        wait_for(driver, position)
+        driver._uncommitted = None
+
+    assert run_seed(seed)[1] is None
+    monkeypatch.setattr(Driver, "_wait_for", forget)
+    assert str(run_seed(seed)[1]).startswith(invariant)
+
+
+def test_a_timer_that_fires_after_later_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_seed(629)[1] is None
+    monkeypatch.setattr(Driver, "time", lambda driver: driver._clock.now())
+    assert str(run_seed(629)[1]).startswith(SESSIONS_END)
