@@ -114,6 +114,7 @@ class Driver(Generic[Record]):
         self._parked: dict[Hashable, Reply] = {}
         self._uncommitted: Commit | None = None
         """The last append that is not committed yet."""
+        self._is_closed = False
 
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,8 +126,8 @@ class Driver(Generic[Record]):
         outcome = operation(*args, **kwargs, now=now)
         response = outcome.response
         if isinstance(response, Parked):
+            self._apply(outcome)  # If it raises, nobody waits for a reply.
             reply = self._parked[response.token] = self._new_reply()
-            self._apply(outcome)
             return reply
         pending = self._apply(outcome)
         if pending is None:
@@ -237,6 +238,7 @@ class Driver(Generic[Record]):
         return pending
 
     def _caught_up(self, pending: Commit) -> None:
+        _problem(pending)  # asyncio warns of an error that nobody looked at.
         if self._uncommitted is pending:
             self._uncommitted = None
 
@@ -274,7 +276,7 @@ class Driver(Generic[Record]):
     def _arm(self) -> None:
         deadline = self.timers.next_deadline()
         # Most deadlines move away with every heartbeat. An early wake-up now and then costs less than moving it too.
-        if deadline is None or (self._wakeup is not None and self._wakes_at <= deadline):
+        if deadline is None or self._is_closed or (self._wakeup is not None and self._wakes_at <= deadline):
             return
         if self._wakeup is not None:
             self._wakeup.cancel()
@@ -309,7 +311,7 @@ class Driver(Generic[Record]):
 
     def _fired(self, key: Hashable, now: Millis, pending: Commit) -> None:
         error = _problem(pending)
-        if error is not None:
+        if error is not None and not self._is_closed:
             self._fire_again(key, now, error)
             self._arm()
 
@@ -321,6 +323,7 @@ class Driver(Generic[Record]):
 
     def close(self) -> None:
         """Stop the timers and fail what is parked: the coordinator is no longer here."""
+        self._is_closed = True
         if self._wakeup is not None:
             self._wakeup.cancel()
             self._wakeup = None

@@ -44,11 +44,19 @@ class TimerQueue:
         return self._heap[0][0] if self._heap else None
 
     def due(self, *, now: Millis) -> Iterator[Hashable]:
-        """Remove and give the keys whose time has come, earliest first."""
-        while (deadline := self.next_deadline()) is not None and deadline <= now:
-            key = heapq.heappop(self._heap)[2]
-            del self._at[key]
-            yield key
+        """Remove and give the keys whose time has come, earliest first. Timers set meanwhile wait for the next call."""
+        newest, later = next(self._order), []
+        try:
+            while (deadline := self.next_deadline()) is not None and deadline <= now:
+                entry = heapq.heappop(self._heap)
+                if entry[1] > newest:
+                    later.append(entry)
+                    continue
+                del self._at[entry[2]]
+                yield entry[2]
+        finally:
+            for entry in later:
+                heapq.heappush(self._heap, entry)
 
     def _drop_replaced(self) -> None:
         # A replaced timer stays in the heap until it comes up: its order number is no longer the key's.

@@ -42,3 +42,14 @@ def test_timers_are_due_as_a_dict_of_deadlines_says(steps: list[tuple[int, int |
     assert sorted(fired) == sorted(due)
     assert [model[key] for key in fired] == sorted(model[key] for key in due)
     assert timers.next_deadline() == min((at for key, at in model.items() if key not in due), default=None)
+
+
+def test_a_timer_that_is_set_meanwhile_waits_for_the_next_call() -> None:
+    timers, fired = TimerQueue(), []
+    timers.set("a", 5)
+    timers.set("b", 6)
+    for key in timers.due(now=10):
+        fired.append(key)
+        timers.set("a", 10)
+    assert (fired, timers.next_deadline()) == (["a", "b"], 10)
+    assert list(timers.due(now=10)) == ["a"]

@@ -9,8 +9,9 @@ import pytest
 from ottla.coordinator import records as r
 from ottla.coordinator.group import TopicInfo
 from ottla.coordinator.serde import decode
+from ottla.machine import Outcome
 from unit.coordinator.consumer_context import ConsumerContext, having, topic_id, topics
-from unit.coordinator.group_context import START, AppendFailed
+from unit.coordinator.group_context import GROUP, START, AppendFailed
 
 
 def who(member_id: str, instance_id: str | None = None) -> r.Who:
@@ -359,7 +360,7 @@ def test_a_rebalance_that_could_not_be_written_at_its_end_is_told_when_it_can() 
     assert triggers(last(context)) == [("member joined", "b")]
 
 
-def test_an_end_that_is_the_only_record_of_a_heartbeat_is_written_again_if_it_was_lost() -> None:
+def test_a_static_member_that_returns_last_ends_the_rebalance() -> None:
     context = ConsumerContext()
     context.enroll("a")
     context.enroll("x-1", instance_id="x")
@@ -368,13 +369,19 @@ def test_an_end_that_is_the_only_record_of_a_heartbeat_is_written_again_if_it_wa
     context.beat("a", context.consumers.group_epoch)
     context.beat("x-1", -2, instance_id="x")
     context.enroll("x-2", instance_id="x")
-    epoch = context.consumers.group_epoch
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
-        context.beat("a", epoch)
-    context.append_fails = False
-    call = context.beat("a", epoch)
-    assert (call.records, len(call.history), context.all_under_way()) == ([], 1, [])
+    assert (context.described().group_state, context.all_under_way()) == ("Stable", [])
+
+
+def test_an_end_that_is_the_only_lost_record_is_written_again() -> None:
+    context = ConsumerContext()
+    context.enroll("a")
+    context.enroll("b")
+    context.beat("a", 1)
+    end = r.CoordinatorRecord(r.HistoryKey(GROUP, 0), None)
+    context.consumers.history.rebalance = None  # Its end was decided.
+    context.coordinator.append_failed(Outcome((end,), None), now=context.now)
+    context.settle_consumers()
+    assert context.all_under_way() == []
 
 
 def test_a_storm_of_triggers_is_not_written_again_for_each_of_them() -> None:

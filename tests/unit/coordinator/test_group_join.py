@@ -369,3 +369,14 @@ def test_a_group_that_is_too_large_after_a_restart_shrinks_to_its_limit() -> Non
     assert context.join(c).response == m.JoinResponse(error_code=errors.GroupMaxSizeReached.code)
     assert first.response.generation_id == second.response.generation_id == 2
     assert set(context.group.members) == {a, b}
+
+
+def test_a_rebalance_timeout_of_zero_does_not_keep_the_coordinator_busy(context: GroupContext) -> None:
+    """Only a static member is left, and it is away: the group waits for its session."""
+    static = context.join(group_instance_id="s", client_id="s", rebalance_timeout=0)
+    d, _ = context.enter("d")
+    context.wait_for_generation()
+    context.settle([static.response.member_id, d])
+    context.leave(d)
+    context.driver.fire_due(context.now)
+    assert context.timers.next_deadline() == context.now + 1

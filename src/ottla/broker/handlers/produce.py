@@ -159,8 +159,7 @@ async def _added(
     node: Node, call: Call, request: Struct, producer: Producer, places: Mapping[TopicPartition, Callable[[], None]]
 ) -> dict[tuple[str, int], errors.KafkaError | None]:
     adds = call.api_version >= ADDS_FROM
-    if adds:
-        _keep_records(request)
+    _keep_records(request)
     found = await added_or_verified(node, producer, frozenset(places), adds=adds)
     for place, error in found.items():
         if error is not ADDED and error.retriable:
@@ -169,7 +168,7 @@ async def _added(
 
 
 def _keep_records(request: Struct) -> None:
-    """Copy the records: the frame is valid only until the first wait, and adding a partition may wait."""
+    """Copy the records: the frame is only valid until the first wait, and adding or verifying a partition may wait."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records is not None:

@@ -145,7 +145,8 @@ class Rebalance:
             self._reject_sync(member, errors.RebalanceInProgress, fx)
 
     def _wait_for_joins(self, fx: Effects) -> None:
-        fx.set_timer((JOIN, self._group_id), fx.now + self.roster.rebalance_timeout)
+        # A client may ask for no time at all; waiting must not become a busy loop.
+        fx.set_timer((JOIN, self._group_id), fx.now + max(1, self.roster.rebalance_timeout))
 
     def join_timer(self, fx: Effects) -> None:
         """The wait for joins is over. The first one is extended while members keep joining."""

@@ -214,6 +214,9 @@ class ConsumerGroup:
             targets, target = new.shares, new.shares.get(after.member_id, {})
         else:
             epoch, targets, target = logged.assignment_epoch, logged.target, logged.target_of(after)
+            if replaces is not None:
+                others = {each: share for each, share in targets.items() if each != replaces.member_id}
+                targets = {**others, after.member_id: target}
         member, is_changed = after, names_changed or regex_change is not RegexChange.NONE
         if is_changed or not after.is_reconciled_to(epoch):
             subscribed = logged.subscriptions.topic_ids_of(after, topics)
