@@ -1,4 +1,4 @@
-"""From a frame to a handler and back: header, version, decoding, the handler's answer, encoding."""
+"""From a frame to a handler and back: header, version, decoding, the handler's response, encoding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message
 from ottla.runtime.eager import Finished, start
 
-#: Makes a tuple of a class in half the time that the class takes.
+#: Creates a named tuple in half the time of calling its class.
 _new: Any = tuple.__new__
 
 
@@ -27,7 +27,7 @@ class Dispatcher:
         self._node = node
 
     def handle(self, connection: Connection, frame: memoryview) -> Answer | Later | Awaitable[Answer]:
-        """Handle one request frame; see ``net.server.Server``."""
+        """Handle one request frame; see `net.server.listener.Server`."""
         started = time.perf_counter()
         try:
             api_key, version, correlation_id, client_id, body = codec.decode_request_header(frame)

@@ -9,7 +9,7 @@ operations change at once and a restart forgets:
 
 - `timers`: when sessions and other deadlines of members end.
 - `known_topics`: whether the topics must be checked, and what they were.
-- `patterns`: whether, and by whom, the resolution of regular expressions was asked for.
+- `patterns`: whether a resolution of regular expressions was requested, and by which member.
 - `history`: why the members are reconciling; the log has a copy.
 - `following`: members whose step was decided by `follow` and is not replayed yet.
 

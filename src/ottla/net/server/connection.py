@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _SIZE = Layout(">i")
 #: A request has at least a header of this size.
 SHORTEST = 8
-#: A frame is received into at most this much more than has arrived, until it has proved to be that long.
+#: How much memory a frame gets before so many of its bytes have arrived.
 FIRST_ALLOCATION = 1 << 16
-#: Answers wait for the end of the turn until they are this long.
+#: Responses wait for the end of the turn until they are this long.
 ANSWERS_TOGETHER = 1 << 16
 
 Answer: TypeAlias = Buffer | None
@@ -39,18 +39,18 @@ FrameHandler: TypeAlias = "Callable[[Connection, memoryview], Answer | Later | A
 
 
 class Later(NamedTuple):
-    """An answer that a future brings: ``finish`` makes it of the future when that is done. It costs no task."""
+    """A response that a future brings. ``finish`` makes it from the future when that is done. It costs no task."""
 
     future: asyncio.Future[Any]
     finish: Callable[[asyncio.Future[Any]], Any]
 
 
 class CloseConnection(Exception):
-    """Raised by a handler: this connection cannot go on. The message goes to the log."""
+    """Raised by a handler to close the connection. The message goes to the log."""
 
 
 class Connection:
-    """A client's connection: receives frames, has them handled in order, sends the answers."""
+    """A client's connection: receives frames, has them handled in order, sends the responses."""
 
     __slots__ = (
         "_busy", "_closed", "_finish", "_loop", "_outgoing", "_reading", "_receive_to", "_server", "_task", "_writing",
@@ -77,7 +77,7 @@ class Connection:
         self.filled = 0
         self.frame_hint = 0
         self._receive_to = FIRST_ALLOCATION
-        """How far the buffer is filled: a large frame is received to its end, or its successor would have to move."""
+        """The end of what is received now: a large frame is received up to its end, so that the next need not move."""
         self.last_active = self.receiving_since = self._loop.time()
         server.readers.add(self)
 
@@ -88,7 +88,7 @@ class Connection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is being answered."""
+        """Whether a request is being handled."""
         return self._busy
 
     @property
@@ -104,13 +104,13 @@ class Connection:
         return self.buffer is None and self.frame_hint <= LITTLE and not self._busy and self.channel.is_plain
 
     def received(self, data: memoryview, now: float) -> None:
-        """Take what was received in a buffer of others."""
+        """Take bytes that were received together with those of other connections."""
         if self._closed:
             return
         size = len(data)
         self._server.bytes_in += size
         self.last_active = self.receiving_since = now
-        # Mostly it is one request, and the connection is not busy; it may have become so since.
+        # Usually it is one request, and the connection is not busy; it may have become busy since.
         fits = 4 + SHORTEST <= size <= self._server.max_request_size and not self._busy
         if fits and _SIZE.unpack_from(data)[0] == size - 4:
             self.frame_hint = size
@@ -124,11 +124,11 @@ class Connection:
             self._process(0)
 
     def readable(self) -> None:
-        """Receive what is there."""
+        """Receive what has arrived."""
         if self._closed:
             return
         if self._busy:
-            # Most clients send nothing before they are answered: only one that does is no longer listened to.
+            # Most clients wait for the response before they send more. Stop reading from one that does not.
             self._reading = False
             self._server.readers.remove(self)
             return
@@ -155,7 +155,7 @@ class Connection:
         self._process(0)
 
     def receiving_ended(self, problem: str = "") -> None:
-        """The client has closed the connection, or it is broken."""
+        """Close the connection after the client has closed it, or because it is broken."""
         if problem:
             problem = f"receiving failed: {problem}"
         elif self.filled:
@@ -163,7 +163,7 @@ class Connection:
         self.close(problem, expected=True)
 
     def _process(self, position: int) -> None:
-        """Handle the whole frames that lie in the buffer from a position on, until one must be waited for."""
+        """Handle the complete frames in the buffer from a position on, until one must wait."""
         buffer = self.buffer
         assert buffer is not None
         while self.filled - position >= 4:
@@ -203,7 +203,7 @@ class Connection:
         self._receive_to = max(FIRST_ALLOCATION, wanted)
 
     def _keep_rest(self, position: int) -> None:
-        """Drop what has been handled; a connection at rest holds no buffer."""
+        """Drop what has been handled. An idle connection holds no buffer."""
         buffer = self.buffer
         if buffer is None:
             return
@@ -220,7 +220,7 @@ class Connection:
     # ── handling ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, frame: memoryview) -> bool:
-        """Handle one frame; return whether the next may follow at once."""
+        """Handle one frame; return whether the next may follow immediately."""
         try:
             answer = self._server.handler(self, frame)
             if isinstance(answer, Buffer):
@@ -230,7 +230,7 @@ class Connection:
             return False
         except Exception as error:
             self._server.report_failure(self, error)
-            self._outgoing.clear()  # It may say what did not come true.
+            self._outgoing.clear()  # It may report something that did not happen.
             self.close("a request could not be handled")
             return False
         if answer is None:
@@ -258,7 +258,7 @@ class Connection:
             return
         if self._closed:
             return
-        # Where earlier answers still wait for the socket, `_writable` sends this one after them and goes on.
+        # If earlier responses still wait for the socket, `_writable` sends this one after them and continues.
         if (answer is None or self._send(answer)) and not self._writing:
             self._go_on()
 
@@ -275,7 +275,7 @@ class Connection:
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _send(self, frame: Buffer) -> bool:
-        """Queue a response; return whether the next request may be handled at once."""
+        """Queue a response; return whether the next request may be handled immediately."""
         is_first = not self._outgoing.size
         try:
             self._server.bytes_out += self._outgoing.put(frame)
@@ -289,7 +289,7 @@ class Connection:
         return not (self._writing or self._closed)
 
     def flush(self) -> bool:
-        """Send what is queued; return whether all of it is on its way. If not, nothing more is read until it is."""
+        """Send what is queued; return whether all of it was sent. If not, nothing more is read until it is."""
         self._server.settle()
         if self._writing or self._closed:
             return False
@@ -311,13 +311,13 @@ class Connection:
         return self._outgoing.flush()
 
     def take_frame(self) -> Buffer | None:
-        """Give out what is queued if it is one frame that others can send; `not_sent` brings the rest back."""
+        """Return what is queued if it is one frame that the thread can send; `not_sent` brings the rest back."""
         return None if self._writing or not self.channel.is_plain else self._outgoing.take_frame()
 
     def not_sent(self, frames: list[memoryview]) -> None:
-        """Send what was given out and not sent, from where that ended. Nothing has been sent since."""
+        """Send the rest of what `take_frame` gave. Nothing has been sent since."""
         if not frames[0]:
-            self.close("an answer was lost")
+            self.close("a response was lost")
             return
         self._outgoing.put_back(frames)
         self.flush()
@@ -339,7 +339,7 @@ class Connection:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self, reason: str, *, expected: bool = False) -> None:
-        """Close the connection, with one line in the log if there is a reason. What it waits for is cancelled."""
+        """Close the connection, with a log line if there is a reason, and cancel what it waits for."""
         self._server.settle()
         if self._closed:
             return
@@ -348,7 +348,7 @@ class Connection:
         self._loop.remove_writer(self.fd)
         if self._outgoing.size:
             with contextlib.suppress(OSError):
-                self._flush()  # The answers to what came before.
+                self._flush()  # The responses to earlier requests.
             self._outgoing.clear()
         self.channel.close()
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""The listening side: accepts connections within the limits and closes those that are idle or stuck."""
+"""Accepts connections within the limits, and closes those that are idle or stuck."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ottla.net.server.sending import Sending
 from ottla.net.server.turn import Turn
 
 logger = logging.getLogger("ottla.net")
-#: With so many connections that have answers, those leave before the end of the turn: their clients can go on.
+#: If so many connections have responses, these leave before the end of the turn, so that their clients can continue.
 MOST_WAITING = 256
-#: So many answers are handed over to a thread that sends them: waking it takes longer than sending a few. Only those
-#: that wait for a write come so close on each other that it pays: rebalances of 500 members took a sixth longer.
+#: From so many responses on, a thread sends them: waking it takes longer than sending a few. Only responses that wait
+#: for a write arrive so close together that it pays. Rebalances of 500 members took a sixth longer with it.
 MANY_ANSWERS = 32
 POOLED_BYTES = 32 << 20
 _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -30,15 +30,15 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What keeps the server alive."""
+    """Limits that protect the server."""
 
     max_request_size: int
     max_connections: int
     max_connections_from: Callable[[str], int]
-    """How many of them one address may hold."""
+    """How many connections one address may have."""
     idle_seconds: float
     receive_seconds: float
-    """How long the rest of a request may take once its first byte is there."""
+    """How long a request may take from its first byte to its last."""
     backlog: int = 50
     send_buffer: int = -1
     receive_buffer: int = -1
@@ -94,7 +94,7 @@ class Server:
         self.port = self._socket.getsockname()[1]
 
     def serve(self) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         assert self._socket is not None
         self.sending.start(self.loop)
         self.loop.add_reader(self._socket.fileno(), self._accept)
@@ -141,7 +141,7 @@ class Server:
         sock.close()
 
     def closed(self, connection: Connection, reason: str, *, expected: bool) -> None:
-        """Forget a connection that has closed itself."""
+        """Remove a closed connection."""
         self.connections.discard(connection)
         self._per_ip[connection.client_host] -= 1
         if not self._per_ip[connection.client_host]:
@@ -153,7 +153,7 @@ class Server:
             )
 
     def send_soon(self, connection: Connection) -> None:
-        """Have a connection send its answers at the end of this turn of the event loop, or when many are waiting."""
+        """Send the responses of a connection at the end of this turn of the event loop, or when many are waiting."""
         if not self._answered:
             self.loop.call_soon(self._send_answers)
         self._answered.append(connection)
@@ -163,7 +163,7 @@ class Server:
     def _send_answers(self) -> None:
         connections, self._answered = self._answered, []
         waited_for_write = self.turn.unwritten or self.turn.has_written
-        # A thread that is sending anyway need not be waited for.
+        # If the thread is sending anyway, it need not be woken.
         if waited_for_write and (len(connections) >= MANY_ANSWERS or self.sending.is_busy):
             self._hand_over(connections)
         else:
@@ -172,7 +172,7 @@ class Server:
         self.turn.has_written = False
 
     def _hand_over(self, connections: list[Connection]) -> None:
-        """Have the thread send what it can, while the next requests are read here."""
+        """Let the thread send what it can, while the next requests are read here."""
         if self.turn.unwritten:
             self.turn.write()
         self.sending.make_room()
@@ -186,17 +186,17 @@ class Server:
             else:
                 others.append(connection)
         self.sending.hand_over(taken, frames)
-        # Not before: this may close connections.
+        # Last, because this may close connections.
         for connection in others:
             connection.flush()
 
     def settle(self) -> None:
-        """Wait until the thread has sent what was handed over to it."""
+        """Wait until the thread has sent what it got."""
         if not self.sending.is_settled:
             self.sending.settle()
 
     def report_failure(self, connection: Connection, error: Exception) -> None:
-        """Put an error that no handler expected into the log."""
+        """Log an error that no handler expected."""
         self.failures += 1
         logger.error("a request from %s:%s failed", connection.client_host, connection.client_port, exc_info=error)
 
