@@ -160,11 +160,6 @@ class Broker:
 
     @staticmethod
     def _close(loop: asyncio.AbstractEventLoop) -> None:
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            loop.run_until_complete(asyncio.wait(tasks))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(loop.shutdown_default_executor())
         asyncio.set_event_loop(None)

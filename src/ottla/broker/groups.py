@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla import errors
 from ottla.assignors import Assignor
 from ottla.broker.partition import EndOfTransaction, Partition
-from ottla.broker.state_topics import LONGEST_KEPT, Shard, Shards
+from ottla.broker.state_topics import LONGEST_KEPT, Shard, Shards, kept_partition_for
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
@@ -147,10 +147,10 @@ class Groups:
 
     def _gathering(self, group_id: str) -> GroupShard | None:
         """Return the shard of a group if its records can be gathered: they must be committed once they are written."""
-        shards = self.shards
-        if len(group_id) > LONGEST_KEPT or not shards.all:
+        shards = self.shards.all
+        if len(group_id) > LONGEST_KEPT or not shards:
             return None
-        shard = shards.all[shards.index_of(group_id)]
+        shard = shards[kept_partition_for(group_id, len(shards))]
         runner = shard.runner
         if runner.gathered or (shard.is_loaded and shard.partition.commits_at_once and runner.is_committed):
             return shard

@@ -16,7 +16,6 @@ from ottla import errors
 from ottla.broker.partition import Partition
 from ottla.broker.topics import ensure_internal_topic
 from ottla.coordinator.coordinator import partition_for
-from ottla.driver import Commit
 from ottla.machine import Machine
 from ottla.records import BatchHeader, scan
 from ottla.runtime.runner import Runner
@@ -30,7 +29,7 @@ logger = logging.getLogger("ottla.broker")
 READ_AT_ONCE = 1 << 20
 #: The partition of a key is computed letter by letter. It is kept for keys of ordinary length.
 LONGEST_KEPT = 128
-_partition_for = lru_cache(1 << 14)(partition_for)
+kept_partition_for = lru_cache(1 << 14)(partition_for)
 T = TypeVar("T")
 
 
@@ -41,15 +40,13 @@ class PartitionJournal(Generic[T]):
         self._clock = node.clock
         self._partition = partition
         self._encode = encode
+        self.committed = partition.committed
 
     def append(self, records: Sequence[T], /) -> int:
         """Write the records as one batch, all or nothing."""
         now = self._clock.now()
         info = self._partition.append_own(memoryview(self._encode(records, now)), now=now)
         return info.last_offset + 1
-
-    def committed(self, position: int, /) -> Commit | None:
-        return self._partition.committed(position)
 
 
 class Shard(Generic[T]):
@@ -154,7 +151,7 @@ class Shards(Generic[S]):
             raise errors.CoordinatorNotAvailable(
                 f"There is no coordinator for {self._kind}s yet: send FindCoordinator first."
             )
-        return (_partition_for if len(key) <= LONGEST_KEPT else partition_for)(key, len(self.all))
+        return (kept_partition_for if len(key) <= LONGEST_KEPT else partition_for)(key, len(self.all))
 
     def of(self, key: str) -> S:
         """Return the shard of a key, or raise the error that says why it cannot be used now."""

@@ -76,7 +76,10 @@ class TransactionContext:
     def sleep(self, milliseconds: int) -> list[Call]:
         """Advance the clock and return the results of due timers."""
         self.now += milliseconds
-        return [self._apply(self.coordinator.fire(key, now=self.now)) for key in self.timers.due(now=self.now)]
+        calls: list[Call] = []
+        while due := list(self.timers.due(now=self.now)):
+            calls += [self._apply(self.coordinator.fire(key, now=self.now)) for key in due]
+        return calls
 
     def restart(self) -> None:
         """Forget everything that is not in the log."""
