@@ -1,4 +1,4 @@
-"""``ottla pipeline check|run|status|replay FILE``: declared pipelines on Spark.
+"""``ottla pipeline check|run|status|replay|reset FILE``: declared pipelines on Spark.
 
 This module has `check`. Every other action has its own module.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.cli.options import add_json_option, add_parser
-from ottla.cli.pipeline import replay, run, status
+from ottla.cli.pipeline import replay, reset, run, status
 from ottla.cli.pipeline.common import WRONG, add_cluster, add_file, declared
 from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin.blocking import Admin
@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.configure(add_parser(actions, "run", "run a pipeline on Spark, with progress"))
     status.configure(add_parser(actions, "status", "show the progress of a pipeline, without Spark"))
     replay.configure(add_parser(actions, "replay", "send dead letters back to their original topics"))
+    reset.configure(add_parser(actions, "reset", "start sinks again from the beginning"))
 
 
 def _configure_check(parser: argparse.ArgumentParser) -> None:

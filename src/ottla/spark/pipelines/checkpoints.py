@@ -1,19 +1,30 @@
 """Read the checkpoint of a query without Spark.
 
+metadata    {"id": "…"}: the id of the query
 offsets/7   v1, a line of settings with the time, a line for each source: {"orders": {"0": 42}}     batch 7 is planned
 commits/7   v1, a line                                                                              batch 7 is finished
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
 
 from ottla.errors import OttlaError
 from ottla.spark.offsets import parse_offsets
 from ottla.spark.options import Offsets
+from ottla.spark.pipelines.places import Place, place
 from ottla.types import Millis
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+METADATA = "metadata"
 
 
 class CheckpointError(OttlaError):
@@ -72,3 +83,40 @@ def _planned(file: Path) -> tuple[Offsets, Millis | None]:
     for line in lines[1:]:
         offsets |= parse_offsets(line) or {}
     return offsets, None if found is None else int(found[1])
+
+
+def last_planned(names: Iterable[str]) -> int:
+    """The last batch in the names of `offsets`, which has every batch that was ever started; -1 for a new checkpoint.
+
+    >>> last_planned(["0", "10", ".10.crc", "9"]), last_planned([])
+    (10, -1)
+    """
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+
+def read_id(checkpoint: Place, where: str) -> str | None:
+    """The id of the query, which lasts as long as its checkpoint; None for a new checkpoint."""
+    text = checkpoint.read(METADATA)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)["id"]
+        return str(UUID(found))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CheckpointError(
+            f'{where}/{METADATA} is damaged: it must contain {{"id": "…"}} with the id of the query, '
+            + ("but it is empty" if not text.strip() else f"not {text[:40]!r}")
+        ) from None
+
+
+def query_id(spark: SparkSession, where: str) -> str:
+    """The id of a query. For a new checkpoint, it is chosen here, and Spark adopts it when the query starts."""
+    checkpoint = place(where, spark)
+    if checkpoint is None:
+        raise CheckpointError(f"cannot read the checkpoint {where} with Spark Connect: use a classic session")
+    found = read_id(checkpoint, where)
+    if found is None:
+        checkpoint.create(METADATA, json.dumps({"id": str(uuid4())}))
+        found = read_id(checkpoint, where)
+    assert found is not None, "it was just created"
+    return found

@@ -29,6 +29,8 @@ ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key")
 #: Column names that a schema must not use.
 RESERVED = (*ORIGIN, "_headers", "_value", "_parsed", "_failed", "_broken")
 DEAD_LETTERS = "dead-letters"
+#: Formats of Spark's own file sink, which numbers its batches in the table. Delta and Iceberg know the query, too.
+LOGGED = ("parquet", "csv", "json", "orc")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -396,7 +398,7 @@ class Pipeline:
     name: str = field(metadata=doc("The name of the pipeline.", example='"orders"'))
     checkpoint: str = field(
         metadata=doc(
-            "The directory with the progress of each sink. Delete it to start from the beginning.",
+            "The directory with the progress of each sink. Keep it: `ottla pipeline reset` starts sinks again.",
             example='"state/orders"',
         )
     )

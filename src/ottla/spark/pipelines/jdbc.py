@@ -11,17 +11,16 @@ A batch that is repeated after a crash finds its number and does nothing. The SQ
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.pipelines.checkpoints import query_id
 from ottla.spark.pipelines.declaration import JdbcSink
 from ottla.spark.pipelines.options import as_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 BATCHES = "ottla_batches"
 
@@ -36,6 +35,16 @@ def write_jdbc(sink: JdbcSink, checkpoint: str) -> Callable[[DataFrame, int], No
         writer[0].write(frame, batch)
 
     return write
+
+
+def stage_of(table: str, query: str) -> str:
+    """The staging table of a query, in the schema of the table. Its own name would be cut by some databases.
+
+    >>> stage_of("shop.orders", "5c1cf2a0-6a0e-4a2f-9d6e-1f2d3c4b5a69")
+    'shop.ottla_stage_5c1cf2a06a0e'
+    """
+    schema, dot, _ = table.rpartition(".")
+    return f"{schema}{dot}ottla_stage_{query.replace('-', '')[:12]}"
 
 
 def statements(table: str, stage: str, columns: Sequence[str], keys: Sequence[str]) -> list[str]:
@@ -124,10 +133,3 @@ class _Writer:
         options = self._jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(scala)
         dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self._sink.url)
         return dialect.createConnectionFactory(options).apply(-1)
-
-
-def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """The id of a query, which lasts as long as its checkpoint; batch numbers belong to it."""
-    file = Path(checkpoint.removeprefix("file://")) / "metadata"
-    text = file.read_text() if file.is_file() else spark.read.text(f"{checkpoint}/metadata").collect()[0][0]
-    return str(json.loads(text)["id"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.pipelines.checkpoints import query_id
 from ottla.spark.pipelines.declaration import (
     ORIGIN,
     ConsoleSink,
@@ -15,11 +16,12 @@ from ottla.spark.pipelines.declaration import (
     Sink,
     TopicSink,
 )
-from ottla.spark.pipelines.jdbc import query_id, write_jdbc
+from ottla.spark.pipelines.jdbc import write_jdbc
 from ottla.spark.pipelines.options import as_settings, write_options
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.steps import check_columns
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
+from ottla.spark.pipelines.written import guard
 from ottla.spark.sessions import activate
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ def shape(sink: Sink, frame: DataFrame) -> DataFrame:
 
 
 def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: str, where: str, trigger: str) -> Any:
-    """Start the query of a sink, with its checkpoint at `where`."""
+    """Start the query of a sink, with its checkpoint at `where`, unless its output belongs to another checkpoint."""
+    guard(frame.sparkSession, pipeline, sink, name, where)
     writer = frame.writeStream.queryName(f"{pipeline.name}.{name}").option("checkpointLocation", where)
     writer = writer.outputMode((sink.mode if isinstance(sink, Sink) else None) or "append")
     writer = _triggered(writer, trigger)

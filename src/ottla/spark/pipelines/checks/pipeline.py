@@ -17,6 +17,7 @@ from ottla.spark.pipelines.checks.modes import mode_problems
 from ottla.spark.pipelines.checks.values import value_problems
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
+    LOGGED,
     RESERVED,
     DeadLetters,
     Declared,
@@ -120,9 +121,22 @@ class _Check:
             [*pipeline.sources, *pipeline.tables, *pipeline.steps], _VIEW, "letters, digits and _", _SHARED
         )
         yield from _distinct(pipeline.sinks, _SINK, "letters, digits, _, . and -", "choose another")
+        yield from self._same_paths()
         for sink in pipeline.sinks:
             if sink.name == DEAD_LETTERS:
                 yield sink.where.problem(f"the name {DEAD_LETTERS} is reserved: rename the sink", "name")
+
+    def _same_paths(self) -> Iterator[Problem]:
+        seen: dict[str, FileSink] = {}
+        for sink in self._sound(self._pipeline.sinks):
+            if isinstance(sink, FileSink) and sink.path and sink.format in LOGGED:
+                first = seen.setdefault(self._pipeline.path(sink.path).rstrip("/"), sink)
+                if first is not sink:
+                    yield sink.where.problem(
+                        f"sink {first.name} writes to the same path: each would skip batches of the other and lose "
+                        "rows. Set another path, or combine both inputs with UNION ALL in one sink",
+                        "path",
+                    )
 
     # ── Sources and tables ───────────────────────────────────────────────────────────────────────────────────────────
 

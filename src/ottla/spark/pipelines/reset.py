@@ -1,0 +1,204 @@
+"""Start flows of a pipeline again from the beginning: move their checkpoints and tables aside.
+
+    plan = plan_reset(load("orders.toml"), ["table"])
+    reset(plan)
+
+Nothing is deleted but committed offsets: a checkpoint and a table get another name beside the old one. The checkpoint
+goes first. If the rest fails, the next run refuses the old table instead of writing a part of the rows into a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ottla.clients.admin.blocking import Admin
+from ottla.errors import OttlaError
+from ottla.spark.options import COMMITTED, EXACTLY_ONCE
+from ottla.spark.pipelines.checkpoints import CheckpointError, read_id
+from ottla.spark.pipelines.compile import groups_of
+from ottla.spark.pipelines.declaration import ConsoleSink, DeadLetters, FileSink, JdbcSink, Pipeline, Sink, TopicSink
+from ottla.spark.pipelines.jdbc import BATCHES, stage_of
+from ottla.spark.pipelines.places import Local
+from ottla.spark.pipelines.run_lock import local_path
+from ottla.spark.pipelines.runner import admin_config, reads
+from ottla.spark.pipelines.status import flows_of
+from ottla.spark.pipelines.written import ledger_group
+from ottla.types import TopicPartition
+
+ASK_MS = 10_000
+
+
+class ResetError(OttlaError):
+    """A flow cannot be reset; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A directory that gets another name."""
+
+    what: str
+    path: Path
+    to: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Committed offsets that are deleted, because the source would start at them."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...]
+    config: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowReset:
+    """The plan for one flow."""
+
+    flow: str
+    moves: tuple[Move, ...]
+    offsets: tuple[Forgotten, ...]
+    notes: tuple[str, ...]
+    """What to know or to do before the next run."""
+
+
+def plan_reset(pipeline: Pipeline, flows: Sequence[str], *, now: float | None = None) -> list[FlowReset]:
+    """What a reset of these flows does; changes nothing. `now` is in epoch seconds."""
+    when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return [
+        _Planner(pipeline, name, directory, when).plan() for name, directory, _ in flows_of(pipeline) if name in flows
+    ]
+
+
+class _Planner:
+    def __init__(self, pipeline: Pipeline, flow: str, directory: str, when: str) -> None:
+        self._pipeline = pipeline
+        self._flow = flow
+        self._directory = directory
+        self._when = when
+        sinks: dict[str, Sink] = {sink.name: sink for sink in pipeline.sinks}
+        self._sink: Sink | DeadLetters | None = sinks.get(flow, pipeline.dead_letters)
+
+    def plan(self) -> FlowReset:
+        checkpoint = self._local(self._directory, "checkpoint")
+        moves = [*self._move("checkpoint", checkpoint), *self._tables()]
+        return FlowReset(self._flow, tuple(moves), tuple(self._offsets()), tuple(self._notes(checkpoint)))
+
+    def _local(self, where: str, what: str) -> Path:
+        path = local_path(where)
+        if path is None:
+            raise ResetError(
+                f"flow {self._flow}: the {what} {where} is not a local directory, so it cannot be moved here. Stop the "
+                f"pipeline, and move its checkpoint {self._directory} and then its table to other names yourself"
+            )
+        return path
+
+    def _move(self, what: str, path: Path) -> Iterator[Move]:
+        if os.path.lexists(path):
+            to = path.with_name(f"{path.name}.before-{self._when}")
+            if os.path.lexists(to):
+                raise ResetError(f"{to} exists already: wait a second, and try again")
+            yield Move(what, path, to)
+
+    def _tables(self) -> Iterator[Move]:
+        sink = self._sink
+        if not isinstance(sink, FileSink) or not sink.path:
+            return
+        path = self._local(self._pipeline.path(sink.path), "table")
+        for what, inner in self._others(sink):
+            if inner.resolve().is_relative_to(path.resolve()):
+                raise ResetError(
+                    f"flow {self._flow}: the table {path} contains {what} {inner}, so it cannot be moved. Move the "
+                    "files of the table away yourself, or set another path for the sink"
+                )
+        yield from self._move("table", path)
+
+    def _others(self, sink: FileSink) -> Iterator[tuple[str, Path]]:
+        """Directories that must stay where they are."""
+        pipeline = self._pipeline
+        yield "the directory of the pipeline", pipeline.directory
+        if (checkpoint := local_path(pipeline.path(pipeline.checkpoint))) is not None:
+            yield "the checkpoint", checkpoint
+        for one in pipeline.sinks:
+            path = local_path(pipeline.path(one.path)) if isinstance(one, FileSink) and one.path else None
+            if path is not None and one is not sink:
+                yield f"the table of sink {one.name}", path
+
+    def _offsets(self) -> Iterator[Forgotten]:
+        for source in self._pipeline.sources:
+            group = groups_of(self._pipeline, self._flow).get(source.name)
+            if source.starting_offsets != COMMITTED or group is None:
+                continue
+            config = {**admin_config(self._pipeline, source), "default.api.timeout.ms": ASK_MS}
+            with Admin(config) as admin:
+                found = [key for key in admin.list_group_offsets(group) if reads(source, key.topic)]
+            if found:
+                yield Forgotten(group, tuple(sorted(found)), config)
+
+    def _notes(self, checkpoint: Path) -> Iterator[str]:
+        sink, query = self._sink, _known_id(checkpoint)
+        if isinstance(sink, FileSink) and sink.path:
+            yield "the table is empty until the next run; rows whose records were deleted stay only in the old table"
+        elif isinstance(sink, FileSink):
+            yield f"run DELETE FROM {sink.table} before the next run: otherwise it writes all rows a second time"
+        elif isinstance(sink, JdbcSink):
+            yield (
+                f"the rows stay in table {sink.table}; the next run replaces those with the same keys"
+                if sink.keys
+                else f"run DELETE FROM {sink.table} before the next run: otherwise it writes all rows a second time"
+            )
+            if query is not None:
+                old = f"DELETE FROM {BATCHES} WHERE query = '{query}'; DROP TABLE {stage_of(sink.table, query)}"
+                yield f"to clean up in the database, run {old}"
+        elif isinstance(sink, TopicSink | DeadLetters):
+            yield f"the records stay in topic {sink.topic}, and the next run writes them a second time"
+            if query is not None and sink.deliver == EXACTLY_ONCE:
+                yield f"the group {ledger_group(sink, query)} of the old checkpoint expires by itself"
+        elif isinstance(sink, ConsoleSink):
+            yield "the next run prints all rows again"
+        yield from self._starts()
+
+    def _starts(self) -> Iterator[str]:
+        """Sources that do not start at the first record."""
+        for source in self._pipeline.sources:
+            if source.starting_timestamp is not None:
+                yield f"source {source.name} starts at starting_timestamp {source.starting_timestamp}"
+            elif source.starting_offsets not in ("earliest", COMMITTED):
+                yield f"source {source.name} starts at starting_offsets {_text(source.starting_offsets)}, as declared"
+
+
+def _text(offsets: Any) -> str:
+    return str(offsets) if isinstance(offsets, str) else str({name: dict(one) for name, one in offsets.items()})
+
+
+def _known_id(checkpoint: Path) -> str | None:
+    try:
+        return read_id(Local(checkpoint), str(checkpoint))
+    except CheckpointError:
+        return None
+
+
+def reset(plan: Sequence[FlowReset]) -> None:
+    """Do what the plan says. The pipeline must not be running: hold its `run_lock`."""
+    for flow in plan:
+        for move in [one for one in flow.moves if one.what == "checkpoint"]:
+            _rename(move)
+        for one in flow.offsets:
+            with Admin(one.config) as admin:
+                admin.delete_group_offsets(one.group, one.partitions)
+        for move in [one for one in flow.moves if one.what != "checkpoint"]:
+            _rename(move)
+
+
+def _rename(move: Move) -> None:
+    try:
+        move.path.rename(move.to)
+    except OSError as error:
+        raise ResetError(
+            f"cannot move the {move.what} {move.path} to {move.to}: {error.strerror}. Move it yourself, then run the "
+            "reset again"
+        ) from None
