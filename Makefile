@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -106,6 +106,9 @@ compat-dump: setup ## Kafka's dump tool on ottla's files (needs Java 17+ and Mav
 
 compat-kafka: setup ## the compat and client tests against Apache Kafka (needs Java 17+ and Maven)
 	OTTLA_COMPAT_BROKER=kafka $(BIN)/python -m pytest tests/compat tests/clients
+
+compat-postgres: setup ## the jdbc sink on Postgres, SQLite and H2 (needs Postgres, such as apt's postgresql, and Maven Central)
+	OTTLA_DATABASES=1 $(BIN)/python -m pytest tests/databases $(ARGS)
 
 reference: setup ## generate docs/reference
 	$(BIN)/python -m ottla.config.reference > docs/reference/configuration.md

@@ -364,7 +364,25 @@ class JdbcSink(Sink):
     )
     table: str = field(metadata=doc("The table; created if missing.", example='"orders"'))
     keys: Sequence[str] = field(
-        default=(), metadata=doc("Replace rows with the same values in these columns; required for mode update.")
+        default=(),
+        metadata=doc(
+            "Columns that identify a row: a row replaces the stored one with the same values. They must not be NULL. "
+            "The table needs a unique index on them; a new table has it. Required for mode update."
+        ),
+    )
+    sequence: str | None = field(
+        default=None,
+        metadata=doc(
+            "With keys: the column that says which of two rows is newer, such as a version or a time. An older row "
+            "never replaces a newer one. Default: rows are in the order of the topic."
+        ),
+    )
+    delete_when: str | None = field(
+        default=None,
+        metadata=doc("With keys: a SQL condition. Rows for which it is true delete the stored row: `op = 'd'`."),
+    )
+    exclude: Sequence[str] = field(
+        default=(), metadata=doc("Columns that are not stored, such as those that only delete_when needs.")
     )
     origin: bool = field(
         default=False, metadata=doc("Keep `_topic`, `_partition`, `_offset` and `_timestamp` as columns.")

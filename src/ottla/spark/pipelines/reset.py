@@ -22,7 +22,7 @@ from ottla.spark.options import COMMITTED, EXACTLY_ONCE
 from ottla.spark.pipelines.checkpoints import CheckpointError, read_id
 from ottla.spark.pipelines.compile import groups_of
 from ottla.spark.pipelines.declaration import ConsoleSink, DeadLetters, FileSink, JdbcSink, Pipeline, Sink, TopicSink
-from ottla.spark.pipelines.jdbc import BATCHES, stage_of
+from ottla.spark.pipelines.jdbc.sink import BATCHES, stage_of
 from ottla.spark.pipelines.places import Local
 from ottla.spark.pipelines.run_lock import local_path
 from ottla.spark.pipelines.runner import admin_config, reads

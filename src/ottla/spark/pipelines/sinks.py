@@ -16,7 +16,8 @@ from ottla.spark.pipelines.declaration import (
     Sink,
     TopicSink,
 )
-from ottla.spark.pipelines.jdbc import write_jdbc
+from ottla.spark.pipelines.jdbc import rows as jdbc_rows
+from ottla.spark.pipelines.jdbc.sink import write_jdbc
 from ottla.spark.pipelines.options import as_settings, write_options
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.steps import check_columns
@@ -37,14 +38,13 @@ def shape(sink: Sink, frame: DataFrame) -> DataFrame:
         check_columns(sink.partition_by, frame, "partition_by", "the input")
         return frame if _keeps_origin(sink, frame) else frame.drop(*ORIGIN)
     if isinstance(sink, JdbcSink):
-        check_columns(sink.keys, frame, "keys", "the input")
-        return frame.drop("_key", "_headers") if sink.origin else frame.drop(*ORIGIN, "_headers")
+        return jdbc_rows.shape(sink, frame)
     return frame
 
 
 def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: str, where: str, trigger: str) -> Any:
     """Start the query of a sink, with its checkpoint at `where`, unless its output belongs to another checkpoint."""
-    guard(frame.sparkSession, pipeline, sink, name, where)
+    query = guard(frame.sparkSession, pipeline, sink, name, where)
     writer = frame.writeStream.queryName(f"{pipeline.name}.{name}").option("checkpointLocation", where)
     writer = writer.outputMode((sink.mode if isinstance(sink, Sink) else None) or "append")
     writer = _triggered(writer, trigger)
@@ -60,7 +60,7 @@ def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: 
         options = as_settings({"numRows": sink.rows, "truncate": sink.truncate})
         return writer.format("console").options(**options).start()
     assert isinstance(sink, JdbcSink)
-    return writer.foreachBatch(write_jdbc(sink, where)).start()
+    return writer.foreachBatch(write_jdbc(sink, frame, query)).start()
 
 
 def _files(pipeline: Pipeline, sink: FileSink, writer: DataStreamWriter) -> StreamingQuery:

@@ -15,7 +15,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,8 @@ class Writer:
     sink: str
     query: str
     checkpoint: str
+    planned: int = -1
+    """The last planned batch of the checkpoint; -1 if it is new."""
     file: str = ""
     """The file of the pipeline, for advice."""
 
@@ -59,14 +61,14 @@ class Writer:
         return f"run `ottla pipeline reset {shlex.quote(self.file)} --sink {self.sink}`"
 
 
-def check_written(what: str, written: int, planned: int, writer: Writer, *, instead: str = "") -> None:
+def check_written(what: str, written: int, writer: Writer, *, instead: str = "") -> None:
     """Refuse an output with batches that its query has not planned.
 
-    `written` is the last batch in the output and `planned` the last one in the checkpoint, or -1. `instead` is another
-    way out than a reset.
+    `written` is the last batch in the output, or -1. `instead` is another way out than a reset.
 
-    >>> check_written("the table t", 7, 7, Writer("orders", "table", "", "state/table"))    # batch 7 may be repeated
+    >>> check_written("the table t", 7, Writer("orders", "table", "", "state/table", planned=7))    # may be repeated
     """
+    planned = writer.planned
     if written <= planned:
         return
     if planned < 0:
@@ -90,13 +92,13 @@ def last_written(names: Iterable[str]) -> int:
     return max((int(found[1]) for name in names if (found := _BATCH.fullmatch(name))), default=-1)
 
 
-def claim_table(table: Place, where: str, planned: int, writer: Writer) -> None:
+def claim_table(table: Place, where: str, writer: Writer) -> None:
     """Refuse a table that another query or checkpoint has written; otherwise mark it as written by this query."""
     what = f"the table {where}"
-    check_written(what, last_written(table.names(LOG)), planned, writer, instead=", or set another path for the sink")
+    check_written(what, last_written(table.names(LOG)), writer, instead=", or set another path for the sink")
     owner = _owner(table)
     if owner is None:
-        known = {name: value for name, value in asdict(writer).items() if name in ("pipeline", "sink", "query")}
+        known = {"pipeline": writer.pipeline, "sink": writer.sink, "query": writer.query}
         owner = writer if table.create(WRITER, json.dumps(known)) else _owner(table)
     if owner is not None and owner.query != writer.query:
         raise WrittenError(
@@ -122,23 +124,22 @@ def guard(spark: SparkSession, pipeline: Pipeline, sink: Sink | DeadLetters, nam
     checkpoint = place(where, spark)
     if checkpoint is None or not hasattr(spark, "_jsparkSession"):
         return None  # the directories are on the server
-    writer = Writer(pipeline.name, name, "", where, pipeline.where.file)
+    writer = Writer(pipeline.name, name, "", where, last_planned(checkpoint.names("offsets")), pipeline.where.file)
     try:
         known = read_id(checkpoint, where)
     except CheckpointError as error:
         raise WrittenError(
             f"{error}. Restore this file from a backup. Or, to start again from the beginning, {writer.reset}"
         ) from None
-    planned = last_planned(checkpoint.names("offsets"))
-    writer = Writer(pipeline.name, name, known or query_id(spark, where), where, writer.file)
+    writer = replace(writer, query=known or query_id(spark, where))
     if isinstance(sink, FileSink) and sink.path and sink.format in LOGGED:
         path = pipeline.path(sink.path)
         table = place(path, spark)
         assert table is not None, "the session is classic"
-        claim_table(table, path, planned, writer)
+        claim_table(table, path, writer)
     elif isinstance(sink, TopicSink | DeadLetters) and sink.deliver == EXACTLY_ONCE and known is not None:
         what = "the dead letter topic" if isinstance(sink, DeadLetters) else f"topic {sink.topic}"
-        check_written(what, last_decided(pipeline, sink, known), planned, writer)
+        check_written(what, last_decided(pipeline, sink, known), writer)
     return writer
 
 

@@ -45,6 +45,7 @@ name = "table"
 format = "parquet"
 path = "table"
 """
+JDBC = 'format = "jdbc"\nurl = "jdbc:x:y"\ntable = "t"\n'
 
 
 def found(path: Path, text: str, name: str = "orders.toml") -> list[tuple[int | None, str]]:
@@ -227,7 +228,11 @@ def test_steps(tmp_path: Path, step: str, at: str | None, message: str) -> None:
         ('format = "topic"\ntopic = "x"\nkafka = {linger.ms = -1}', "kafka", "kafka.linger.ms"),
         ('format = "console"\nmode = "complete"', "mode", "mode complete requires an aggregation"),
         ('format = "console"\nrows = 0', "rows", "rows must be at least 1"),
-        ('format = "jdbc"\nurl = "jdbc:x"\ntable = "t"\nmode = "update"', "mode", "mode update requires keys"),
+        (JDBC + 'mode = "update"', "mode", "mode update requires keys"),
+        (JDBC + 'sequence = "at"', "sequence", 'sequence requires keys, such as keys = ["id"]'),
+        (JDBC + "delete_when = \"op = 'd'\"", "delete_when", "delete_when requires keys"),
+        (JDBC + 'keys = ["id"]\nexclude = ["id"]', "exclude", "exclude contains id, which keys or sequence needs"),
+        ('format = "jdbc"\nurl = "postgresql://h/db"\ntable = "t"', "url", "url must start with jdbc:, such as"),
         ('format = "console"\ninput = "people"', "input", "input people is a table"),
         ('format = "console"\nname = "table"', "name", "there"),
     ],
@@ -241,6 +246,42 @@ def test_sinks(tmp_path: Path, sink: str, at: str | None, message: str) -> None:
         assert (line, told) == (line_of(text, "name ="), "the name table is already used (line 10): choose another")
         return
     check_one(tmp_path, f'{HEAD}{SOURCE}\n{table}\n[[sink]]\nname = "s"\n{sink}\n', at, message)
+
+
+def test_two_sinks_of_one_table_are_refused(tmp_path: Path) -> None:
+    other = SINK.replace('"table"\nformat', '"other"\nformat').replace('path = "table"', 'path = "./table/"')
+    text = f"{HEAD}{SOURCE}{SINK}{other}"
+    line, message = only(tmp_path, text)
+    assert line == line_of(text, 'path = "./table/"')
+    assert message.startswith("sink table writes to the same path: each would skip batches of the other and lose rows.")
+    assert found(tmp_path, text.replace("./table/", "other")) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('keys = ["user", "window_start"]', None),
+        ('keys = ["user", "window_end"]\nmode = "update"', None),
+        ('keys = ["user"]\nsequence = "window_start"', None),
+        ('keys = ["user"]', "keys match several windows of w: add window_start to keys, or set sequence = "),
+        ('keys = ["window_start"]', "rows of w with the same keys can differ in user: add it to keys"),
+    ],
+)
+def test_keys_of_windows_need_an_order(tmp_path: Path, more: str, message: str | None) -> None:
+    step = """
+[[step]]
+name = "w"
+window = "1 minute"
+group_by = ["user"]
+event_time = "at"
+watermark = "5 minutes"
+aggregate = {n = "count(*)"}
+"""
+    text = f'{HEAD}{SOURCE}{step}\n[[sink]]\nname = "s"\n{JDBC}{more}\n'
+    if message is None:
+        assert found(tmp_path, text) == []
+    else:
+        check_one(tmp_path, text, "keys", message)
 
 
 def test_one_watermark_in_a_stream(tmp_path: Path) -> None:

@@ -22,9 +22,17 @@ def test_the_reference_is_current() -> None:
 
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    text, *_ = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "orders.toml").write_text(text)
     assert load(tmp_path / "orders.toml").name == tomllib.loads(text)["name"]
+
+
+def test_the_database_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "secret")
+    text, *parts = re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (part,) = [one for one in parts if "jdbc" in one]
+    (tmp_path / "orders.toml").write_text(text + part)
+    assert [sink.name for sink in load(tmp_path / "orders.toml").sinks] == ["table", "large", "orders"]
 
 
 @pytest.mark.parametrize("name", ["orders.toml", "clicks.toml", "trades.py"])

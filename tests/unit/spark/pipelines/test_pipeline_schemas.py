@@ -15,7 +15,6 @@ import pytest
 
 from ottla.spark.pipelines.avro import AvroDecoder
 from ottla.spark.pipelines.formats import missing
-from ottla.spark.pipelines.jdbc import statements
 from ottla.spark.pipelines.reasons import Reasons
 from ottla.spark.pipelines.schemas import Schema, SchemaError, from_avro, from_ddl, from_file, from_spark_json
 from ottla.spark.pipelines.times import interval, millis
@@ -225,14 +224,6 @@ def test_reasons_of_conditions_and_bytes() -> None:
     column = reasons.column(pa.array([b"{}", None]), pa.array([[], None], pa.list_(pa.int32())))
     assert column.to_pylist() == ["field id is missing", "the record has no value"]
     assert Reasons("bytes", None, require=("value <> ''",)).reason(b"\xff", [0]) == "condition is false: value <> ''"
-
-
-def test_statements_of_a_database() -> None:
-    assert statements("t", "t_stage", ['"id"', '"n"'], ['"id"']) == [
-        'DELETE FROM t WHERE EXISTS (SELECT 1 FROM t_stage WHERE t_stage."id" = t."id")',
-        'INSERT INTO t ("id", "n") SELECT "id", "n" FROM t_stage',
-    ]
-    assert len(statements("t", "s", ["a"], [])) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,21 +21,21 @@ def logged(table: Path, *names: str) -> Local:
     return Local(table)
 
 
-def writer(path: Path, query: str = ONE) -> Writer:
+def writer(path: Path, planned: int, query: str = ONE) -> Writer:
     file = path / "my orders.toml"
     file.touch()
-    return Writer("orders", "table", query, "state/table", str(file))
+    return Writer("orders", "table", query, "state/table", planned, str(file))
 
 
 @pytest.mark.parametrize(("written", "planned"), [(-1, -1), (-1, 5), (5, 5), (4, 5)])
 def test_an_output_within_the_checkpoint_is_fine(tmp_path: Path, written: int, planned: int) -> None:
-    check_written("the table t", written, planned, writer(tmp_path))
+    check_written("the table t", written, writer(tmp_path, planned))
 
 
 def test_a_new_checkpoint_on_an_old_table_is_refused(tmp_path: Path) -> None:
     table = logged(tmp_path / "t", "8", "9.compact", "10", ".11.crc")
     with pytest.raises(WrittenError) as caught:
-        claim_table(table, "t", -1, writer(tmp_path))
+        claim_table(table, "t", writer(tmp_path, -1))
     assert str(caught.value) == (
         "the table t has batches up to 10, but the checkpoint state/table is new. The batches 0 to 10 would be skipped "
         "and their rows lost. To start again from the beginning, run "
@@ -46,25 +46,25 @@ def test_a_new_checkpoint_on_an_old_table_is_refused(tmp_path: Path) -> None:
 
 def test_a_checkpoint_from_a_backup_is_refused(tmp_path: Path) -> None:
     table = logged(tmp_path / "t", "0", "1", "2")
-    claim_table(table, "t", 2, writer(tmp_path))
+    claim_table(table, "t", writer(tmp_path, 2))
     with pytest.raises(WrittenError, match=r"ends at batch 1: .* The batches 2 to 2 would be skipped .* Restore both"):
-        claim_table(table, "t", 1, writer(tmp_path))
+        claim_table(table, "t", writer(tmp_path, 1))
 
 
 def test_a_table_of_another_query_is_refused(tmp_path: Path) -> None:
     table = Local(tmp_path / "t")
-    claim_table(table, "t", -1, writer(tmp_path))
-    claim_table(table, "t", 0, writer(tmp_path))
+    claim_table(table, "t", writer(tmp_path, -1))
+    claim_table(table, "t", writer(tmp_path, 0))
     with pytest.raises(WrittenError, match="the table t belongs to sink table of pipeline orders with another"):
-        claim_table(table, "t", 7, writer(tmp_path, TWO))
+        claim_table(table, "t", writer(tmp_path, 7, TWO))
     (tmp_path / "t" / "_ottla_writer").write_text("")
     with pytest.raises(WrittenError, match="belongs to sink"):
-        claim_table(table, "t", 7, writer(tmp_path))
+        claim_table(table, "t", writer(tmp_path, 7))
 
 
 def test_a_pipeline_without_a_file_is_told_what_to_move(tmp_path: Path) -> None:
     with pytest.raises(WrittenError, match="beginning, move the output and the checkpoint state/table away"):
-        check_written("the table t", 0, -1, Writer("orders", "table", ONE, "state/table", "<stdin>"))
+        check_written("the table t", 0, Writer("orders", "table", ONE, "state/table", file="<stdin>"))
 
 
 @pytest.mark.parametrize("content", ["", "{}", "garbage", '{"id": 7}', '{"id": "x"}', "[]"])

@@ -113,6 +113,8 @@ def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
     before = chain(pipeline, sink)
     window = next((one for one in before if isinstance(one, Window)), None)
     known = bool(before) and not any(isinstance(one, Sql | Python) for one in before)
+    if isinstance(sink, JdbcSink) and sink.keys and not sink.sequence and known and window is not None:
+        yield from _windows_per_key(sink, window)
     if mode == "complete" and known and window is None:
         yield sink.where.problem("mode complete requires an aggregation before this sink", "mode")
     if mode == "append" and window is not None and known and not any(map(_delay, before)):
@@ -121,4 +123,19 @@ def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
             f"windows without a watermark never end, so sink {sink.name} would never write them: set watermark, "
             f"such as 10 minutes,{others}".removesuffix(","),
             "window",
+        )
+
+
+def _windows_per_key(sink: JdbcSink, window: Window) -> Iterator[Problem]:
+    """Keys that match several rows of a window step need an order."""
+    left = [name for name in window.group_by if name not in sink.keys]
+    if left:
+        yield sink.where.problem(
+            f"rows of {window.name} with the same keys can differ in {', '.join(left)}: add it to keys", "keys"
+        )
+    elif not {"window_start", "window_end"} & set(sink.keys):
+        yield sink.where.problem(
+            f"keys match several windows of {window.name}: add window_start to keys, or set sequence = "
+            '"window_start" to keep the last window',
+            "keys",
         )

@@ -23,6 +23,7 @@ from ottla.spark.pipelines.declaration import (
     Declared,
     Dedupe,
     FileSink,
+    JdbcSink,
     Join,
     Pipeline,
     Problem,
@@ -285,6 +286,8 @@ class _Check:
             yield from self._writing(sink, sink.topic)
             if "{topic}" in sink.topic:
                 yield sink.where.problem("{topic} works only for dead letters: name the topic", "topic")
+        elif isinstance(sink, JdbcSink):
+            yield from _upsert(sink)
 
     def _package(self, sink: FileSink) -> Iterator[Problem]:
         """Delta and Iceberg need a setting that adds their jars."""
@@ -369,6 +372,17 @@ def _input(
         else:
             near = did_you_mean(given, known)
             yield part.where.problem(f"source or step {given} does not exist.{near}", "input")
+
+
+def _upsert(sink: JdbcSink) -> Iterator[Problem]:
+    for key in ("sequence", "delete_when"):
+        if getattr(sink, key) and not sink.keys:
+            yield sink.where.problem(f'{key} requires keys, such as keys = ["id"]', key)
+    needed = [name for name in (*sink.keys, sink.sequence) if name in sink.exclude]
+    if needed:
+        yield sink.where.problem(f"exclude contains {needed[0]}, which keys or sequence needs: remove it", "exclude")
+    if not sink.url.startswith("jdbc:"):
+        yield sink.where.problem(f"url must start with jdbc:, such as jdbc:postgresql://host/db, not {sink.url}", "url")
 
 
 def _event_time(source: Source, name: str, schema: Schema) -> Iterator[Problem]:
