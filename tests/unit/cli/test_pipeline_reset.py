@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from uuid import uuid4
 
@@ -59,9 +61,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def entries(directory: Path) -> list[str]:
-    return sorted(
-        one.name.partition(".before-")[0] + ".before" * (".before-" in one.name) for one in directory.iterdir()
-    )
+    return sorted(re.sub(r"\.before-\d{8}-\d{6}$", ".before", one.name) for one in directory.iterdir())
 
 
 def test_a_table_and_its_checkpoint_move_aside(ottla: Ottla, file: Path) -> None:
@@ -70,8 +70,8 @@ def test_a_table_and_its_checkpoint_move_aside(ottla: Ottla, file: Path) -> None
     assert dry.code == 0
     lines = dry.text.splitlines()
     assert lines[0] == "table:"
-    assert lines[1].startswith(f"  move the checkpoint {here}/state/table to table.before-")
-    assert lines[2].startswith(f"  move the table {here}/tables/orders to orders.before-")
+    assert lines[1].startswith(f"  rename the checkpoint {here}/state/table to table.before-")
+    assert lines[2].startswith(f"  rename the table {here}/tables/orders to orders.before-")
     assert entries(here / "tables") == ["orders"], "a dry run changes nothing"
 
     done = ottla("pipeline", "reset", str(file), "--sink", "table", "--yes")
@@ -80,9 +80,13 @@ def test_a_table_and_its_checkpoint_move_aside(ottla: Ottla, file: Path) -> None
     assert entries(here / "tables") == ["orders.before"]
     assert entries(here / "state") == ["base", "dead-letters", "out", "run.lock", "table.before"]
     (old,) = (here / "tables").iterdir()
-    assert (old / "part-0.parquet").read_bytes() == b"rows"
+    assert entries(old) == ["_spark_metadata.old", "part-0.parquet"]
     again = ottla("pipeline", "reset", str(file), "--sink", "table", "--yes")
-    assert "nothing to move: it has not run yet" in again.text
+    assert "nothing to rename: it has not run yet" in again.text
+    for line in done.text.partition("To undo this before the next run:\n")[2].splitlines()[:-1]:
+        subprocess.run(line, shell=True, check=True)
+    assert entries(here / "tables" / "orders") == ["_spark_metadata", "part-0.parquet"]
+    assert entries(here / "state") == ["base", "dead-letters", "out", "run.lock", "table"]
 
 
 def test_notes_say_what_stays_in_topics_and_databases(ottla: Ottla, file: Path) -> None:

@@ -20,8 +20,8 @@ from ottla.suggestions import did_you_mean
 
 _EPILOG = """\
 The next run reads the records again from the start of the topics (or from starting_offsets). The checkpoint of the sink
-and the table of a file sink are moved to a new name beside the old one, NAME.before-DATE; nothing is deleted. To undo a
-reset before the next run, move both back. Rows in topics and databases stay: the plan says what to do about them.
+and the table of a file sink are moved to a new name beside the old one, NAME.before-DATE; nothing is deleted. The
+commands to undo it are printed. Rows in topics and databases stay: the plan says what to do about them.
 
 Stop the pipeline first. Other sinks are not affected. Never delete a checkpoint and keep its table: the next run would
 refuse the table, because Spark skips the batch numbers that it already contains.
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a sink, or the dead letters of a source as dead-letters.SOURCE; repeatable",
     )
     which.add_argument("--all", action="store_true", help="all sinks and dead letters")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be renamed")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -79,6 +79,9 @@ def _reset(args: Namespace, pipeline: Pipeline, names: Sequence[str]) -> int:
         return 1
     reset(plan)
     if not args.json:
+        undo = [f"  {command}" for one in plan for command in one.undo]
+        if undo:
+            print("\n".join(["To undo this before the next run:", *undo]))
         print(f"done: the next run starts {', '.join(names)} again from the beginning")
     return 0
 
@@ -101,13 +104,13 @@ def _confirmed() -> bool:
 
 
 def _lines(one: FlowReset) -> list[str]:
-    moves = [f"  move the {move.what} {move.path} to {move.to.name}" for move in one.moves]
+    moves = [f"  rename the {move.what} {move.path} to {move.to.name}" for move in one.moves]
     offsets = [
         f"  delete the committed offsets of group {found.group} for {', '.join(map(str, found.partitions))}"
         for found in one.offsets
     ]
     notes = [f"  note: {note}" for note in one.notes]
-    return [f"{one.flow}:", *(moves or ["  nothing to move: it has not run yet"]), *offsets, *notes]
+    return [f"{one.flow}:", *(moves or ["  nothing to rename: it has not run yet"]), *offsets, *notes]
 
 
 def _as_json(one: FlowReset) -> dict[str, Any]:
@@ -118,4 +121,5 @@ def _as_json(one: FlowReset) -> dict[str, Any]:
             {"group": found.group, "partitions": [str(key) for key in found.partitions]} for found in one.offsets
         ],
         "notes": list(one.notes),
+        "undo": one.undo,
     }

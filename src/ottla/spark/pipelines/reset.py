@@ -10,6 +10,7 @@ goes first. If the rest fails, the next run refuses the old table instead of wri
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from ottla.spark.pipelines.places import Local
 from ottla.spark.pipelines.run_lock import local_path
 from ottla.spark.pipelines.runner import admin_config, reads
 from ottla.spark.pipelines.status import flows_of
-from ottla.spark.pipelines.written import ledger_group
+from ottla.spark.pipelines.written import LOG, ledger_group
 from ottla.types import TopicPartition
 
 ASK_MS = 10_000
@@ -64,6 +65,11 @@ class FlowReset:
     offsets: tuple[Forgotten, ...]
     notes: tuple[str, ...]
     """What to know or to do before the next run."""
+
+    @property
+    def undo(self) -> list[str]:
+        """Shell commands that move everything back, if there was no run in between."""
+        return [shlex.join(["mv", str(move.to), str(move.path)]) for move in reversed(self.moves)]
 
 
 def plan_reset(pipeline: Pipeline, flows: Sequence[str], *, now: float | None = None) -> list[FlowReset]:
@@ -115,7 +121,11 @@ class _Planner:
                     f"flow {self._flow}: the table {path} contains {what} {inner}, so it cannot be moved. Move the "
                     "files of the table away yourself, or set another path for the sink"
                 )
-        yield from self._move("table", path)
+        for move in self._move("table", path):
+            yield move
+            if (path / LOG).is_dir():
+                # It has absolute paths, so that Spark would not find the files in their new place.
+                yield Move("file log", move.to / LOG, move.to / f"{LOG}.old")
 
     def _others(self, sink: FileSink) -> Iterator[tuple[str, Path]]:
         """Directories that must stay where they are."""
