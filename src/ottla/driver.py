@@ -163,7 +163,7 @@ class Driver(Generic[Record]):
         if outcome.records:
             if not self.gathered:
                 assert self._before_send is not None
-                self._before_send(self.settle)
+                self._before_send(self.write)
             self.gathered.append((outcome, refuse))
         return outcome.response
 
@@ -173,7 +173,7 @@ class Driver(Generic[Record]):
             self.write()
 
     def write(self) -> None:
-        """Write what was gathered as one batch; if that fails, try the records of each operation on their own."""
+        """Write what was gathered, if anything, as one batch; if that fails, each operation's records on their own."""
         gathered, self.gathered = self.gathered, []
         if len(gathered) > 1:
             try:
@@ -184,7 +184,9 @@ class Driver(Generic[Record]):
             else:
                 for outcome, _ in gathered:
                     self._machine.replay_batch(outcome.records)
-                self._refuse_uncommitted(position, gathered)
+                if self._wait_for(position) is not None:
+                    for _, refuse in gathered:
+                        refuse(_uncommitted())
                 return
         for outcome, refuse in gathered:
             try:
@@ -192,14 +194,8 @@ class Driver(Generic[Record]):
             except Exception as error:
                 refuse(error)
             else:
-                self._refuse_uncommitted(position, [(outcome, refuse)])
-
-    def _refuse_uncommitted(self, position: int, gathered: Sequence[tuple[Outcome[Record, Any], Refuse]]) -> None:
-        """Never let a provisional response leave before its records are committed; the client tries again."""
-        if self._wait_for(position) is not None:
-            error = errors.CoordinatorNotAvailable("The records are written but not committed yet. Try again.")
-            for _, refuse in gathered:
-                refuse(error)
+                if self._wait_for(position) is not None:
+                    refuse(_uncommitted())
 
     # ── append, replay, commit ────────────────────────────────────────────────────────────────────────────────────
 
@@ -331,6 +327,11 @@ class Driver(Generic[Record]):
             if not reply.done():
                 reply.set_exception(errors.NotCoordinator("The coordinator has stopped. Find the coordinator again."))
         self._parked.clear()
+
+
+def _uncommitted() -> Exception:
+    """Replaces a provisional response that must not leave before its records are committed; the client tries again."""
+    return errors.CoordinatorNotAvailable("The records are written but not committed yet. Try again.")
 
 
 def _settle(reply: Reply, response: Any, pending: Commit) -> None:

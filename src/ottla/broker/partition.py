@@ -98,7 +98,7 @@ class Partition:
         This is the only thing that ``acks=all``, offset commits, group state and transaction state wait for. With one
         replica, a record is committed when it is written, and flushed if the topic's config asks for that.
         """
-        return self.flushed(offset) if self.log.must_flush(offset) else None
+        return self.flushed(offset) if self.log.flushes_on_append else None
 
     def flushed(self, offset: int) -> asyncio.Future[None] | None:
         """Return None if the topic's config requires no flush below the offset, else a future that waits for it."""

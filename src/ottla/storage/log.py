@@ -53,6 +53,7 @@ class Log:
         "closed",
         "dirty_since",
         "epochs",
+        "flushes_on_append",
         "host",
         "latest_epoch",
         "log_end_offset",
@@ -94,7 +95,7 @@ class Log:
         self.closed = False
         self.cleaning = False
         """Compaction is running: retention must not remove segments."""
-        self._rules = AppendRules(config)
+        self.config = config
         self._cache = cache
         self.host = host
         self._named = -1
@@ -114,6 +115,7 @@ class Log:
     @config.setter
     def config(self, config: TopicConfig) -> None:
         self._rules = AppendRules(config)
+        self.flushes_on_append = self._rules.flush_always or self._rules.flush_messages != NEVER_FLUSH
 
     @property
     def size(self) -> int:
@@ -139,11 +141,6 @@ class Log:
         if offset <= point:
             return False
         return self._rules.flush_always or self.log_end_offset - point >= self._rules.flush_messages
-
-    @property
-    def flushes_on_append(self) -> bool:
-        """Whether the topic's config may ask for a flush before an acknowledgement."""
-        return self._rules.flush_always or self._rules.flush_messages != NEVER_FLUSH
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,16 +12,14 @@ class Turn:
     `before_send`; the server calls `write` before it sends anything.
     """
 
-    __slots__ = ("has_written", "unwritten")
+    __slots__ = ("before_send", "has_written", "unwritten")
 
     def __init__(self) -> None:
         self.unwritten: list[Callable[[], None]] = []
+        self.before_send: Callable[[Callable[[], None]], object] = self.unwritten.append
+        """Have a write called before the next response is sent."""
         self.has_written = False
         """Whether responses of this turn waited for a write that has been made."""
-
-    def before_send(self, write: Callable[[], None]) -> None:
-        """Have a write called before the next response is sent."""
-        self.unwritten.append(write)
 
     def write(self) -> None:
         """Write everything that responses of this turn depend on."""
