@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,16 +60,10 @@ def test_two_owners_are_found_unless_the_group_began_anew_between_them() -> None
 
 @pytest.mark.parametrize(("seed", "invariant"), [(222, ACKNOWLEDGED_SURVIVES), (137, ONE_OWNER)])
 def test_a_response_before_its_records_are_committed_is_found(
-    seed: int, invariant: str, monkeypatch: pytest.MonkeyPatch
+    seed: int, invariant: str, answer_too_early: Callable[[], None]
 ) -> None:
-    wait_for = Driver._wait_for
-
-    def forget(driver: Driver[Any], position: int) -> None:
-        wait_for(driver, position)
-        driver._uncommitted = None
-
     assert run_seed(seed)[1] is None
-    monkeypatch.setattr(Driver, "_wait_for", forget)
+    answer_too_early()
     assert str(run_seed(seed)[1]).startswith(invariant)
 
 

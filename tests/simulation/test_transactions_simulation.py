@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from tests.simulation.transactions import Scenario, run_seed
+from tests.simulation.transactions import Broker, Scenario, run_seed
 
 from ottla.transactions.messages import FIRST_VERSION, SECOND_VERSION
 
@@ -30,3 +32,27 @@ def test_a_seed_always_tells_the_same_story() -> None:
         scenario.run()
         stories.append((scenario.world.broker.records, scenario.world.trace))
     assert stories[0] == stories[1]
+
+
+@pytest.mark.parametrize(
+    ("version", "seed", "invariant"),
+    [
+        (SECOND_VERSION, 0, "fenced"),
+        (SECOND_VERSION, 31, "acknowledged"),
+        (SECOND_VERSION, 3, "nothing hangs"),
+        (FIRST_VERSION, 31, "acknowledged"),
+    ],
+)
+def test_a_response_before_its_records_are_committed_is_found(
+    version: int,
+    seed: int,
+    invariant: str,
+    answer_too_early: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Most seeds find it at the first write. Without that check the others find it in the end."""
+    assert run_seed(seed, version)[0] is None
+    answer_too_early()
+    if invariant != "fenced":
+        monkeypatch.setattr(Broker, "_check_write", lambda *args: None)
+    assert str(run_seed(seed, version)[0]).startswith(invariant)

@@ -1,11 +1,13 @@
 """Consume, transform and produce under churn, from a seed.
 
 A transaction coordinator, partitions and the offsets of a group run in virtual time. The network delays, loses and
-repeats messages; producers and brokers are killed. The coordinator, the producer state of partitions and the committed
-offsets are real; `Broker` replaces the handlers between them. Only the logs survive a kill. Invariants:
+repeats messages; producers and brokers are killed. The coordinator, its driver, the producer state of partitions and
+the committed offsets are real; `Broker` replaces the handlers between them. Only the logs survive a kill. In some lives
+of the broker the coordinator's journal commits late; a kill may lose what is not committed. Invariants:
 
 - all or nothing: read_committed consumers see every record of a transaction or none
 - exactly once: in the end they see every input once
+- acknowledged: what a producer was told is what its consumers see
 - together: the committed offset matches the visible records
 - fenced: nothing is written with an old epoch, or outside of a transaction that will end
 - nothing hangs: after churn every transaction ends, and the last stable offset reaches the end of the log
@@ -17,30 +19,29 @@ first version they are lost instead, because it cannot distinguish them from new
 from __future__ import annotations
 
 import argparse
-import heapq
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from random import Random
 from typing import Any, NamedTuple
 
-from tests.simulation.world import Violation
+from tests.simulation.world import Violation, Weather
+from tests.virtual import Log, Timeline, VirtualClock, VirtualJournal, VirtualReply
 
 from ottla import errors
 from ottla.coordinator import records as r
 from ottla.coordinator.messages import FetchRequest, TopicToFetch
 from ottla.coordinator.offsets import Offsets
+from ottla.driver import Driver
 from ottla.machine import Outcome
 from ottla.records import BatchHeader
 from ottla.storage.producers import Marker, ProducerState
-from ottla.timers import TimerQueue
 from ottla.transactions import messages as m
 from ottla.transactions.config import TransactionConfig
 from ottla.transactions.coordinator import TransactionCoordinator
 from ottla.transactions.records import TransactionRecord, decode, encode
 from ottla.transactions.transaction import Transaction
-from ottla.transactions.transitions import State
+from ottla.transactions.transitions import PREPARED, State
 from ottla.types import TopicPartition
 
 START = 1_700_000_000_000
@@ -126,31 +127,15 @@ def _header(producer_id: int, epoch: int, sequence: int, attributes: int) -> Bat
     return BatchHeader(0, 0, 0, 2, 0, attributes, 0, 0, START, producer_id, epoch, sequence, 1)
 
 
-@dataclass
-class Weather:
-    lost: float = 0.0
-    slow: float = 0.0
-
-
-class World:
+class World(Timeline):
     """Time, randomness and the network."""
 
     def __init__(self, seed: int, version: int, *, late: bool) -> None:
-        self.random = Random(seed)
+        super().__init__(seed, START)
         self.version = version
         self.late = late
-        self.now = START
-        self.weather = Weather(0.04, 0.05)
-        self.trace: list[str] = []
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = count()
+        self.weather = Weather(lost=0.04, slow=0.05, late=0.05)
         self.broker = Broker(self)
-
-    def say(self, text: str) -> None:
-        self.trace.append(f"{(self.now - START) / 1000:9.3f}  {text}")
-
-    def after(self, delay: float, event: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now + max(0, int(delay)), next(self._order), event))
 
     def delay(self) -> int:
         slow = self.random.random() < self.weather.slow
@@ -159,12 +144,9 @@ class World:
     def loses(self) -> bool:
         return self.random.random() < self.weather.lost
 
-    def run_until(self, end: int, stop: Callable[[], bool] = lambda: False) -> None:
-        while self._events and self._events[0][0] <= end and not stop():
-            at, _, event = heapq.heappop(self._events)
-            self.now = max(self.now, at)
-            event()
-        self.now = max(self.now, end) if not stop() else self.now
+
+Task = Generator[VirtualReply, Any, Any]
+"""A request that the broker works on. It yields what it waits for, and returns the response."""
 
 
 class Broker:
@@ -172,8 +154,10 @@ class Broker:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.records: list[tuple[bytes, bytes | None]] = []
-        self.durable: dict[str, Transaction] = {}
+        self.records: Log = []
+        self.committed: dict[str, Transaction] = {}
+        """What the committed records of the coordinator say."""
+        self._committed_end = 0
         self.partitions = {place: Partition(place) for place in (*OUTPUTS, OFFSETS)}
         self._ids = count(1)
         self.is_up = False
@@ -182,14 +166,28 @@ class Broker:
     # ── life ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def kill(self) -> None:
-        self.world.say("the broker is killed")
+        end = self.world.random.choice([self.journal.committed_end, *self.journal.uncommitted_ends])
+        self.world.say(f"the broker is killed and loses {len(self.records) - end} records")
+        self.world.next_life()
         self.is_up = False
+        del self.records[end:]
+        self._note_committed(end)
 
     def start(self) -> None:
-        self.world.say("the broker starts")
+        lags = self.world.random.random() < 0.4
+        self.world.say(f"the broker starts{', and commits late' if lags else ''}")
+        self.world.next_life()
         self.coordinator = TransactionCoordinator(CONFIG)
-        self.timers = TimerQueue()
-        self.life = object()
+        self.journal = VirtualJournal(
+            self.records, encode, commit_later=self.world.commit_later if lags else None, on_commit=self._on_commit
+        )
+        self.driver: Driver[TransactionRecord] = Driver(
+            self.coordinator,
+            self.journal,
+            VirtualClock(self.world),
+            call_later=partial(self.world.call_later, late=self.world.weather.late),
+            new_reply=VirtualReply,
+        )
         self._marking: set[m.Markers] = set()
         for key, value in self.records:
             record = decode(key, value)
@@ -199,7 +197,8 @@ class Broker:
             partition.restart()
         self._load_offsets()
         self.is_up = True
-        self._apply(self.coordinator.loaded(now=self.world.now))
+        self.driver.begin(self.coordinator.loaded)
+        self._finish()
 
     def _load_offsets(self) -> None:
         self.offsets = Offsets(100)
@@ -214,58 +213,52 @@ class Broker:
             group, offset = entry.value
             self.offsets.replay(r.OffsetCommitKey(group, "in", 0), r.OffsetCommitValue(offset), producer_id)
 
-    def _apply(self, outcome: Outcome[TransactionRecord, Any]) -> Any:
-        for record in outcome.records:
-            self.records.append(encode(record))
-            self.coordinator.replay(record)
-            if record.value is not None:
-                self.durable[record.transactional_id] = record.value
-        for timer in outcome.timers:
-            assert timer.at is not None
-            self.timers.set(timer.key, timer.at)
-        self._arm()
+    def _on_commit(self, end: int) -> None:
+        self._note_committed(end)
         self._finish()
-        return outcome.response
 
-    def _arm(self) -> None:
-        deadline, life = self.timers.next_deadline(), self.life
-        if deadline is not None:
-            self.world.after(deadline - self.world.now, lambda: self._fire(life))
-
-    def _fire(self, life: object) -> None:
-        if self.is_up and life is self.life:
-            for key in list(self.timers.due(now=self.world.now)):
-                self._apply(self.coordinator.fire(key, now=self.world.now))
+    def _note_committed(self, end: int) -> None:
+        for key, value in self.records[self._committed_end : end]:
+            record = decode(key, value)
+            assert record is not None
+            assert record.value is not None
+            self.committed[record.transactional_id] = record.value
+        self._committed_end = end
 
     # ── markers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _finish(self) -> None:
+        """Send the markers of every transaction whose decision is committed."""
         for markers in self.coordinator.unfinished():
-            if markers not in self._marking:
+            known = self.committed.get(markers.transactional_id)
+            decided = known is not None and known.state in PREPARED and known.producer_epoch == markers.producer_epoch
+            if decided and markers not in self._marking:
                 self._marking.add(markers)
                 missing = set(markers.partitions)
                 for place in sorted(markers.partitions):
                     self._mark_later(markers, place, missing)
-                self._complete(markers, missing)
+                if not missing:
+                    self.world.after_unless_killed(0, partial(self._complete, markers))
 
     def _mark_later(self, markers: m.Markers, place: TopicPartition, missing: set[TopicPartition]) -> None:
-        life, late = self.life, self.world.late
+        world, life = self.world, self.world.life
 
         def arrive() -> None:
-            if not self.is_up or (life is not self.life and not late):
+            if not self.is_up or (life != world.life and not world.late):
                 return
             self._mark(markers, place)
-            if life is self.life:
+            if life == world.life and place in missing:
                 missing.discard(place)
-                self._complete(markers, missing)
+                if not missing:
+                    self._complete(markers)
 
         def give_up() -> None:
-            if life is self.life and self.is_up and place in missing:
+            if place in missing:
                 self._mark_later(markers, place, missing)
 
-        if not self.world.loses():
-            self.world.after(self.world.delay() if late else self.world.random.randint(1, 20), arrive)
-        self.world.after(PATIENCE, give_up)
+        if not world.loses():
+            world.after(world.delay() if world.late else world.random.randint(1, 20), arrive)
+        world.after_unless_killed(PATIENCE, give_up)
 
     def _mark(self, markers: m.Markers, place: TopicPartition) -> None:
         partition = self.partitions[place]
@@ -276,20 +269,32 @@ class Broker:
         if place == OFFSETS:
             self._learn_offset(partition.log[-1])
 
-    def _complete(self, markers: m.Markers, missing: set[TopicPartition]) -> None:
-        if not missing and markers in self._marking:
-            self._apply(self.coordinator.markers_written(markers, now=self.world.now))
-            self._marking.discard(markers)
+    def _complete(self, markers: m.Markers) -> None:
+        self.perform(self._run(self.coordinator.markers_written, markers), lambda _: self._marking.discard(markers))
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def init(self, name: str) -> m.InitResponse:
+    def perform(self, task: Task, respond: Callable[[Any], object]) -> None:
+        """Work on a request until it has a response. A kill of the broker ends it."""
+
+        def go_on(value: Any) -> None:
+            try:
+                task.send(value).callbacks.append(go_on)
+            except StopIteration as end:
+                respond(end.value)
+
+        go_on(None)
+
+    def _run(self, operation: Callable[..., Outcome[TransactionRecord, Any]], request: Any) -> Task:
+        begun = self.driver.begin(operation, request)
+        return (yield begun) if isinstance(begun, VirtualReply) else begun
+
+    def init(self, name: str) -> Task:
         spare = next(self._ids) if self.coordinator.needs_producer_id(name) else -1
         request = m.InitRequest(transactional_id=name, timeout=TIMEOUT, spare_producer_id=spare)
-        answer: m.InitResponse = self._apply(self.coordinator.init_producer_id(request, now=self.world.now))
-        return answer
+        return self._run(self.coordinator.init_producer_id, request)
 
-    def add(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> int:
+    def add(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> Task:
         request = m.AddPartitionsRequest(
             transactional_id=name,
             producer_id=producer_id,
@@ -297,31 +302,28 @@ class Broker:
             partitions=frozenset({place}),
             version=self.world.version,
         )
-        return int(self._apply(self.coordinator.add_partitions(request, now=self.world.now)).error_code)
+        return (yield from self._run(self.coordinator.add_partitions, request)).error_code
 
-    def _allows(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> int:
+    def _allows(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> Task:
         if self.partitions[place].producers.has_ongoing(producer_id, epoch):
             return 0
         if self.world.version >= m.SECOND_VERSION:
-            return self.add(name, producer_id, epoch, place)
+            return (yield from self.add(name, producer_id, epoch, place))
         request = m.AddPartitionsRequest(
             transactional_id=name, producer_id=producer_id, producer_epoch=epoch, partitions=frozenset({place})
         )
-        outcome = self.coordinator.verify(request, now=self.world.now)
-        assert isinstance(outcome.response, m.VerifyResponse)
-        return outcome.response.codes[place]
+        return (yield from self._run(self.coordinator.verify, request)).codes[place]
 
-    def produce(self, name: str, producer_id: int, epoch: int, place: TopicPartition, sequence: int, value: Any) -> int:
-        return self._write(name, producer_id, epoch, place, sequence, value)
-
-    def commit_offset(self, name: str, producer_id: int, epoch: int, offset: int) -> int:
-        code = self._write(name, producer_id, epoch, OFFSETS, -1, (name, offset))
+    def commit_offset(self, name: str, producer_id: int, epoch: int, offset: int) -> Task:
+        code = yield from self.produce(name, producer_id, epoch, OFFSETS, -1, (name, offset))
         if not code:
             self._learn_offset(self.partitions[OFFSETS].log[-1])
         return code
 
-    def _write(self, name: str, producer_id: int, epoch: int, place: TopicPartition, sequence: int, value: Any) -> int:
-        code = self._allows(name, producer_id, epoch, place)
+    def produce(
+        self, name: str, producer_id: int, epoch: int, place: TopicPartition, sequence: int, value: Any
+    ) -> Task:
+        code = yield from self._allows(name, producer_id, epoch, place)
         if code:
             return code
         try:
@@ -333,16 +335,14 @@ class Broker:
         return 0
 
     def _check_write(self, name: str, producer_id: int, epoch: int, place: TopicPartition) -> None:
-        known = self.durable[name]
-        what = f"{name} wrote with producer {producer_id} epoch {epoch} to {place} while it is {known}"
-        epochs = (known.producer_epoch, known.producer_epoch - 1) if known.state is not State.ONGOING else (
-            known.producer_epoch,
-        )  # fmt: skip
-        open_ = known.state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
-        if known.producer_id != producer_id or epoch not in epochs or not open_ or place not in known.partitions:
-            raise Violation("fenced", what)
+        known = self.committed.get(name)
+        if known is not None and known.producer_id == producer_id and place in known.partitions:
+            of_last = epoch == known.producer_epoch - 1 and known.state in PREPARED
+            if of_last or (epoch == known.producer_epoch and known.state in (State.ONGOING, *PREPARED)):
+                return
+        raise Violation("fenced", f"{name} wrote with {producer_id} epoch {epoch} to {place} while it is {known}")
 
-    def end(self, name: str, producer_id: int, epoch: int, committed: bool) -> m.EndResponse:
+    def end(self, name: str, producer_id: int, epoch: int, committed: bool) -> Task:
         second = self.world.version >= m.SECOND_VERSION
         spare = next(self._ids) if second and self.coordinator.needs_producer_id(name) else -1
         request = m.EndRequest(
@@ -353,8 +353,11 @@ class Broker:
             version=self.world.version,
             spare_producer_id=spare,
         )
-        answer: m.EndResponse = self._apply(self.coordinator.end(request, now=self.world.now))
-        return answer
+        return self._run(self.coordinator.end, request)
+
+    def fetch(self, name: str) -> Task:
+        yield from ()
+        return self.fetch_offset(name)
 
     def fetch_offset(self, name: str) -> tuple[int, int]:
         asked = FetchRequest(group_id=name, topics=(TopicToFetch("in", (0,)),), require_stable=True)
@@ -362,7 +365,7 @@ class Broker:
         return found.error_code, found.offset
 
 
-Steps = Generator[Callable[[], Any], Any, None]
+Steps = Generator[Callable[[], Task], Any, None]
 
 
 class Fatal(Exception):
@@ -374,6 +377,8 @@ class Attempt:
     """A transaction that an application attempted."""
 
     values: list[tuple[str, int, int]] = field(default_factory=list)
+    told: bool | None = None
+    """Whether the broker has said that it is committed (True) or aborted (False)."""
 
 
 class Client:
@@ -414,16 +419,18 @@ class Client:
         if not self.lives and not self.is_done:
             self.start()
 
-    def _ask(self, steps: Steps, call: Callable[[], Any], life: int) -> None:
+    def _ask(self, steps: Steps, call: Callable[[], Task], life: int) -> None:
         world, answered = self.world, [False]
         late = world.late
 
         def arrive() -> None:
             waits = not answered[0] and life in self.lives
             if world.broker.is_up and (waits or late):
-                answer = call()
-                if not world.loses():
-                    world.after(world.delay() if late else world.random.randint(1, 20), lambda: reply(answer))
+                world.broker.perform(call(), respond)
+
+        def respond(answer: Any) -> None:
+            if not world.loses():
+                world.after(world.delay() if late else world.random.randint(1, 20), lambda: reply(answer))
 
         def reply(answer: Any) -> None:
             if not answered[0] and life in self.lives:
@@ -453,7 +460,7 @@ class Client:
         answer = yield from self._patiently(partial(broker.init, name), lambda found: found.error_code)
         producer_id, epoch = answer.producer_id, answer.producer_epoch
         sequences = dict.fromkeys(OUTPUTS, 0)
-        _, position = yield from self._patiently(partial(broker.fetch_offset, name), lambda found: found[0])
+        _, position = yield from self._patiently(partial(broker.fetch, name), lambda found: found[0])
         while (position := max(0, position)) < INPUTS:
             attempt = Attempt()
             self.attempts.append(attempt)
@@ -470,6 +477,7 @@ class Client:
             end = taken[-1] + 1
             yield from self._write(partial(broker.commit_offset, *who, end))
             ended = yield from self._patiently(partial(broker.end, *who, commits), lambda found: found.error_code)
+            attempt.told = commits
             position = end if commits else position
             if self.world.version >= m.SECOND_VERSION:
                 producer_id, epoch = ended.producer_id, ended.producer_epoch
@@ -479,10 +487,10 @@ class Client:
         if self.world.version < m.SECOND_VERSION:
             yield from self._write(partial(self.world.broker.add, self.name, producer_id, epoch, place))
 
-    def _write(self, call: Callable[[], int]) -> Generator[Any, Any, None]:
+    def _write(self, call: Callable[[], Task]) -> Generator[Any, Any, None]:
         yield from self._patiently(call, lambda code: code)
 
-    def _patiently(self, call: Callable[[], Any], code_of: Callable[[Any], int]) -> Generator[Any, Any, Any]:
+    def _patiently(self, call: Callable[[], Task], code_of: Callable[[Any], int]) -> Generator[Any, Any, Any]:
         """Repeat a request until it gets a response that is not retriable."""
         while True:
             answer = yield call
@@ -553,6 +561,8 @@ class Scenario:
             visible = [value for value in attempt.values if value in seen]
             if visible and visible != attempt.values:
                 raise Violation("all or nothing", f"of {attempt.values} are seen {visible}")
+            if attempt.told is not None and attempt.told != bool(visible):
+                raise Violation("acknowledged", f"{attempt.values}: committed {attempt.told}, seen {bool(visible)}")
         if sorted(value for _, value, _ in seen) != list(range(INPUTS)):
             raise Violation("exactly once", f"{client.name}: {sorted(seen)}")
         code, offset = self.world.broker.fetch_offset(client.name)
@@ -566,8 +576,8 @@ def run_seed(seed: int, version: int, *, late: bool | None = None) -> tuple[str 
     try:
         scenario.run()
     except Violation as violation:
-        return str(violation), scenario.world.trace
-    return None, scenario.world.trace
+        return str(violation), list(scenario.world.trace)
+    return None, list(scenario.world.trace)
 
 
 def main() -> int:

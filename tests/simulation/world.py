@@ -12,16 +12,14 @@ A connection is closed by the side that gives up first. Messages still in flight
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from random import Random
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from tests.virtual import VirtualCommit, VirtualReply, VirtualWakeup
+from tests.virtual import AppendFailed, Log, Timeline, VirtualClock, VirtualJournal, VirtualReply
 
 from ottla import errors
 from ottla.coordinator import records as r
@@ -53,10 +51,6 @@ class Violation(AssertionError):
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(f"{invariant}: {detail}")
         self.invariant = invariant
-
-
-class AppendFailed(Exception):
-    """The log rejected the records."""
 
 
 @dataclass(eq=False)
@@ -122,64 +116,15 @@ class WatchedCoordinator(Coordinator):
         self.world.replayed(records)
 
 
-class WorldClock:
-    """The time of a world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def now(self) -> Millis:
-        return self._world.now
-
-    elapsed = now
-
-
-class Journal:
-    """The log of the broker as its driver sees it, for one life of the broker."""
-
-    def __init__(self, world: World, *, lags: bool) -> None:
-        self._world = world
-        self.lags = lags
-        """It commits late."""
-        self.committed_end = len(world.log)
-        self._last_commit = 0
-
-    def append(self, records: Sequence[r.CoordinatorRecord], /) -> int:
-        world = self._world
-        if world.is_up and world.random.random() < world.weather.append_fails:
-            raise AppendFailed
-        world.log += map(encode, records)
-        return len(world.log)
-
-    def committed(self, position: int, /) -> VirtualCommit | None:
-        if position <= self.committed_end or not self.lags:
-            self._commit(position)
-            return None
-        commit, world = VirtualCommit(), self._world
-        self._last_commit = max(self._last_commit, world.now + world.random.choice([1, 5, 50, 500]))
-        world.after_unless_killed(self._last_commit - world.now, lambda: self._finish(position, commit))
-        return commit
-
-    def _finish(self, position: int, commit: VirtualCommit) -> None:
-        self._commit(position)
-        commit.finish()
-
-    def _commit(self, position: int) -> None:
-        self.committed_end = max(self.committed_end, position)
-        self._world.observe_up_to(self.committed_end)
-
-
-class World:
+class World(Timeline):
     """Time, network and broker."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
-        self.now = START
+        super().__init__(seed, START)
         self.weather = Weather()
         self.log_fails = False
-        self.log: list[tuple[bytes, bytes | None]] = []
+        self.log: Log = []
         self.partitions = 4
-        self.trace: deque[str] = deque(maxlen=400)
         self.observers: list[Callable[[Step], None]] = []
         """Called for every step once it is committed."""
         self.on_decided: list[Callable[[], None]] = []
@@ -194,36 +139,10 @@ class World:
         """Steps in the log that are not committed yet, with the position after each."""
         self._unwritten: list[Callable[[], None]] = []
         self._provisional: list[tuple[Step, Provisional, OnAnswer]] = []
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = count()
         self._ids = count(1)
-        self._life = 0
         self._on_close: dict[Connection, Callable[[], None]] = {}
         self.is_up = False
         self.start_broker()
-
-    # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def after(self, delay: float, event: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now + max(0, int(delay)), next(self._order), event))
-
-    def after_unless_killed(self, delay: float, event: Callable[[], None]) -> None:
-        """Like `after`, but a kill of the broker cancels it."""
-        life = self._life
-        self.after(delay, lambda: event() if self._life == life else None)
-
-    def run_until(self, end: int, stop: Callable[[], bool] | None = None) -> None:
-        """Run events until a time, or until a condition holds."""
-        while self._events and self._events[0][0] <= end:
-            at, _, event = heapq.heappop(self._events)
-            self.now = max(self.now, at)
-            event()
-            if stop is not None and stop():
-                return
-        self.now = end
-
-    def say(self, text: str) -> None:
-        self.trace.append(f"{(self.now - START) / 1000:9.3f}  {text}")
 
     # ── the broker ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -244,15 +163,21 @@ class World:
         """Load everything from the log."""
         lags = self.random.random() < 0.4
         self.say(f"the broker starts{', and commits late' if lags else ''}")
-        self._life += 1
+        self.next_life()
         self.coordinator = WatchedCoordinator(CONFIG, new_id=self.new_id, topics=self.topics)
         self.coordinator.world = self
-        self.journal = Journal(self, lags=lags)
+        self.journal = VirtualJournal(
+            self.log,
+            encode,
+            rejects=lambda: self.is_up and self.random.random() < self.weather.append_fails,
+            commit_later=self.commit_later if lags else None,
+            on_commit=self.observe_up_to,
+        )
         self.driver: Driver[r.CoordinatorRecord] = Driver(
             self.coordinator,
             self.journal,
-            WorldClock(self),
-            call_later=self._call_later,
+            VirtualClock(self),
+            call_later=lambda delay, callback: self.call_later(delay, callback, late=self.weather.late),
             new_reply=VirtualReply,
             before_send=self._unwritten.append,
         )
@@ -266,7 +191,7 @@ class World:
 
     def stop_broker(self) -> None:
         """Kill the broker: connections break, parked requests get no response, uncommitted records may be lost."""
-        self._life += 1
+        self.next_life()
         self.is_up = False
         self.waiting.clear()
         self._decided.clear()
@@ -284,12 +209,6 @@ class World:
     @property
     def timers(self) -> TimerQueue:
         return self.driver.timers
-
-    def _call_later(self, delay: Millis, callback: Callable[[], None]) -> VirtualWakeup:
-        wakeup = VirtualWakeup(callback)
-        late = self.random.uniform(0, 2_000) if self.random.random() < self.weather.late else self.random.uniform(0, 3)
-        self.after_unless_killed(delay + late, wakeup)
-        return wakeup
 
     # ── steps of the coordinator ──────────────────────────────────────────────────────────────────────────────────
 

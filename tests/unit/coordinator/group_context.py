@@ -6,12 +6,12 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
-from tests.virtual import VirtualReply, VirtualWakeup
+from tests.virtual import AppendFailed, Log, VirtualJournal, VirtualReply, begin, manual_driver
 
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
@@ -20,7 +20,6 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.coordinator import EXPIRE_OFFSETS, Coordinator
 from ottla.coordinator.history import UNDER_WAY
 from ottla.coordinator.serde import decode, encode
-from ottla.driver import Driver
 from ottla.machine import Outcome
 from ottla.protocol.codec import encode_data
 from ottla.timers import TimerQueue
@@ -46,10 +45,6 @@ def assignment(**partitions: Iterable[int]) -> bytes:
 
 def protocols(*names: str, metadata: bytes | None = None) -> tuple[m.MemberProtocol, ...]:
     return tuple(m.MemberProtocol(name, subscription("orders") if metadata is None else metadata) for name in names)
-
-
-class AppendFailed(Exception):
-    """The log did not take the records."""
 
 
 @dataclass
@@ -118,42 +113,13 @@ class WatchedCoordinator(Coordinator):
         return outcome
 
 
-class ContextClock:
-    """The time of a context."""
-
-    def __init__(self, context: GroupContext) -> None:
-        self._context = context
-
-    def now(self) -> Millis:
-        return self._context.now
-
-    elapsed = now
-
-
-class ContextJournal:
-    """The log of a context."""
-
-    def __init__(self, context: GroupContext) -> None:
-        self._context = context
-
-    def append(self, records: Sequence[r.CoordinatorRecord], /) -> int:
-        if self._context.append_fails:
-            self._context.failures += 1
-            raise AppendFailed
-        self._context.log += map(encode, records)
-        return len(self._context.log)
-
-    def committed(self, position: int, /) -> None:
-        return None
-
-
 @dataclass
 class GroupContext:
     """One shard, its log and its clock."""
 
     config: GroupConfig = field(default_factory=GroupConfig)
     now: int = START
-    log: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    log: Log = field(default_factory=list)
     append_fails: bool = False
     failures: int = 0
     """How often the log did not take records."""
@@ -167,14 +133,11 @@ class GroupContext:
 
     def _start(self) -> None:
         self.coordinator = self.new_coordinator()
-        self.driver: Driver[r.CoordinatorRecord] = Driver(
-            self.coordinator,
-            ContextJournal(self),
-            ContextClock(self),
-            call_later=lambda delay, callback: VirtualWakeup(callback),
-            new_reply=VirtualReply,
-            before_send=lambda write: None,
-        )
+        self.driver = manual_driver(self.coordinator, VirtualJournal(self.log, encode, rejects=self._rejects), self)
+
+    def _rejects(self) -> bool:
+        self.failures += self.append_fails
+        return self.append_fails
 
     @property
     def timers(self) -> TimerQueue:
@@ -183,14 +146,7 @@ class GroupContext:
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, operation: Callable[..., Outcome[r.CoordinatorRecord, Any]], *args: Any, **kwargs: Any) -> Call:
-        outcomes = []
-
-        def watched(*args: Any, **kwargs: Any) -> Outcome[r.CoordinatorRecord, Any]:
-            outcomes.append(operation(*args, **kwargs))
-            return outcomes[0]
-
-        begun = self.driver.begin(watched, *args, **kwargs)
-        return Call(outcomes[0], begun)
+        return Call(*begin(self.driver, operation, *args, **kwargs))
 
     def sleep(self, duration: int) -> list[Expired]:
         """Let time pass; return the timers that fired and did something, in order, without those of the history."""

@@ -1,15 +1,16 @@
 """A transaction coordinator in virtual time, for the tests of this folder.
 
-Each call runs one operation like the broker: operation, append, replay. Tests compare records, response and timers
-exactly.
+Each call runs one operation with the broker's driver. Tests compare records, response and timers exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any, NamedTuple
+
+from tests.virtual import Log, VirtualJournal, begin, manual_driver
 
 from ottla.machine import Outcome, Timer
 from ottla.timers import TimerQueue
@@ -18,7 +19,7 @@ from ottla.transactions.config import TransactionConfig
 from ottla.transactions.coordinator import TransactionCoordinator
 from ottla.transactions.records import TransactionRecord, decode, encode
 from ottla.transactions.transaction import Transaction
-from ottla.types import TopicPartition
+from ottla.types import Millis, TopicPartition
 
 START = 1_000_000
 ID = "payments"
@@ -33,7 +34,7 @@ class Call(NamedTuple):
     """The result of an operation."""
 
     response: Any
-    records: tuple[TransactionRecord, ...]
+    records: Sequence[TransactionRecord]
     timers: tuple[Timer, ...]
 
     @property
@@ -47,44 +48,46 @@ class Call(NamedTuple):
         return int(self.response.error_code)
 
 
+class WatchedCoordinator(TransactionCoordinator):
+    """Remembers what the timers did."""
+
+    def __init__(self, config: TransactionConfig) -> None:
+        super().__init__(config)
+        self.fired: list[Call] = []
+
+    def fire(self, key: Hashable, /, *, now: Millis) -> Outcome[TransactionRecord, None]:
+        outcome = super().fire(key, now=now)
+        self.fired.append(Call(None, outcome.records, outcome.timers))
+        return outcome
+
+
 class TransactionContext:
     """A coordinator with its log, its timers and a manual clock."""
 
     def __init__(self, **config: int) -> None:
         self.config = TransactionConfig(**config)
         self.now = START
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.timers = TimerQueue()
+        self.log: Log = []
         self._ids = count(FIRST_PRODUCER)
-        self.coordinator = TransactionCoordinator(self.config)
-        self.run(self.coordinator.loaded)
+        self.restart()
 
     def run(self, operation: Callable[..., Outcome[TransactionRecord, Any]], *args: Any, **kwargs: Any) -> Call:
-        return self._apply(operation(*args, **kwargs, now=self.now))
-
-    def _apply(self, outcome: Outcome[TransactionRecord, Any]) -> Call:
-        for timer in outcome.timers:
-            if timer.at is None:
-                self.timers.cancel(timer.key)
-            else:
-                self.timers.set(timer.key, timer.at)
-        for record in outcome.records:
-            self.log.append(encode(record))
-            self.coordinator.replay(record)
-        return Call(outcome.response, outcome.records, outcome.timers)
+        outcome, response = begin(self.driver, operation, *args, **kwargs)
+        return Call(response, outcome.records, outcome.timers)
 
     def sleep(self, milliseconds: int) -> list[Call]:
         """Advance the clock and return the results of due timers."""
         self.now += milliseconds
-        calls: list[Call] = []
-        while due := list(self.timers.due(now=self.now)):
-            calls += [self._apply(self.coordinator.fire(key, now=self.now)) for key in due]
-        return calls
+        self.coordinator.fired.clear()
+        while (deadline := self.timers.next_deadline()) is not None and deadline <= self.now:
+            self.driver.fire_due(self.now)
+        return list(self.coordinator.fired)
 
     def restart(self) -> None:
         """Forget everything that is not in the log."""
-        self.timers = TimerQueue()
-        self.coordinator = TransactionCoordinator(self.config)
+        self.coordinator = WatchedCoordinator(self.config)
+        self.journal = VirtualJournal(self.log, encode)
+        self.driver = manual_driver(self.coordinator, self.journal, self)
         for key, value in self.log:
             record = decode(key, value)
             assert record is not None
@@ -94,8 +97,11 @@ class TransactionContext:
     def force(self, **changes: Any) -> None:
         """Write a state to the log that would take long to reach."""
         record = TransactionRecord(ID, replace(self.state, **changes))
-        self.log.append(encode(record))
-        self.coordinator.replay(record)
+        self.driver.write_through(lambda: self.journal.append([record]), lambda: self.coordinator.replay(record))
+
+    @property
+    def timers(self) -> TimerQueue:
+        return self.driver.timers
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
