@@ -120,9 +120,10 @@ class TransactionShard(Shard[TransactionRecord]):
 
     async def finish(self) -> None:
         """Write the markers of every decided transaction. What cannot be written now is tried again."""
+        decided = list(self.coordinator.unfinished())  # What is decided during the wait may not be committed after it.
         await _until_committed(self.partition.committed(self.partition.log.log_end_offset))
-        for markers in list(self.coordinator.unfinished()):
-            if markers.transactional_id not in self._writing:
+        for markers in decided:
+            if markers.transactional_id not in self._writing and self.coordinator.waits_for(markers):
                 await self._finish_one(markers)
 
     async def _finish_one(self, markers: m.Markers) -> None:

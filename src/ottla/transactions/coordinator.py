@@ -164,14 +164,18 @@ class TransactionCoordinator(Machine[TransactionRecord]):
                 transactional_id, known.producer_id, known.producer_epoch, committed, known.partitions, known.version
             )
 
-    def markers_written(self, markers: m.Markers, *, now: Millis) -> Outcome[Record, bool]:
-        """Complete a transaction whose markers are all written. Return False if it did not wait for these."""
+    def waits_for(self, markers: m.Markers) -> bool:
+        """Return whether the transaction is decided and not complete without these markers."""
         known = self.transactions.get(markers.transactional_id)
         if known is None or known.state not in PREPARED:
+            return False
+        return (known.producer_id, known.producer_epoch) == (markers.producer_id, markers.producer_epoch)
+
+    def markers_written(self, markers: m.Markers, *, now: Millis) -> Outcome[Record, bool]:
+        """Complete a transaction whose markers are all written. Return False if it did not wait for these."""
+        if not self.waits_for(markers):
             return Outcome((), False)
-        if (known.producer_id, known.producer_epoch) != (markers.producer_id, markers.producer_epoch):
-            return Outcome((), False)
-        return _outcome(known.completed(now=now), True)
+        return _outcome(self.transactions[markers.transactional_id].completed(now=now), True)
 
     # ── queries ──────────────────────────────────────────────────────────────────────────────────────────────────
 

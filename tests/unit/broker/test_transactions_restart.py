@@ -10,20 +10,25 @@ import asyncio
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.compat.waiting import until
 
 import ottla
 from ottla import errors
 from ottla.broker import transactions
+from ottla.broker.partition import Partition
+from ottla.metadata.machine import TRANSACTION_STATE
 from ottla.protocol.apis import ApiKey
+from ottla.types import TopicPartition
 from unit.broker.transaction_wire import Producer, committed, everything, offset_of, patiently
 from unit.broker.wire import Wire
 
 CONFIG = {"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 2}
+ENDLESS = 1 << 62
 
 
 @contextmanager
@@ -166,3 +171,56 @@ def test_until_a_coordinator_is_loaded_everybody_is_told_to_try_again(
         assert producer.produce("orders", b"second", sequence=1) == (0, 1)
         assert producer.end(True).code == 0
         assert committed(wire, "orders") == [b"first", b"second"]
+
+
+def test_markers_wait_until_the_decision_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction is decided while the markers of another wait for the log. It waits for its own record."""
+    waiting: list[int] = []
+    refused: list[TopicPartition] = []
+    limit = [ENDLESS]
+    at_once, append_marker = Partition.committed, transactions.append_marker
+
+    def later(partition: Partition, offset: int) -> asyncio.Future[None] | None:
+        if partition.topic != TRANSACTION_STATE or offset <= limit[0]:
+            return at_once(partition, offset)
+
+        async def wait() -> None:
+            waiting.append(offset)
+            while offset > limit[0]:
+                await asyncio.sleep(0.002)
+
+        return asyncio.ensure_future(wait())
+
+    def refuse_first(node: Any, place: TopicPartition, end: Any) -> Any:
+        if place.topic == "id-0" and limit[0] < ENDLESS:
+            refused.append(place)
+            raise errors.KafkaStorageError("the disk is full")
+        return append_marker(node, place, end)
+
+    monkeypatch.setattr(Partition, "committed", later)
+    monkeypatch.setattr(transactions, "append_marker", refuse_first)
+
+    def send(producer: Producer, api_key: int, version: int, message: dict[str, Any], position: int) -> None:
+        producer.wire.send(api_key, version, message)
+        until(lambda: position in waiting, f"{producer.id} waits")
+
+    config = {**CONFIG, "transaction.state.log.num.partitions": 1}
+    with ottla.Broker(tmp_path, config=config) as broker, ExitStack() as wires:
+        wire, *others = (wires.enter_context(Wire(broker.bootstrap_servers)) for _ in range(4))
+        first, second, third = (Producer(each, f"id-{number}") for number, each in enumerate(others))
+        for producer in (first, second):
+            wire.create_topic(producer.id)
+            producer.add(producer.id)
+            producer.produce(producer.id, b"x")
+        end = limit[0] = wire.fetch(TRANSACTION_STATE, 0).high_watermark
+        send(first, ApiKey.END_TXN, 4, {**first._who, "committed": True}, end + 1)
+        send(third, ApiKey.INIT_PRODUCER_ID, 5, {"transactional_id": third.id, "transaction_timeout": 5}, end + 2)
+        waiting.clear()
+        limit[0] = end + 1
+        until(lambda: end + 2 in waiting, "the markers of the first wait for everything in the log")
+        send(second, ApiKey.END_TXN, 4, {**second._who, "committed": True}, end + 3)
+        limit[0] = end + 2
+        until(lambda: refused, "the markers of the first are written")
+        assert committed(wire, second.id) == []
+        limit[0] = ENDLESS
+        until(lambda: committed(wire, first.id) == committed(wire, second.id) == [b"x"], "both are complete")
