@@ -1,6 +1,8 @@
 """Settings of all tests: messages may not have unknown fields, and nothing may be left open."""
 
+import asyncio
 import gc
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,15 @@ def pytest_collection_finish() -> None:
     """Let later garbage collections skip the modules and tests, which stay until the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)

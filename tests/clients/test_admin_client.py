@@ -303,15 +303,12 @@ def test_nothing_is_done_for_nothing(admin: Admin) -> None:
     assert "no-such-group" not in {group.group_id for group in admin.list_groups()}
 
 
-def test_it_works_from_asyncio(bootstrap_servers: str) -> None:
-    async def main() -> None:
-        name = fresh()
-        async with AsyncAdmin({"bootstrap.servers": bootstrap_servers}) as admin:
-            created, nodes = await asyncio.gather(admin.create_topics(name), admin.describe_cluster())
-            assert list(created) == [name]
-            assert nodes.nodes
-
-    asyncio.run(main())
+async def test_it_works_from_asyncio(bootstrap_servers: str) -> None:
+    name = fresh()
+    async with AsyncAdmin({"bootstrap.servers": bootstrap_servers}) as admin:
+        created, nodes = await asyncio.gather(admin.create_topics(name), admin.describe_cluster())
+        assert list(created) == [name]
+        assert nodes.nodes
 
 
 def test_mistakes_of_the_configuration_are_reported_at_once() -> None:

@@ -192,37 +192,34 @@ def test_close_without_any_time_leaves_the_group(
 
 
 @pytest.mark.parametrize("timeout", [0, 30, None])
-def test_the_end_of_an_asyncio_consumer_is_the_same(bootstrap_servers: str, make_topic: Any, timeout: Any) -> None:
+async def test_the_end_of_an_asyncio_consumer_is_the_same(
+    bootstrap_servers: str, make_topic: Any, timeout: Any
+) -> None:
     topic, group = make_topic(), new_group()
-
-    async def scene() -> None:
-        consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=group)
-        await consumer.subscribe([topic], listener=Raises())
-        while not consumer.assignment():
-            await consumer.poll(0.02)
-        with pytest.raises(LookupError):
-            await consumer.close(timeout)
-        await consumer.close()
-
-    asyncio.run(scene())
+    consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=group)
+    await consumer.subscribe([topic], listener=Raises())
+    while not consumer.assignment():
+        await consumer.poll(0.02)
+    with pytest.raises(LookupError):
+        await consumer.close(timeout)
+    await consumer.close()
     until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 
 
-def test_a_listener_that_hangs_does_not_keep_the_consumer_from_leaving(bootstrap_servers: str, make_topic: Any) -> None:
+async def test_a_listener_that_hangs_does_not_keep_the_consumer_from_leaving(
+    bootstrap_servers: str, make_topic: Any
+) -> None:
     topic, group = make_topic(), new_group()
 
     class Hangs(RebalanceListener):
         async def on_partitions_revoked(self, partitions: Any) -> None:
             await asyncio.sleep(1000)
 
-    async def scene() -> None:
-        consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=group)
-        await consumer.subscribe([topic], listener=Hangs())
-        while not consumer.assignment():
-            await consumer.poll(0.02)
-        await consumer.close(0.05)
-
-    asyncio.run(scene())
+    consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=group)
+    await consumer.subscribe([topic], listener=Hangs())
+    while not consumer.assignment():
+        await consumer.poll(0.02)
+    await consumer.close(0.05)
     until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 
 
@@ -248,19 +245,15 @@ def test_to_read_nothing_means_to_unsubscribe(
     poll_until([consumer], consumer.assignment, "partitions again")
 
 
-def test_to_read_nothing_in_asyncio_too(bootstrap_servers: str, make_topic: Any) -> None:
+async def test_to_read_nothing_in_asyncio_too(bootstrap_servers: str, make_topic: Any) -> None:
     topic = make_topic()
-
-    async def scene() -> None:
-        async with aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group()) as consumer:
-            await consumer.assign(one for one in partitions(topic, 1))
-            assert consumer.assignment() == set(partitions(topic, 1))
-            await consumer.assign([])
-            await consumer.subscribe([topic])
-            await consumer.subscribe([])
-            await consumer.assign(partitions(topic, 1))
-
-    asyncio.run(scene())
+    async with aio.Consumer(bootstrap_servers=bootstrap_servers, group_id=new_group()) as consumer:
+        await consumer.assign(one for one in partitions(topic, 1))
+        assert consumer.assignment() == set(partitions(topic, 1))
+        await consumer.assign([])
+        await consumer.subscribe([topic])
+        await consumer.subscribe([])
+        await consumer.assign(partitions(topic, 1))
 
 
 def test_a_name_that_no_broker_allows_is_rejected_at_once(make: Make) -> None:

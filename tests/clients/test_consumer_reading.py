@@ -346,24 +346,20 @@ def test_wakeup_ends_the_next_call(make_topic: Any, make: Make) -> None:
     assert consumer.poll(0.01) == []
 
 
-def test_two_tasks_are_rejected(bootstrap_servers: str, make_topic: Any) -> None:
+async def test_two_tasks_are_rejected(bootstrap_servers: str, make_topic: Any) -> None:
     topic = make_topic()
-
-    async def scene() -> None:
-        async with AsyncConsumer(bootstrap_servers=bootstrap_servers) as consumer:
-            await consumer.assign(partitions(topic, 1))
-            waiting = asyncio.create_task(consumer.poll(30))
-            await asyncio.sleep(0)
-            for call in (consumer.poll(0), consumer.close()):
-                with pytest.raises(IllegalUse, match=r"one task at a time.*cancel that task or call wakeup\(\)"):
-                    await call
-            consumer.wakeup()
-            with pytest.raises(Wakeup):
-                await waiting
-        with pytest.raises(IllegalUse, match="closed"):
-            await consumer.poll(0)
-
-    asyncio.run(scene())
+    async with AsyncConsumer(bootstrap_servers=bootstrap_servers) as consumer:
+        await consumer.assign(partitions(topic, 1))
+        waiting = asyncio.create_task(consumer.poll(30))
+        await asyncio.sleep(0)
+        for call in (consumer.poll(0), consumer.close()):
+            with pytest.raises(IllegalUse, match=r"one task at a time.*cancel that task or call wakeup\(\)"):
+                await call
+        consumer.wakeup()
+        with pytest.raises(Wakeup):
+            await waiting
+    with pytest.raises(IllegalUse, match="closed"):
+        await consumer.poll(0)
 
 
 def test_use_after_fork_and_after_close_is_rejected(make_topic: Any, make: Make) -> None:

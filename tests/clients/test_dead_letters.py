@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import logging
@@ -82,38 +81,34 @@ def test_a_bad_record_is_set_aside_and_can_be_replayed(bootstrap_servers: str, m
     assert (again.value, again.key, list(again.headers)) == (b"bad", b"k", [("trace", b"bad")])
 
 
-def test_the_asyncio_clients_do_the_same_with_records_that_cannot_be_read(
+async def test_the_asyncio_clients_do_the_same_with_records_that_cannot_be_read(
     bootstrap_servers: str, make_topic: MakeTopic
 ) -> None:
     topic, dead, group = make_topic(), make_topic(), f"g-{uuid4().hex}"
     fill(bootstrap_servers, topic, [b'{"n": 1}', b"no json", b'{"n": 2}', b'{"n": 3}'])
     seen: list[int] = []
+    async with (
+        AsyncConsumer(
+            bootstrap_servers=bootstrap_servers,
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            value_deserializer=JsonDeserializer(),
+        ) as consumer,
+        AsyncProducer(bootstrap_servers=bootstrap_servers) as producer,
+    ):
+        await consumer.subscribe([topic])
+        helper = AsyncDeadLetters(consumer, producer, topic=dead, attempts=1, value_serializer=JsonSerializer())
 
-    async def main() -> None:
-        async with (
-            AsyncConsumer(
-                bootstrap_servers=bootstrap_servers,
-                group_id=group,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                value_deserializer=JsonDeserializer(),
-            ) as consumer,
-            AsyncProducer(bootstrap_servers=bootstrap_servers) as producer,
-        ):
-            await consumer.subscribe([topic])
-            helper = AsyncDeadLetters(consumer, producer, topic=dead, attempts=1, value_serializer=JsonSerializer())
+        async def handle(record: ConsumerRecord) -> None:
+            seen.append(record.value["n"])
+            if record.value["n"] == 2:
+                raise KeyError("price")
+            if record.value["n"] == 3:
+                helper.stop()
 
-            async def handle(record: ConsumerRecord) -> None:
-                seen.append(record.value["n"])
-                if record.value["n"] == 2:
-                    raise KeyError("price")
-                if record.value["n"] == 3:
-                    helper.stop()
-
-            done = await helper.run(handle)
-            assert (done.handled, done.dead) == (2, 2)
-
-    asyncio.run(main())
+        done = await helper.run(handle)
+        assert (done.handled, done.dead) == (2, 2)
     assert seen == [1, 2, 3]
     broken, failed = [DeadLetter.of(record) for record in read_all(bootstrap_servers, dead, 2)]
     assert (broken.value, broken.attempts) == (b"no json", 0)

@@ -115,32 +115,28 @@ def test_many_threads_share_a_producer(bootstrap_servers: str, make_topic: MakeT
         assert mine == [b"%d:%d" % (thread, number) for number in range(1_000)]
 
 
-def test_asyncio(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+async def test_asyncio(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-
-    async def main() -> None:
-        async with AsyncProducer({"bootstrap.servers": bootstrap_servers, "batch.size": 1_000}) as producer:
-            future = await producer.send(topic, b"first")
-            with pytest.raises(IllegalUse, match="await the future"):
-                future.result()
-            metadata = await future
-            assert (metadata.offset, future.done(), future.result()) == (0, True, metadata)
-            assert (await producer.send_and_wait(topic, b"second")).offset == 1
-            futures = [await producer.send(topic, b"%d" % number) for number in range(2_000)]
-            await producer.flush(20)
-            assert [each.result().offset for each in futures] == list(range(2, 2_002))
-            assert await producer.partitions_for(topic) == {0}
-            assert producer.metrics()["record-send-total"] == 2_002
-        with pytest.raises(IllegalUse, match="closed"):
-            await producer.send(topic, b"late")
-
-    asyncio.run(main())
+    async with AsyncProducer({"bootstrap.servers": bootstrap_servers, "batch.size": 1_000}) as producer:
+        future = await producer.send(topic, b"first")
+        with pytest.raises(IllegalUse, match="await the future"):
+            future.result()
+        metadata = await future
+        assert (metadata.offset, future.done(), future.result()) == (0, True, metadata)
+        assert (await producer.send_and_wait(topic, b"second")).offset == 1
+        futures = [await producer.send(topic, b"%d" % number) for number in range(2_000)]
+        await producer.flush(20)
+        assert [each.result().offset for each in futures] == list(range(2, 2_002))
+        assert await producer.partitions_for(topic) == {0}
+        assert producer.metrics()["record-send-total"] == 2_002
+    with pytest.raises(IllegalUse, match="closed"):
+        await producer.send(topic, b"late")
 
 
 @pytest.mark.parametrize(
     ("batch_size", "size", "count", "least"), [(16_384, 1_000, 1_000, 5), (100, 60, 100, 10), (16_384, 200_000, 20, 15)]
 )
-def test_a_coroutine_that_only_sends_leaves_turns_to_others(
+async def test_a_coroutine_that_only_sends_leaves_turns_to_others(
     bootstrap_servers: str, make_topic: MakeTopic, batch_size: int, size: int, count: int, least: int
 ) -> None:
     topic = make_topic()
@@ -152,15 +148,12 @@ def test_a_coroutine_that_only_sends_leaves_turns_to_others(
             turns += 1
             await asyncio.sleep(0)
 
-    async def main() -> None:
-        async with AsyncProducer({"bootstrap.servers": bootstrap_servers, "batch.size": batch_size}) as producer:
-            await producer.send_and_wait(topic, b"first")
-            task = asyncio.create_task(others())
-            for _ in range(count):
-                await producer.send(topic, bytes(size))
-            task.cancel()
-
-    asyncio.run(main())
+    async with AsyncProducer({"bootstrap.servers": bootstrap_servers, "batch.size": batch_size}) as producer:
+        await producer.send_and_wait(topic, b"first")
+        task = asyncio.create_task(others())
+        for _ in range(count):
+            await producer.send(topic, bytes(size))
+        task.cancel()
     assert turns >= least
 
 
@@ -213,21 +206,17 @@ def test_a_callback_that_would_wait_for_many_is_rejected(shared: Producer, make_
     assert "would wait for itself" in told[0]
 
 
-def test_asyncio_waits_for_many(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+async def test_asyncio_waits_for_many(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-
-    async def run() -> None:
-        async with AsyncProducer(bootstrap_servers=bootstrap_servers) as producer:
-            futures: list[Any] = [await producer.send(topic, b"v") for _ in range(3)]
-            done, not_done = await asyncio.wait(futures, timeout=10)
-            assert (done, not_done) == (set(futures), set())
-            futures = [await producer.send(topic, b"v") for _ in range(3)]
-            await asyncio.wait(futures, timeout=10, return_when=asyncio.FIRST_COMPLETED)
-            assert [metadata.offset for metadata in await asyncio.gather(*futures)] == [3, 4, 5]
-            with pytest.raises(IllegalUse, match="await the future"):
-                concurrent.futures.wait([await producer.send(topic, b"v")])  # type: ignore[type-var]
-
-    asyncio.run(run())
+    async with AsyncProducer(bootstrap_servers=bootstrap_servers) as producer:
+        futures: list[Any] = [await producer.send(topic, b"v") for _ in range(3)]
+        done, not_done = await asyncio.wait(futures, timeout=10)
+        assert (done, not_done) == (set(futures), set())
+        futures = [await producer.send(topic, b"v") for _ in range(3)]
+        await asyncio.wait(futures, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert [metadata.offset for metadata in await asyncio.gather(*futures)] == [3, 4, 5]
+        with pytest.raises(IllegalUse, match="await the future"):
+            concurrent.futures.wait([await producer.send(topic, b"v")])  # type: ignore[type-var]
 
 
 # Callbacks and interceptors.
@@ -533,34 +522,30 @@ def test_a_second_interrupt_ends_the_wait_for_delivery(
     assert producer._thread.stopped
 
 
-def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_servers: str, make_topic: MakeTopic) -> None:
+async def test_a_second_cancellation_ends_the_wait_for_delivery(bootstrap_servers: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
+    sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def run() -> None:
-        sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    async def use() -> None:
+        options: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
+        async with AsyncProducer(bootstrap_servers=bootstrap_servers, **options) as producer:
+            future = await producer.send(topic, b"v")
+            # The producer knows no leader of the partition from now on.
+            producer._core.topics.view = View()
+            producer._core.topics._refreshing = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
+            sent.set_result((producer, future))
+            await asyncio.Event().wait()
 
-        async def use() -> None:
-            options: dict[str, Any] = {"linger_ms": 60_000, "delivery_timeout_ms": 120_000}
-            async with AsyncProducer(bootstrap_servers=bootstrap_servers, **options) as producer:
-                future = await producer.send(topic, b"v")
-                # The producer knows no leader of the partition from now on.
-                producer._core.topics.view = View()
-                producer._core.topics._refreshing = asyncio.get_running_loop().create_future()  # type: ignore[assignment]
-                sent.set_result((producer, future))
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(use())
-        producer, future = await sent
-        task.cancel()
-        while not producer._core.closing:
-            await asyncio.sleep(0)
-        assert not task.done()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 10)
-        assert isinstance(future.exception(), ProducerClosed)
-
-    asyncio.run(run())
+    task = asyncio.create_task(use())
+    producer, future = await sent
+    task.cancel()
+    while not producer._core.closing:
+        await asyncio.sleep(0)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 10)
+    assert isinstance(future.exception(), ProducerClosed)
 
 
 FORGOTTEN = {

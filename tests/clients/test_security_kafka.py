@@ -170,20 +170,16 @@ def test_an_unknown_mechanism_names_the_known(kafka: Secured, monkeypatch: pytes
         asked(kafka.sasl, security_protocol="SASL_PLAINTEXT", **credentials("PLAIN"))
 
 
-def test_a_session_goes_on_past_its_end(kafka: Secured) -> None:
+async def test_a_session_goes_on_past_its_end(kafka: Secured) -> None:
     """Kafka closes a connection that is used after 1.5 s without re-authentication (KIP-368)."""
-
-    async def main() -> None:
-        options = {"security_protocol": "SASL_PLAINTEXT", **credentials("SCRAM-SHA-512")}
-        async with AsyncAdmin(bootstrap_servers=kafka.sasl, **options) as admin:
-            await admin.describe_cluster()
-            node = next(iter(admin.cluster.metadata.nodes.values()))
-            connection = await admin.cluster.connection(node)
-            end = time.monotonic() + 4
-            while time.monotonic() < end:
-                await admin.describe_log_dirs()
-                await asyncio.sleep(0.05)
-            assert not connection.closed
-            assert await admin.cluster.connection(node) is connection
-
-    asyncio.run(main())
+    options = {"security_protocol": "SASL_PLAINTEXT", **credentials("SCRAM-SHA-512")}
+    async with AsyncAdmin(bootstrap_servers=kafka.sasl, **options) as admin:
+        await admin.describe_cluster()
+        node = next(iter(admin.cluster.metadata.nodes.values()))
+        connection = await admin.cluster.connection(node)
+        end = time.monotonic() + 4
+        while time.monotonic() < end:
+            await admin.describe_log_dirs()
+            await asyncio.sleep(0.05)
+        assert not connection.closed
+        assert await admin.cluster.connection(node) is connection

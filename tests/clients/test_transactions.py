@@ -5,7 +5,6 @@ Each test runs with both versions of the protocol, unless it is about something 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -324,7 +323,7 @@ def test_closing_aborts_what_is_open(bootstrap_servers: str, make_topic: MakeTop
     assert committed(bootstrap_servers, topic, 1) == [b"kept"]
 
 
-def test_the_same_with_asyncio(bootstrap_servers: str, make_topic: MakeTopic, version: int) -> None:
+async def test_the_same_with_asyncio(bootstrap_servers: str, make_topic: MakeTopic, version: int) -> None:
     topic, group = make_topic(), uuid4().hex
     key = TopicPartition(topic, 0)
 
@@ -333,26 +332,23 @@ def test_the_same_with_asyncio(bootstrap_servers: str, make_topic: MakeTopic, ve
             await producer.send(topic, b"dropped")
             raise ZeroDivisionError
 
-    async def scene() -> None:
-        async with aio.Producer(bootstrap_servers=bootstrap_servers, transactional_id=uuid4().hex) as producer:
-            with pytest.raises(TransactionMisuse, match="init_transactions"):
-                await producer.send(topic, b"x")
-            await producer.init_transactions()
-            async with producer.transaction():
-                await producer.send(topic, b"kept-0")
-                await producer.send_offsets_to_transaction({key: 4}, ConsumerGroupMetadata(group))
-            with pytest.raises(ZeroDivisionError):
-                await failing(producer)
-            producer.begin_transaction()
-            await producer.send_and_wait(topic, b"kept-1")
-            await producer.commit_transaction()
-            producer.begin_transaction()
-            await producer.send(topic, b"dropped")
-            await producer.abort_transaction()
-            assert producer._core.transactions is not None
-            assert producer._core.transactions.state is State.READY
-
-    asyncio.run(scene())
+    async with aio.Producer(bootstrap_servers=bootstrap_servers, transactional_id=uuid4().hex) as producer:
+        with pytest.raises(TransactionMisuse, match="init_transactions"):
+            await producer.send(topic, b"x")
+        await producer.init_transactions()
+        async with producer.transaction():
+            await producer.send(topic, b"kept-0")
+            await producer.send_offsets_to_transaction({key: 4}, ConsumerGroupMetadata(group))
+        with pytest.raises(ZeroDivisionError):
+            await failing(producer)
+        producer.begin_transaction()
+        await producer.send_and_wait(topic, b"kept-1")
+        await producer.commit_transaction()
+        producer.begin_transaction()
+        await producer.send(topic, b"dropped")
+        await producer.abort_transaction()
+        assert producer._core.transactions is not None
+        assert producer._core.transactions.state is State.READY
     assert committed(bootstrap_servers, topic, 2) == values("kept", 2)
     with Consumer(bootstrap_servers=bootstrap_servers, group_id=group) as consumer:
         found = consumer.committed([key])[key]

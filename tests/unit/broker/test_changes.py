@@ -14,18 +14,15 @@ from ottla.errors import InvalidRequest
 from ottla.runtime import eager
 
 
-def test_a_result_and_an_error_come_to_who_waits() -> None:
-    async def scenario() -> None:
-        changes = Changes()
+async def test_a_result_and_an_error_come_to_who_waits() -> None:
+    changes = Changes()
 
-        async def refused() -> None:
-            raise InvalidRequest("no")
+    async def refused() -> None:
+        raise InvalidRequest("no")
 
-        assert await changes.run(asyncio.sleep(0, "done")) == "done"
-        with pytest.raises(InvalidRequest):
-            await changes.run(refused())
-
-    asyncio.run(scenario())
+    assert await changes.run(asyncio.sleep(0, "done")) == "done"
+    with pytest.raises(InvalidRequest):
+        await changes.run(refused())
 
 
 @pytest.mark.parametrize("fails", [False, True])

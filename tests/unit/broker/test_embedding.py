@@ -61,14 +61,11 @@ def test_two_brokers_in_one_process_do_not_mix() -> None:
             assert wire.call(3, 9, {"topics": None}).topics == []
 
 
-def test_it_works_inside_asyncio_without_holding_the_loop() -> None:
-    async def scenario() -> None:
-        async with ottla.Broker() as broker:
-            host, port = broker.bootstrap_servers.split(":")
-            _, writer = await asyncio.open_connection(host, int(port))
-            writer.close()
-
-    asyncio.run(scenario())
+async def test_it_works_inside_asyncio_without_holding_the_loop() -> None:
+    async with ottla.Broker() as broker:
+        host, port = broker.bootstrap_servers.split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
 
 
 def test_a_second_broker_on_the_same_directory_is_refused(tmp_path: Path) -> None:

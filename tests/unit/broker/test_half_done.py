@@ -98,65 +98,46 @@ async def ask_and_be_cut_off(server: BrokerServer, journal: SlowJournal, request
     client.close()
 
 
-def run(scenario: Any) -> None:
-    async def with_deadline() -> None:
-        await asyncio.wait_for(scenario, 30)
-
-    asyncio.run(with_deadline())
-
-
-def test_a_topic_is_created_with_all_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_topic_is_created_with_all_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = SlowJournal(monkeypatch)
-
-    async def scenario() -> None:
-        async with running(tmp_path) as server:
-            await ask_and_be_cut_off(server, journal, CREATE)
-            client = await connect(server)
-            answer = await client.call(*CREATE)
-            assert answer.topics[0].error_code == errors.TopicAlreadyExists.code
-            assert await client.produce(b"value") == 0
-            client.close()
-
-    run(scenario())
+    async with running(tmp_path) as server:
+        await ask_and_be_cut_off(server, journal, CREATE)
+        client = await connect(server)
+        answer = await client.call(*CREATE)
+        assert answer.topics[0].error_code == errors.TopicAlreadyExists.code
+        assert await client.produce(b"value") == 0
+        client.close()
 
 
-def test_a_deleted_topic_is_gone_with_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deleted_topic_is_gone_with_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later topic of the same name is a new topic, also after a restart."""
     journal = SlowJournal(monkeypatch)
-
-    async def scenario() -> None:
-        async with running(tmp_path) as server:
-            client = await connect(server)
-            await client.call(*CREATE)
-            assert await client.produce(b"of the old one") == 0
-            client.close()
-            await ask_and_be_cut_off(server, journal, DELETE)
-            client = await connect(server)
-            assert (await client.call(*CREATE)).topics[0].error_code == 0
-            assert await client.produce(b"of the new one") == 0
-            client.close()
-        async with running(tmp_path) as server:
-            client = await connect(server)
-            answer = await client.call(ApiKey.FETCH, 12, fetch_request("topic", 0, partition=1))
-            assert b"of the new one" in answer.responses[0].partitions[0].records
-            client.close()
-
-    run(scenario())
+    async with running(tmp_path) as server:
+        client = await connect(server)
+        await client.call(*CREATE)
+        assert await client.produce(b"of the old one") == 0
+        client.close()
+        await ask_and_be_cut_off(server, journal, DELETE)
+        client = await connect(server)
+        assert (await client.call(*CREATE)).topics[0].error_code == 0
+        assert await client.produce(b"of the new one") == 0
+        client.close()
+    async with running(tmp_path) as server:
+        client = await connect(server)
+        answer = await client.call(ApiKey.FETCH, 12, fetch_request("topic", 0, partition=1))
+        assert b"of the new one" in answer.responses[0].partitions[0].records
+        client.close()
 
 
-def test_files_of_an_unknown_topic_are_set_aside_however_long_its_name_is(tmp_path: Path) -> None:
+async def test_files_of_an_unknown_topic_are_set_aside_however_long_its_name_is(tmp_path: Path) -> None:
     """A directory name has no room for the longest topic name plus a suffix."""
     entry = {**TOPIC_ENTRY, "name": "x" * 249}
-
-    async def scenario() -> None:
-        async with running(tmp_path) as server:
-            client = await connect(server)
-            answer = await client.call(*CREATE[:2], {"topics": [entry], "timeout": 1000, "validate_only": False})
-            assert answer.topics[0].error_code == 0
-            client.close()
-        (tmp_path / "metadata.journal").unlink()
-        async with running(tmp_path):
-            pass
-
-    run(scenario())
-    assert len(list(tmp_path.glob("x*-stray"))) == 2
+    async with running(tmp_path) as server:
+        client = await connect(server)
+        answer = await client.call(*CREATE[:2], {"topics": [entry], "timeout": 1000, "validate_only": False})
+        assert answer.topics[0].error_code == 0
+        client.close()
+    (tmp_path / "metadata.journal").unlink()
+    async with running(tmp_path):
+        pass
+    assert len([name for name in os.listdir(tmp_path) if name.endswith("-stray")]) == 2

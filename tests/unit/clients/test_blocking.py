@@ -128,12 +128,8 @@ def test_a_thread_that_has_ended_is_reported_and_can_be_stopped() -> None:
     thread.stop()
 
 
-def test_a_client_can_be_closed_inside_a_running_event_loop() -> None:
+async def test_a_client_can_be_closed_inside_a_running_event_loop() -> None:
     """As in a notebook, whose cells run on a loop."""
-
-    async def cell() -> None:
-        thread = LoopThread("producer")
-        thread.stop()
-        assert thread.loop.is_closed()
-
-    asyncio.run(cell())
+    thread = LoopThread("producer")
+    thread.stop()
+    assert thread.loop.is_closed()

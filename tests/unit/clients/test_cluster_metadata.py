@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
@@ -59,12 +60,10 @@ def test_what_was_not_asked_for_stays() -> None:
 # Over sockets.
 
 
-def run(test: Callable[[FakeCluster, FakeCluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with FakeCluster(1).running() as one, FakeCluster(1).running() as two:
-            await test(one, two)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[FakeCluster, FakeCluster]]:
+    async with FakeCluster(1).running() as one, FakeCluster(1).running() as two:
+        yield one, two
 
 
 def stop(cluster: FakeCluster) -> None:
@@ -73,8 +72,8 @@ def stop(cluster: FakeCluster) -> None:
         server.close()
 
 
-def test_the_bootstrap_servers_are_asked_again_when_all_known_brokers_are_gone() -> None:
-    async def test(old: FakeCluster, new: FakeCluster) -> None:
+async def test_the_bootstrap_servers_are_asked_again_when_all_known_brokers_are_gone() -> None:
+    async with running() as (old, new):
         client = Cluster([*old.bootstrap, *new.bootstrap], settings=QUICK, retry_backoff_ms=1)
         # Only the first broker is used at first, and does not know the other.
         client.bootstrap_servers = tuple(old.bootstrap)
@@ -88,11 +87,9 @@ def test_the_bootstrap_servers_are_asked_again_when_all_known_brokers_are_gone()
         assert client.metadata.version == 3
         await client.close()
 
-    run(test)
 
-
-def test_without_that_strategy_they_are_not() -> None:
-    async def test(old: FakeCluster, new: FakeCluster) -> None:
+async def test_without_that_strategy_they_are_not() -> None:
+    async with running() as (old, new):
         client = Cluster(old.bootstrap, settings=QUICK, retry_backoff_ms=1, rebootstrap=False)
         await client.refresh(())
         client.bootstrap_servers = tuple(new.bootstrap)
@@ -102,11 +99,9 @@ def test_without_that_strategy_they_are_not() -> None:
             await client.refresh(())
         await client.close()
 
-    run(test)
 
-
-def test_brokers_that_say_nothing_for_long_are_not_asked_for_ever() -> None:
-    async def test(old: FakeCluster, new: FakeCluster) -> None:
+async def test_brokers_that_say_nothing_for_long_are_not_asked_for_ever() -> None:
+    async with running() as (old, new):
         client = Cluster(old.bootstrap, settings=QUICK, retry_backoff_ms=1, api_timeout_ms=1, rebootstrap_trigger_ms=0)
         await client.refresh(())
         client.bootstrap_servers = tuple(new.bootstrap)
@@ -117,11 +112,9 @@ def test_brokers_that_say_nothing_for_long_are_not_asked_for_ever() -> None:
         assert [node.port for node in client.metadata.nodes.values()] == [new.bootstrap[0][1]]
         await client.close()
 
-    run(test)
 
-
-def test_a_broken_connection_is_reopened_and_shared_by_all_callers() -> None:
-    async def test(cluster: FakeCluster, _: FakeCluster) -> None:
+async def test_a_broken_connection_is_reopened_and_shared_by_all_callers() -> None:
+    async with running() as (cluster, _):
         client = Cluster(cluster.bootstrap, settings=QUICK, retry_backoff_ms=1)
         (address,) = cluster.bootstrap
         found = await asyncio.gather(*(client.pool.get(address) for _ in range(5)))
@@ -134,11 +127,9 @@ def test_a_broken_connection_is_reopened_and_shared_by_all_callers() -> None:
         with pytest.raises(Disconnected, match="the client is closed"):
             await client.pool.get(address)
 
-    run(test)
 
-
-def test_idle_connections_are_closed_and_made_again_when_needed() -> None:
-    async def test(cluster: FakeCluster, _: FakeCluster) -> None:
+async def test_idle_connections_are_closed_and_made_again_when_needed() -> None:
+    async with running() as (cluster, _):
         settings = ConnectionSettings(reconnect=Backoff(60_000, 60_000), max_idle_ms=20)
         client = Cluster(cluster.bootstrap, settings=settings)
         (address,) = cluster.bootstrap
@@ -152,11 +143,9 @@ def test_idle_connections_are_closed_and_made_again_when_needed() -> None:
             await client.refresh(())
         await client.close()
 
-    run(test)
 
-
-def test_a_caller_that_gives_up_does_not_end_the_attempt_of_the_others() -> None:
-    async def test(cluster: FakeCluster, _: FakeCluster) -> None:
+async def test_a_caller_that_gives_up_does_not_end_the_attempt_of_the_others() -> None:
+    async with running() as (cluster, _):
         client = Cluster(cluster.bootstrap, settings=QUICK)
         (address,) = cluster.bootstrap
         impatient = asyncio.create_task(client.pool.get(address))
@@ -166,21 +155,16 @@ def test_a_caller_that_gives_up_does_not_end_the_attempt_of_the_others() -> None
         assert not (await patient).closed
         await client.close()
 
-    run(test)
 
-
-def test_waiting_for_a_connection_fails_when_the_client_is_closed() -> None:
-    async def main() -> None:
-        client = Cluster([("127.0.0.1", 1)], settings=ConnectionSettings(reconnect=Backoff(60_000, 60_000)))
-        with pytest.raises(CannotConnect):
-            await client.pool.get(("127.0.0.1", 1))
-        waiting = asyncio.create_task(client.pool.get(("127.0.0.1", 1)))
-        await asyncio.sleep(0)
-        await client.close()
-        with pytest.raises(Disconnected, match="the client was closed"):
-            await waiting
-
-    asyncio.run(main())
+async def test_waiting_for_a_connection_fails_when_the_client_is_closed() -> None:
+    client = Cluster([("127.0.0.1", 1)], settings=ConnectionSettings(reconnect=Backoff(60_000, 60_000)))
+    with pytest.raises(CannotConnect):
+        await client.pool.get(("127.0.0.1", 1))
+    waiting = asyncio.create_task(client.pool.get(("127.0.0.1", 1)))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(Disconnected, match="the client was closed"):
+        await waiting
 
 
 def test_a_cluster_is_made_of_a_configuration() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -22,18 +23,14 @@ from ottla.net.client.connection import CannotConnect
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
 
-Test = Callable[[FakeCluster, AsyncAdmin], Awaitable[None]]
 
-
-def run(test: Test, *, retries: int = 1_000, **options: Any) -> None:
-    async def main() -> None:
-        async with FakeCluster(**options).running() as cluster:
-            address = ":".join(map(str, cluster.bootstrap[0]))
-            quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 5, "retries": retries}
-            async with AsyncAdmin(bootstrap_servers=address, default_api_timeout_ms=3_000, **quick) as admin:
-                await test(cluster, admin)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running(*, retries: int = 1_000, **options: Any) -> AsyncIterator[tuple[FakeCluster, AsyncAdmin]]:
+    async with FakeCluster(**options).running() as cluster:
+        address = ":".join(map(str, cluster.bootstrap[0]))
+        quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 5, "retries": retries}
+        async with AsyncAdmin(bootstrap_servers=address, default_api_timeout_ms=3_000, **quick) as admin:
+            yield cluster, admin
 
 
 async def ends(admin: AsyncAdmin, *keys: TopicPartition) -> dict[TopicPartition, int]:
@@ -41,40 +38,34 @@ async def ends(admin: AsyncAdmin, *keys: TopicPartition) -> dict[TopicPartition,
     return {key: one.offset for key, one in found.items()}
 
 
-def test_each_partition_is_asked_for_at_its_leader() -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_each_partition_is_asked_for_at_its_leader() -> None:
+    async with running() as (cluster, admin):
         keys = cluster.add_topic("t", [0, 1, 1])
         cluster.write(keys[2], b"a", b"b")
         assert await ends(admin, *keys) == dict(zip(keys, [0, 0, 2], strict=True))
         assert [cluster.count(ApiKey.LIST_OFFSETS, broker) for broker in (0, 1)] == [1, 1]
 
-    run(test)
 
-
-def test_a_moved_leader_is_found_again() -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_a_moved_leader_is_found_again() -> None:
+    async with running() as (cluster, admin):
         (key, other) = cluster.add_topic("t", [0, 0])
         await ends(admin, key)
         cluster.leaders[key] = 1
         assert await ends(admin, key, other) == {key: 0, other: 0}
         assert cluster.count(ApiKey.LIST_OFFSETS, 1) == 1
 
-    run(test)
-
 
 @pytest.mark.parametrize("failure", [HANG_UP, NotLeaderOrFollower.code, 7, 19])
-def test_what_passes_is_tried_again(failure: int | str) -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_what_passes_is_tried_again(failure: int | str) -> None:
+    async with running() as (cluster, admin):
         (key,) = cluster.add_topic("t", [1])
         cluster.fail(ApiKey.LIST_OFFSETS, key, failure, failure, failure)
         assert await ends(admin, key) == {key: 0}
         assert cluster.count(ApiKey.LIST_OFFSETS) == 4
 
-    run(test)
 
-
-def test_what_does_not_pass_is_not_tried_again() -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_what_does_not_pass_is_not_tried_again() -> None:
+    async with running() as (cluster, admin):
         (key, other) = cluster.add_topic("t", [1, 1])
         cluster.fail(ApiKey.LIST_OFFSETS, key, TopicAuthorizationFailed.code)
         with pytest.raises(TopicAuthorizationFailed, match="partition t-0: "):
@@ -84,11 +75,9 @@ def test_what_does_not_pass_is_not_tried_again() -> None:
         found = await admin.list_offsets({key: "latest", other: "latest"}, raise_errors=False)
         assert (list(found), list(found.errors)) == ([other], [key])
 
-    run(test)
 
-
-def test_a_partition_without_leader_is_waited_for_until_the_deadline() -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_a_partition_without_leader_is_waited_for_until_the_deadline() -> None:
+    async with running() as (cluster, admin):
         (key,) = cluster.add_topic("t", [-1])
         with pytest.raises(KafkaError) as caught:
             await admin.list_offsets({key: "latest"}, timeout_ms=100)
@@ -98,8 +87,6 @@ def test_a_partition_without_leader_is_waited_for_until_the_deadline() -> None:
         cluster.leaders[key] = 1
         assert await waiting == {key: 0}
 
-    run(test)
-
 
 @pytest.mark.parametrize(
     ("key", "message"),
@@ -108,40 +95,34 @@ def test_a_partition_without_leader_is_waited_for_until_the_deadline() -> None:
         (TopicPartition("no", 0), "topic no does not exist"),
     ],
 )
-def test_what_does_not_exist_is_said_soon(key: TopicPartition, message: str) -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_what_does_not_exist_is_said_soon(key: TopicPartition, message: str) -> None:
+    async with running() as (cluster, admin):
         cluster.add_topic("t", [0, 1])
         async with asyncio.timeout(30):
             with pytest.raises(UnknownTopicOrPartition, match=message):
                 await admin.list_offsets({key: "latest"}, timeout_ms=60_000)
 
-    run(test)
 
-
-def test_a_topic_that_the_broker_creates_by_itself_is_waited_for() -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_a_topic_that_the_broker_creates_by_itself_is_waited_for() -> None:
+    async with running() as (cluster, admin):
         with pytest.raises(UnknownTopicOrPartition, match="topic new does not exist"):
             await admin.cluster.topic("new")
         cluster.auto_create_after = 2
         assert len((await admin.cluster.topic("new", auto_create=True)).partitions) == 1
 
-    run(test)
-
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_an_error_is_raised_after_the_last_retry(retries: int) -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_an_error_is_raised_after_the_last_retry(retries: int) -> None:
+    async with running(retries=retries) as (cluster, admin):
         (key,) = cluster.add_topic("t", [0])
         cluster.fail(ApiKey.LIST_OFFSETS, key, *[LeaderNotAvailable.code] * 5)
         with pytest.raises(LeaderNotAvailable):
             await ends(admin, key)
         assert cluster.count(ApiKey.LIST_OFFSETS, 0) == 1 + retries
 
-    run(test, retries=retries)
 
-
-def test_the_controller_is_asked_and_found_again_when_it_moves() -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_the_controller_is_asked_and_found_again_when_it_moves() -> None:
+    async with running() as (cluster, admin):
         await admin.describe_cluster()
         cluster.controller = 1
         assert list(await admin.create_topics("a")) == ["a"]
@@ -150,25 +131,18 @@ def test_the_controller_is_asked_and_found_again_when_it_moves() -> None:
         assert cluster.created == ["a", "b"]
         assert cluster.count(ApiKey.CREATE_TOPICS, 0) == 1
 
-    run(test)
+
+async def test_a_bootstrap_server_that_is_down_does_not_matter_if_another_is_up() -> None:
+    async with FakeCluster().running() as cluster:
+        async with Cluster([("127.0.0.1", 1), *cluster.bootstrap]) as client:
+            assert client.metadata.cluster_id == "fake"
+        with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1\b.*127\.0\.0\.1:2\b"):
+            await Cluster([("127.0.0.1", 1), ("127.0.0.1", 2)]).__aenter__()
 
 
-def test_a_bootstrap_server_that_is_down_does_not_matter_if_another_is_up() -> None:
-    async def main() -> None:
-        async with FakeCluster().running() as cluster:
-            async with Cluster([("127.0.0.1", 1), *cluster.bootstrap]) as client:
-                assert client.metadata.cluster_id == "fake"
-            with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1\b.*127\.0\.0\.1:2\b"):
-                await Cluster([("127.0.0.1", 1), ("127.0.0.1", 2)]).__aenter__()
-
-    asyncio.run(main())
-
-
-def test_a_broker_that_hangs_up_while_it_starts_is_tried_again() -> None:
-    async def test(cluster: FakeCluster, admin: AsyncAdmin) -> None:
+async def test_a_broker_that_hangs_up_while_it_starts_is_tried_again() -> None:
+    async with running() as (cluster, admin):
         (key,) = cluster.add_topic("t", [1])
         await admin.describe_topics("t")
         cluster.fail(ApiKey.API_VERSIONS, None, HANG_UP, HANG_UP)
         assert await ends(admin, key) == {key: 0}
-
-    run(test)

@@ -71,15 +71,11 @@ def test_only_the_future_reports_a_batch_that_fails_during_a_pause(in_coroutine:
     assert future.exception() is error
 
 
-def test_in_a_coroutine_a_failure_ends_the_wait() -> None:
+async def test_in_a_coroutine_a_failure_ends_the_wait() -> None:
     future = ColumnsFuture("topic")
     batches = sent(future, _BATCHES_AHEAD)
-
-    async def scenario() -> None:
-        waiting = asyncio.create_task(future.pace_async())
-        await asyncio.sleep(0)
-        for _, watcher in batches[0].finish(-1, -1, RuntimeError("refused"))[1]:
-            watcher(None)
-        await waiting
-
-    asyncio.run(scenario())
+    waiting = asyncio.create_task(future.pace_async())
+    await asyncio.sleep(0)
+    for _, watcher in batches[0].finish(-1, -1, RuntimeError("refused"))[1]:
+        watcher(None)
+    await waiting

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,23 +15,16 @@ from ottla.errors import NotLeaderOrFollower, OffsetOutOfRange, TopicAuthorizati
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
 
-Test = Callable[[FakeCluster, AsyncConsumer], Awaitable[None]]
 
-
-def run(test: Test, config: dict[str, Any] | None = None, **options: Any) -> None:
-    async def main() -> None:
-        async with FakeCluster(**options).running() as cluster:
-            servers = [f"{host}:{port}" for host, port in cluster.bootstrap]
-            settings = {
-                "auto_offset_reset": "earliest",
-                "retry_backoff_ms": 5,
-                "fetch_max_wait_ms": 20,
-                **(config or {}),
-            }
-            async with AsyncConsumer(bootstrap_servers=servers, **settings) as consumer:
-                await test(cluster, consumer)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running(
+    newest: dict[int, int] | None = None, **config: Any
+) -> AsyncIterator[tuple[FakeCluster, AsyncConsumer]]:
+    async with FakeCluster(newest=newest).running() as cluster:
+        servers = [f"{host}:{port}" for host, port in cluster.bootstrap]
+        settings = {"auto_offset_reset": "earliest", "retry_backoff_ms": 5, "fetch_max_wait_ms": 20, **config}
+        async with AsyncConsumer(bootstrap_servers=servers, **settings) as consumer:
+            yield cluster, consumer
 
 
 async def read(consumer: AsyncConsumer, count: int) -> list[bytes]:
@@ -41,8 +35,8 @@ async def read(consumer: AsyncConsumer, count: int) -> list[bytes]:
     return found
 
 
-def test_records_come_once_from_the_position_on_even_in_the_middle_of_a_batch() -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_records_come_once_from_the_position_on_even_in_the_middle_of_a_batch() -> None:
+    async with running() as (cluster, consumer):
         (key,) = cluster.add_topic("t", [0])
         cluster.write(key, b"0", b"1", b"2")
         cluster.write(key, b"3", b"4")
@@ -54,24 +48,20 @@ def test_records_come_once_from_the_position_on_even_in_the_middle_of_a_batch() 
         cluster.write(key, b"5")
         assert await read(consumer, 1) == [b"5"]
 
-    run(test)
-
 
 @pytest.mark.parametrize("size", [1, 100, 1000])
-def test_batches_that_are_cut_off_come_with_the_next_fetch(size: int) -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_batches_that_are_cut_off_come_with_the_next_fetch(size: int) -> None:
+    async with running(max_partition_fetch_bytes=size) as (cluster, consumer):
         (key,) = cluster.add_topic("t", [0])
         for number in range(20):
             cluster.write(key, b"%d" % number, b"x" * 50)
         await consumer.assign([key])
         assert (await read(consumer, 40))[::2] == [b"%d" % number for number in range(20)]
 
-    run(test, {"max_partition_fetch_bytes": size})
-
 
 @pytest.mark.parametrize("failure", [HANG_UP, NotLeaderOrFollower.code])
-def test_broken_connections_and_moving_leaders(failure: int | str) -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_broken_connections_and_moving_leaders(failure: int | str) -> None:
+    async with running() as (cluster, consumer):
         (key, other) = cluster.add_topic("t", [0, 1])
         cluster.write(key, b"a")
         cluster.write(other, b"b")
@@ -82,11 +72,9 @@ def test_broken_connections_and_moving_leaders(failure: int | str) -> None:
         cluster.write(key, b"c")
         assert await read(consumer, 1) == [b"c"]
 
-    run(test)
 
-
-def test_a_topic_that_is_deleted_and_made_again_is_read_again() -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_a_topic_that_is_deleted_and_made_again_is_read_again() -> None:
+    async with running() as (cluster, consumer):
         (key,) = cluster.add_topic("t", [0])
         cluster.write(key, b"a")
         await consumer.assign([key])
@@ -97,22 +85,18 @@ def test_a_topic_that_is_deleted_and_made_again_is_read_again() -> None:
         cluster.write(key, b"b")
         assert await read(consumer, 1) == [b"b"]
 
-    run(test)
 
-
-def test_an_offset_that_is_gone_is_an_error_that_names_it() -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_an_offset_that_is_gone_is_an_error_that_names_it() -> None:
+    async with running(auto_offset_reset="none") as (cluster, consumer):
         (key,) = cluster.add_topic("t", [0])
         await consumer.assign([key])
         await consumer.seek(key, 7)
         with pytest.raises(OffsetOutOfRange, match="t-0 has no offset 7"):
             await consumer.poll(5)
 
-    run(test, {"auto_offset_reset": "none"})
 
-
-def test_what_is_not_allowed_is_raised_and_can_be_tried_again() -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_what_is_not_allowed_is_raised_and_can_be_tried_again() -> None:
+    async with running() as (cluster, consumer):
         (key,) = cluster.add_topic("t", [0])
         cluster.write(key, b"a")
         cluster.fail(ApiKey.FETCH, key, TopicAuthorizationFailed.code)
@@ -121,21 +105,17 @@ def test_what_is_not_allowed_is_raised_and_can_be_tried_again() -> None:
             await consumer.poll(5)
         assert await read(consumer, 1) == [b"a"]
 
-    run(test)
 
-
-def test_a_cluster_without_topic_ids_is_spoken_to_by_name() -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_a_cluster_without_topic_ids_is_spoken_to_by_name() -> None:
+    async with running(newest={ApiKey.METADATA: 9}) as (cluster, consumer):
         (key,) = cluster.add_topic("t", [0])
         cluster.write(key, b"a")
         await consumer.assign([key])
         assert await read(consumer, 1) == [b"a"]
 
-    run(test, newest={ApiKey.METADATA: 9})
 
-
-def test_damaged_bytes_are_reported_and_can_be_skipped() -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_damaged_bytes_are_reported_and_can_be_skipped() -> None:
+    async with running() as (cluster, consumer):
         (key,) = cluster.add_topic("t", [0])
         cluster.write(key, b"good")
         cluster.write(key, b"bad")
@@ -151,11 +131,9 @@ def test_damaged_bytes_are_reported_and_can_be_skipped() -> None:
         await consumer.seek(key, 2)
         assert await read(consumer, 1) == [b"fine"]
 
-    run(test)
 
-
-def test_metadata_of_a_missing_topic_is_asked_for_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(cluster: FakeCluster, consumer: AsyncConsumer) -> None:
+async def test_metadata_of_a_missing_topic_is_asked_for_until_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(metadata_max_age_ms=50) as (cluster, consumer):
         key = TopicPartition("late", 0)
         await consumer.assign([key])
         assert await consumer.poll(0.05) == []
@@ -163,5 +141,3 @@ def test_metadata_of_a_missing_topic_is_asked_for_until_it_is_there(caplog: pyte
         cluster.add_topic("late", [0])
         cluster.write(key, b"x")
         assert await read(consumer, 1) == [b"x"]
-
-    run(test, {"metadata_max_age_ms": 50})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.clients.fake_cluster import FakeCluster
@@ -18,20 +18,15 @@ from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.records import Record, encode_batch
 from ottla.types import TopicPartition
 
-Test = Callable[[FakeCluster, Cluster], Awaitable[None]]
 KEY = TopicPartition(CONSUMER_OFFSETS, 0)
 GROUP = "billing"
 
 
-def run(test: Test) -> None:
-    async def main() -> None:
-        async with (
-            FakeCluster().running() as brokers,
-            Cluster(brokers.bootstrap, api_timeout_ms=500, retry_backoff_ms=5) as cluster,
-        ):
-            await test(brokers, cluster)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[FakeCluster, Cluster]]:
+    quick = {"api_timeout_ms": 500, "retry_backoff_ms": 5}
+    async with FakeCluster().running() as brokers, Cluster(brokers.bootstrap, **quick) as cluster:
+        yield brokers, cluster
 
 
 def write(brokers: FakeCluster, *records: r.CoordinatorRecord) -> None:
@@ -58,8 +53,9 @@ def generation(number: int) -> r.CoordinatorRecord:
     return r.CoordinatorRecord(r.GroupMetadataKey(GROUP), value)
 
 
-def test_every_record_is_read_once_however_the_fetches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+async def test_every_record_is_read_once_however_the_fetches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_topic, "FETCH_BYTES", 300)
+    async with running() as (brokers, cluster):
         brokers.add_topic(CONSUMER_OFFSETS, [1])
         for number in range(0, 30, 3):
             write(brokers, *(commit(number + more) for more in range(3)))
@@ -69,41 +65,32 @@ def test_every_record_is_read_once_however_the_fetches_are_cut(monkeypatch: pyte
         values = [entry.record.value for entry in found if entry.record is not None]
         assert [value.offset for value in values if isinstance(value, r.OffsetCommitValue)] == list(range(30))
 
-    monkeypatch.setattr(offsets_topic, "FETCH_BYTES", 300)
-    run(test)
 
-
-def test_reading_begins_at_the_log_start_inside_of_a_batch() -> None:
-    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+async def test_reading_begins_at_the_log_start_inside_of_a_batch() -> None:
+    async with running() as (brokers, cluster):
         brokers.add_topic(CONSUMER_OFFSETS, [0])
         write(brokers, commit(1), commit(2), commit(3))
         brokers.log_start[KEY] = 2
         assert [entry.offset async for entry in read_entries(cluster, 0)] == [2]
 
-    run(test)
 
-
-def test_a_damaged_batch_is_an_error_and_not_an_end() -> None:
-    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+async def test_a_damaged_batch_is_an_error_and_not_an_end() -> None:
+    async with running() as (brokers, cluster):
         brokers.add_topic(CONSUMER_OFFSETS, [0])
         write(brokers, commit(1))
         brokers.batches[KEY][0] = brokers.batches[KEY][0][:-1] + b"\xff"
         with pytest.raises(CorruptMessage, match="__consumer_offsets-0 cannot be read at offset 0"):
             assert [entry async for entry in read_entries(cluster, 0)]
 
-    run(test)
 
-
-def test_a_cluster_without_groups_has_no_such_topic() -> None:
-    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+async def test_a_cluster_without_groups_has_no_such_topic() -> None:
+    async with running() as (_, cluster):
         with pytest.raises(UnknownTopicOrPartition):
             await partition_of(cluster, GROUP)
 
-    run(test)
 
-
-def test_the_history_has_what_was_written_last_into_each_slot() -> None:
-    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+async def test_the_history_has_what_was_written_last_into_each_slot() -> None:
+    async with running() as (brokers, cluster):
         brokers.add_topic(CONSUMER_OFFSETS, [0])
         write(brokers, rebalance(0, slot=0), generation(1), rebalance(9, slot=2, group="another"))
         write(brokers, rebalance(1, slot=1), generation(2), commit(5))
@@ -114,11 +101,9 @@ def test_the_history_has_what_was_written_last_into_each_slot() -> None:
         write(brokers, *(r.CoordinatorRecord(r.HistoryKey(GROUP, slot), None) for slot in (0, 1)))
         assert (await read_history(cluster, GROUP)).rebalances == ()
 
-    run(test)
 
-
-def test_a_rebalance_under_way_is_apart_until_it_is_over() -> None:
-    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+async def test_a_rebalance_under_way_is_apart_until_it_is_over() -> None:
+    async with running() as (brokers, cluster):
         brokers.add_topic(CONSUMER_OFFSETS, [0])
         write(brokers, rebalance(0, slot=0), rebalance(1, "under way", slot=1))
         history = await read_history(cluster, GROUP)
@@ -129,15 +114,11 @@ def test_a_rebalance_under_way_is_apart_until_it_is_over() -> None:
         history = await read_history(cluster, GROUP)
         assert ([one.number for one in history.rebalances], history.under_way) == ([0, 1], None)
 
-    run(test)
 
-
-def test_a_broker_that_writes_no_history_still_tells_the_generation() -> None:
-    async def test(brokers: FakeCluster, cluster: Cluster) -> None:
+async def test_a_broker_that_writes_no_history_still_tells_the_generation() -> None:
+    async with running() as (brokers, cluster):
         brokers.add_topic(CONSUMER_OFFSETS, [0])
         epoch = r.CoordinatorRecord(r.ConsumerGroupMetadataKey(GROUP), r.ConsumerGroupMetadataValue(4))
         write(brokers, epoch)
         history = await read_history(cluster, GROUP)
         assert (history.rebalances, history.generation) == ((), 4)
-
-    run(test)

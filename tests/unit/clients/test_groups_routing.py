@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -28,19 +28,15 @@ from ottla.errors import (
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
 
-Test = Callable[[GroupCluster, Cluster], Awaitable[None]]
 KEY = TopicPartition("t", 0)
 PASSING = [CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code]
 
 
-def run(test: Test, **options: Any) -> None:
-    async def main() -> None:
-        async with GroupCluster(**options).running() as brokers:
-            cluster = Cluster(brokers.bootstrap, api_timeout_ms=3_000, retry_backoff_ms=5, retry_backoff_max_ms=5)
-            async with cluster:
-                await test(brokers, cluster)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running(**options: Any) -> AsyncIterator[tuple[GroupCluster, Cluster]]:
+    quick = {"api_timeout_ms": 3_000, "retry_backoff_ms": 5, "retry_backoff_max_ms": 5}
+    async with GroupCluster(**options).running() as brokers, Cluster(brokers.bootstrap, **quick) as cluster:
+        yield brokers, cluster
 
 
 def member(topic: str = "t") -> dict[str, Any]:
@@ -58,8 +54,8 @@ def described(group: object) -> GroupDescription:
     return group
 
 
-def test_groups_of_all_brokers_are_listed() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_groups_of_all_brokers_are_listed() -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"b": FakeGroup(1, "Stable"), "a": FakeGroup(0)}
         assert [(one.group_id, one.state, one.type) for one in await list_groups(cluster)] == [
             ("a", "Empty", "Classic"),
@@ -68,11 +64,9 @@ def test_groups_of_all_brokers_are_listed() -> None:
         assert [one.group_id for one in await list_groups(cluster, states=["Stable"])] == ["b"]
         assert [brokers.count(ApiKey.LIST_GROUPS, broker) for broker in (0, 1)] == [2, 2]
 
-    run(test)
 
-
-def test_old_brokers_list_without_states_and_reject_filters() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_old_brokers_list_without_states_and_reject_filters() -> None:
+    async with running(versions={ApiKey.LIST_GROUPS: 3}) as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(0)}
         (one,) = await list_groups(cluster)
         assert (one.group_id, one.state, one.type) == ("a", None, None)
@@ -81,11 +75,9 @@ def test_old_brokers_list_without_states_and_reject_filters() -> None:
         with pytest.raises(UnsupportedVersion, match=r"cannot filter groups by type: that needs Kafka 3\.8"):
             await list_groups(cluster, types=["classic"])
 
-    run(test, versions={ApiKey.LIST_GROUPS: 3})
 
-
-def test_each_group_is_described_by_its_coordinator() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_each_group_is_described_by_its_coordinator() -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(0, "Stable", members=[member()]), "b": FakeGroup(1)}
         found = await describe_groups(cluster, ["a", "b"])
         one = described(found["a"])
@@ -94,11 +86,9 @@ def test_each_group_is_described_by_its_coordinator() -> None:
         assert one.members[0].topics == ("t",)
         assert described(found["b"]).coordinator.id == 1
 
-    run(test)
 
-
-def test_groups_of_the_consumer_protocol_are_described_with_their_epochs() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_groups_of_the_consumer_protocol_are_described_with_their_epochs() -> None:
+    async with running() as (brokers, cluster):
         partitions = {"topic_partitions": [{"topic_id": None, "topic_name": "t", "partitions": [2, 0]}]}
         one = {
             "member_id": "m-1",
@@ -118,21 +108,19 @@ def test_groups_of_the_consumer_protocol_are_described_with_their_epochs() -> No
         assert (new.members[0].target, new.members[0].epoch, new.members[0].protocol) == ((), 4, "Classic")
         assert described(found["old"]).type == "Classic"
 
-    run(test)
 
-
-def test_a_broker_without_the_consumer_protocol_is_asked_about_classic_groups() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_a_broker_without_the_consumer_protocol_is_asked_about_classic_groups() -> None:
+    async with running(
+        versions={ApiKey.CONSUMER_GROUP_DESCRIBE: None, ApiKey.FIND_COORDINATOR: 3, ApiKey.DESCRIBE_GROUPS: 2}
+    ) as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(1)}
         found = await describe_groups(cluster, ["a", "missing"])
         assert described(found["a"]).type == "Classic"
         assert isinstance(found["missing"], GroupIdNotFound)
 
-    run(test, versions={ApiKey.CONSUMER_GROUP_DESCRIBE: None, ApiKey.FIND_COORDINATOR: 3, ApiKey.DESCRIBE_GROUPS: 2})
 
-
-def test_assignments_of_other_protocols_are_left_alone() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_assignments_of_other_protocols_are_left_alone() -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {
             "connect": FakeGroup(0, "Stable", protocol_type="connect", members=[member()]),
             "odd": FakeGroup(0, "Stable", members=[{**member(), "member_assignment": b"\0\0\xff"}]),
@@ -140,12 +128,10 @@ def test_assignments_of_other_protocols_are_left_alone() -> None:
         found = await describe_groups(cluster, ["connect", "odd"])
         assert [described(found[name]).members[0].assignment for name in ("connect", "odd")] == [(), ()]
 
-    run(test)
-
 
 @pytest.mark.parametrize("code", PASSING)
-def test_what_passes_is_tried_again_for_the_groups_that_it_concerns(code: int) -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_what_passes_is_tried_again_for_the_groups_that_it_concerns(code: int) -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(0, offsets={KEY: 7}), "b": FakeGroup(0, offsets={KEY: 8})}
         brokers.fail(ApiKey.FIND_COORDINATOR, TopicPartition("a", 0), CoordinatorNotAvailable.code)
         brokers.fail(ApiKey.OFFSET_FETCH, TopicPartition("a", 0), code, code)
@@ -154,74 +140,58 @@ def test_what_passes_is_tried_again_for_the_groups_that_it_concerns(code: int) -
         asked = [[one.group_id for one in body.groups] for body in brokers.bodies[ApiKey.OFFSET_FETCH]]
         assert asked == [["b"], ["a"], ["a"], ["a"]]
 
-    run(test)
 
-
-def test_a_coordinator_that_moved_is_found_again() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_a_coordinator_that_moved_is_found_again() -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(0)}
         await describe_groups(cluster, ["a"])
         brokers.groups["a"].coordinator = 1
         assert described((await describe_groups(cluster, ["a"]))["a"]).coordinator.id == 1
 
-    run(test)
 
-
-def test_a_broken_connection_is_made_again() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_a_broken_connection_is_made_again() -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(1)}
         brokers.fail(ApiKey.DELETE_GROUPS, None, HANG_UP)
         assert await delete_groups(cluster, ["a"]) == {"a": None}
         assert brokers.groups == {}
 
-    run(test)
 
-
-def test_what_does_not_pass_is_the_result_of_its_group() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_what_does_not_pass_is_the_result_of_its_group() -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(0), "b": FakeGroup(0)}
         brokers.fail(ApiKey.FIND_COORDINATOR, TopicPartition("a", 0), GroupAuthorizationFailed.code)
         outcomes = await delete_groups(cluster, ["a", "b"])
         assert isinstance(outcomes["a"], GroupAuthorizationFailed)
         assert outcomes["b"] is None
 
-    run(test)
 
-
-def test_what_never_passes_is_the_result_after_the_timeout() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_what_never_passes_is_the_result_after_the_timeout() -> None:
+    async with running() as (brokers, cluster):
         cluster.api_timeout_ms = 50
         brokers.groups = {"a": FakeGroup(0)}
         brokers.fail(ApiKey.OFFSET_FETCH, TopicPartition("a", 0), *[CoordinatorLoadInProgress.code] * 100)
         assert isinstance((await committed_offsets(cluster, ["a"]))["a"], CoordinatorLoadInProgress)
 
-    run(test)
-
 
 @pytest.mark.parametrize("version", [2, 7, 8, 10])
-def test_offsets_are_fetched_in_old_and_new_versions(version: int) -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_offsets_are_fetched_in_old_and_new_versions(version: int) -> None:
+    async with running(versions={ApiKey.OFFSET_FETCH: version}) as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(0, offsets={KEY: 7, TopicPartition("t", 1): -1}), "b": FakeGroup(1)}
         assert await committed_offsets(cluster, ["a", "b"]) == {"a": {KEY: OffsetAndMetadata(7, "m")}, "b": {}}
 
-    run(test, versions={ApiKey.OFFSET_FETCH: version})
-
 
 @pytest.mark.parametrize("code", PASSING)
-def test_a_commit_is_tried_again_when_its_partitions_say_so(code: int) -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_a_commit_is_tried_again_when_its_partitions_say_so(code: int) -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(1)}
         brokers.fail(ApiKey.OFFSET_COMMIT, TopicPartition("a", 0), code)
         assert await commit_offsets(cluster, "a", {KEY: 3}) == {KEY: None}
         assert brokers.groups["a"].offsets == {KEY: 3}
 
-    run(test)
 
-
-def test_a_commit_to_a_group_with_members_is_rejected() -> None:
-    async def test(brokers: GroupCluster, cluster: Cluster) -> None:
+async def test_a_commit_to_a_group_with_members_is_rejected() -> None:
+    async with running() as (brokers, cluster):
         brokers.groups = {"a": FakeGroup(0, "Stable", members=[member()])}
         errors = await commit_offsets(cluster, "a", {KEY: 3})
         assert isinstance(errors[KEY], UnknownMemberId)
-
-    run(test)

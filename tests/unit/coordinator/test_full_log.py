@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 from uuid import UUID
 
 import pytest
 from group_context import GROUP, REBALANCE, SESSION, protocols
+from tests.virtual import AppendFailed, VirtualJournal
 
 from ottla.coordinator import messages as m
-from ottla.coordinator import records as r
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest
 from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.group import TopicInfo
+from ottla.coordinator.serde import encode
 from ottla.runtime.runner import Runner
 from ottla.testing import ManualClock
-
-
-class Log:
-    """Takes everything, but for the time that it is full."""
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self.records: list[r.CoordinatorRecord] = []
-
-    def append(self, records: Sequence[r.CoordinatorRecord], /) -> int:
-        if self.is_full:
-            raise OSError("No space left on device")
-        self.records += records
-        return len(self.records)
-
-    def committed(self, position: int, /) -> None:
-        return None
 
 
 class Shard:
@@ -45,14 +29,15 @@ class Shard:
         ids, topics = count(1), {"orders": TopicInfo(UUID(int=1), 4)}
         config = GroupConfig(group_initial_rebalance_delay_ms=0)
         self.coordinator = Coordinator(config, new_id=lambda: str(next(ids)), topics=lambda: topics)
-        self.log, self.clock = Log(), ManualClock()
-        self.runner = Runner(self.coordinator, self.log, self.clock)
+        self.is_full, self.clock = False, ManualClock()
+        log = VirtualJournal([], encode, rejects=lambda: self.is_full)
+        self.runner = Runner(self.coordinator, log, self.clock)
 
     async def refused(self, operation: Callable[..., Any], request: Any) -> None:
-        self.log.is_full = True
-        with pytest.raises(OSError, match="No space"):
+        self.is_full = True
+        with pytest.raises(AppendFailed):
             await self.runner.run(operation, request)
-        self.log.is_full = False
+        self.is_full = False
 
     async def sleep(self, duration: int) -> None:
         self.clock.advance(duration)
@@ -95,54 +80,40 @@ def heartbeat(member: str, epoch: int) -> ConsumerHeartbeatRequest:
     return ConsumerHeartbeatRequest(group_id=GROUP, member_id=member, member_epoch=epoch, **fields)
 
 
-def run(scenario: Callable[[Shard], Any]) -> None:
-    async def main() -> None:
-        shard = Shard()
-        await scenario(shard)
-        shard.runner.close()
-
-    asyncio.run(main())
+@pytest.fixture
+def shard() -> Iterator[Shard]:
+    shard = Shard()
+    yield shard
+    shard.runner.close()
 
 
-def test_a_consumer_whose_leave_could_not_be_written_is_gone_after_its_session() -> None:
-    async def scenario(shard: Shard) -> None:
-        await shard.beat("a", 0)
-        await shard.refused(shard.coordinator.consumer_heartbeat, heartbeat("a", -1))
-        assert shard.state != "Empty"
-        await shard.sleep(shard.coordinator.config.group_consumer_session_timeout_ms)
-        assert shard.state == "Empty"
-
-    run(scenario)
+async def test_a_consumer_whose_leave_could_not_be_written_is_gone_after_its_session(shard: Shard) -> None:
+    await shard.beat("a", 0)
+    await shard.refused(shard.coordinator.consumer_heartbeat, heartbeat("a", -1))
+    assert shard.state != "Empty"
+    await shard.sleep(shard.coordinator.config.group_consumer_session_timeout_ms)
+    assert shard.state == "Empty"
 
 
-def test_a_classic_group_whose_last_leave_could_not_be_written_is_empty_in_time() -> None:
-    async def scenario(shard: Shard) -> None:
-        member = await shard.classic_member()
-        await shard.sync(member, 1)
-        await shard.refused(shard.coordinator.leave, m.LeaveRequest(group_id=GROUP, members=(m.LeavingMember(member),)))
-        await shard.sleep(REBALANCE)
-        assert shard.state == "Empty"
-
-    run(scenario)
+async def test_a_classic_group_whose_last_leave_could_not_be_written_is_empty_in_time(shard: Shard) -> None:
+    member = await shard.classic_member()
+    await shard.sync(member, 1)
+    await shard.refused(shard.coordinator.leave, m.LeaveRequest(group_id=GROUP, members=(m.LeavingMember(member),)))
+    await shard.sleep(REBALANCE)
+    assert shard.state == "Empty"
 
 
-def test_a_classic_member_that_dies_after_an_upgrade_could_not_be_written_is_removed() -> None:
-    async def scenario(shard: Shard) -> None:
-        member = await shard.classic_member()
-        await shard.sync(member, 1)
-        await shard.refused(shard.coordinator.consumer_heartbeat, heartbeat("b", 0))
-        await shard.sleep(SESSION)
-        assert shard.state == "Empty"
-
-    run(scenario)
+async def test_a_classic_member_that_dies_after_an_upgrade_could_not_be_written_is_removed(shard: Shard) -> None:
+    member = await shard.classic_member()
+    await shard.sync(member, 1)
+    await shard.refused(shard.coordinator.consumer_heartbeat, heartbeat("b", 0))
+    await shard.sleep(SESSION)
+    assert shard.state == "Empty"
 
 
-def test_a_member_whose_assignment_could_not_be_written_is_removed_if_it_stays_away() -> None:
-    async def scenario(shard: Shard) -> None:
-        member = await shard.classic_member()
-        await shard.refused(shard.coordinator.sync, m.SyncRequest(group_id=GROUP, generation_id=1, member_id=member))
-        assert shard.state == "PreparingRebalance"
-        await shard.sleep(max(SESSION, REBALANCE))
-        assert shard.state == "Empty"
-
-    run(scenario)
+async def test_a_member_whose_assignment_could_not_be_written_is_removed_if_it_stays_away(shard: Shard) -> None:
+    member = await shard.classic_member()
+    await shard.refused(shard.coordinator.sync, m.SyncRequest(group_id=GROUP, generation_id=1, member_id=member))
+    assert shard.state == "PreparingRebalance"
+    await shard.sleep(max(SESSION, REBALANCE))
+    assert shard.state == "Empty"

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TypeAlias
 
 import pytest
@@ -15,20 +15,16 @@ Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 HEALTH = b"GET /healthz HTTP/1.1\r\n\r\n"
 
 
-def serve(scenario: Callable[[MetricsServer], Awaitable[None]], **options: object) -> None:
-    """Run a scenario against a running server."""
-
-    async def run() -> None:
-        registry = Registry()
-        registry.counter("requests_total", "Requests.").value += 7
-        server = MetricsServer(registry.render, "127.0.0.1", 0, **options)  # type: ignore[arg-type]
-        await server.start()
-        try:
-            await asyncio.wait_for(scenario(server), 10)
-        finally:
-            await server.stop()
-
-    asyncio.run(run())
+@contextlib.asynccontextmanager
+async def serving(**options: object) -> AsyncIterator[MetricsServer]:
+    registry = Registry()
+    registry.counter("requests_total", "Requests.").value += 7
+    server = MetricsServer(registry.render, "127.0.0.1", 0, **options)  # type: ignore[arg-type]
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
 
 
 @contextlib.asynccontextmanager
@@ -62,8 +58,8 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ")[1])
 
 
-def test_metrics() -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_metrics() -> None:
+    async with serving() as server:
         answer = await ask(server, b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n")
         head, _, body = answer.partition(b"\r\n\r\n")
         assert status(answer) == 200
@@ -71,29 +67,22 @@ def test_metrics() -> None:
         assert b"Content-Length: %d" % len(body) in head
         assert body.endswith(b"requests_total 7\n")
 
-    serve(scenario)
 
-
-def test_head_has_no_body() -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_head_has_no_body() -> None:
+    async with serving() as server:
         answer = await ask(server, b"HEAD /metrics HTTP/1.1\r\n\r\n")
         assert status(answer) == 200
         assert answer.endswith(b"\r\n\r\n")
 
-    serve(scenario)
 
-
-def test_health() -> None:
+async def test_health() -> None:
     problems: list[str] = []
-
-    async def scenario(server: MetricsServer) -> None:
+    async with serving(problem=lambda: problems[-1] if problems else None) as server:
         answer = await ask(server, HEALTH)
         assert (status(answer), answer.endswith(b"\r\n\r\nok\n")) == (200, True)
         problems.append("the disk is full")
         answer = await ask(server, b"GET /healthz HTTP/1.0\r\n\r\n")
         assert (status(answer), answer.endswith(b"the disk is full\n")) == (503, True)
-
-    serve(scenario, problem=lambda: problems[-1] if problems else None)
 
 
 @pytest.mark.parametrize(
@@ -111,24 +100,20 @@ def test_health() -> None:
         (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 9000, 400),
     ],
 )
-def test_bad_requests(request_bytes: bytes, expected: int) -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_bad_requests(request_bytes: bytes, expected: int) -> None:
+    async with serving() as server:
         assert status(await ask(server, request_bytes)) == expected
         assert status(await ask(server, HEALTH)) == 200
 
-    serve(scenario)
-
 
 @pytest.mark.parametrize("request_bytes", [b"", b"GET /metrics HTTP/1.1\r\n"])
-def test_silent_clients_are_closed(request_bytes: bytes) -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_silent_clients_are_closed(request_bytes: bytes) -> None:
+    async with serving(timeout=0.05) as server:
         assert await ask(server, request_bytes) == b""
 
-    serve(scenario, timeout=0.05)
 
-
-def test_client_that_never_reads_is_closed() -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_client_that_never_reads_is_closed() -> None:
+    async with serving(timeout=0.3) as server:
         server._page = lambda: "x" * 20_000_000
         async with connected(server) as (_, writer):
             writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -138,34 +123,27 @@ def test_client_that_never_reads_is_closed() -> None:
                 await asyncio.wait(tasks)
             assert await accepted(server) == set()
 
-    serve(scenario, timeout=0.3)
 
-
-def test_client_that_leaves_is_forgotten() -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_client_that_leaves_is_forgotten() -> None:
+    async with serving() as server:
         async with connected(server) as (_, writer):
             writer.write(b"GET /met")
             tasks = await accepted(server)
         await asyncio.wait(tasks)
         assert await accepted(server) == set()
 
-    serve(scenario)
 
-
-def test_too_many_connections_are_closed_at_once() -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_too_many_connections_are_closed_at_once() -> None:
+    async with serving(max_connections=2) as server, connected(server):
         async with connected(server):
-            async with connected(server):
-                assert await ask(server, HEALTH) == b""
-                tasks = set(server._serving)
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            assert status(await ask(server, HEALTH)) == 200
-
-    serve(scenario, max_connections=2)
+            assert await ask(server, HEALTH) == b""
+            tasks = set(server._serving)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert status(await ask(server, HEALTH)) == 200
 
 
-def test_stop_closes_connections_and_can_be_repeated() -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_stop_closes_connections_and_can_be_repeated() -> None:
+    async with serving() as server:
         async with connected(server) as (reader, _):
             await accepted(server)
             await server.stop()
@@ -174,12 +152,8 @@ def test_stop_closes_connections_and_can_be_repeated() -> None:
         with pytest.raises(RuntimeError, match="not running"):
             assert server.port
 
-    serve(scenario)
 
-
-def test_address_in_use_is_an_error() -> None:
-    async def scenario(server: MetricsServer) -> None:
+async def test_address_in_use_is_an_error() -> None:
+    async with serving() as server:
         with pytest.raises(OSError, match="address"):
             await MetricsServer(Registry().render, "127.0.0.1", server.port).start()
-
-    serve(scenario)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_server import closed_by_server, connect, echo, framed, receive, run, serving
+from test_server import closed_by_server, connect, echo, framed, receive, serving
 
 from ottla.net.server import _sockets_pure
 from ottla.net.server import listener as server_module
@@ -83,7 +83,7 @@ async def many_clients(server: Server) -> AsyncIterator[list[Client]]:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("at_once", [True, False])
-def test_each_of_many_clients_gets_its_own_answers_in_order(seed: int, at_once: bool) -> None:
+async def test_each_of_many_clients_gets_its_own_answers_in_order(seed: int, at_once: bool) -> None:
     """Requests of all sizes in pieces of all sizes, several in flight on each connection."""
     random = Random(seed)
     longest = random.choice([30, 3_000, 3 * LITTLE])
@@ -92,122 +92,106 @@ def test_each_of_many_clients_gets_its_own_answers_in_order(seed: int, at_once: 
         await asyncio.sleep(0)
         return Buffer(framed(frame))
 
-    async def scenario() -> None:
-        async with (
-            serving(echo if at_once else lambda _, frame: later(bytes(frame))) as server,
-            many_clients(server) as clients,
-        ):
-            sent = [[os.urandom(random.randint(8, longest)) for _ in range(5)] for _ in clients]
-            streams = [b"".join(map(framed, payloads)) for payloads in sent]
-            while any(streams):
-                for number, (_, writer) in enumerate(clients):
-                    cut = random.choice([3, 12, len(streams[number]) // 2, len(streams[number])])
-                    writer.write(streams[number][:cut])
-                    streams[number] = streams[number][cut:]
-                await asyncio.sleep(0)
-            for (reader, _), payloads in zip(clients, sent, strict=True):
-                assert [await receive(reader) for _ in payloads] == payloads
-            assert server.bytes_in == server.bytes_out == sum(4 + len(each) for payloads in sent for each in payloads)
-
-    run(scenario)
-
-
-def test_clients_that_send_without_end_do_not_keep_the_event_loop_from_others() -> None:
-    async def scenario() -> None:
-        handled = most = 0
-
-        def slow(connection: Connection, frame: memoryview) -> None:
-            nonlocal handled
-            handled += 1
-            server.turn.unwritten[:] = [bool]
-            end = time.monotonic() + 0.002
-            while time.monotonic() < end:
-                pass
-
-        async with serving(slow) as server, many_clients(server) as clients:
-            busy = clients[FEW : FEW + 2 * MANY]
-            for _, writer in busy:
-                writer.write(framed(bytes(10_000)) * 40)
-            while handled < 40 * len(busy):
-                before = handled
-                await asyncio.sleep(0)
-                most = max(most, handled - before)
-        assert most <= 7 * len(busy)  # One buffer, once from each of them.
-
-    run(scenario)
-
-
-def test_an_answer_that_cannot_be_sent_for_lack_of_a_write_harms_no_other() -> None:
-    async def scenario() -> None:
-        def broken() -> None:
-            raise RuntimeError("no such thing as a log")
-
-        def answer(connection: Connection, frame: memoryview) -> Buffer:
-            if frame == b"write it":
-                server.turn.unwritten.append(broken)
-                return Buffer(framed(bytes(ANSWERS_TOGETHER)))
-            return Buffer(framed(bytes(frame)))
-
-        async with serving(answer) as server, many_clients(server) as clients:
+    async with (
+        serving(echo if at_once else lambda _, frame: later(bytes(frame))) as server,
+        many_clients(server) as clients,
+    ):
+        sent = [[os.urandom(random.randint(8, longest)) for _ in range(5)] for _ in clients]
+        streams = [b"".join(map(framed, payloads)) for payloads in sent]
+        while any(streams):
             for number, (_, writer) in enumerate(clients):
-                writer.write(framed(b"say this" if number % 3 else b"write it"))
-            for number, (reader, _) in enumerate(clients):
-                if number % 3:
-                    assert await receive(reader) == b"say this"
-                else:
-                    assert await closed_by_server(reader)
+                cut = random.choice([3, 12, len(streams[number]) // 2, len(streams[number])])
+                writer.write(streams[number][:cut])
+                streams[number] = streams[number][cut:]
+            await asyncio.sleep(0)
+        for (reader, _), payloads in zip(clients, sent, strict=True):
+            assert [await receive(reader) for _ in payloads] == payloads
+        assert server.bytes_in == server.bytes_out == sum(4 + len(each) for payloads in sent for each in payloads)
 
-    run(scenario)
+
+async def test_clients_that_send_without_end_do_not_keep_the_event_loop_from_others() -> None:
+    handled = most = 0
+
+    def slow(connection: Connection, frame: memoryview) -> None:
+        nonlocal handled
+        handled += 1
+        server.turn.unwritten[:] = [bool]
+        end = time.monotonic() + 0.002
+        while time.monotonic() < end:
+            pass
+
+    async with serving(slow) as server, many_clients(server) as clients:
+        busy = clients[FEW : FEW + 2 * MANY]
+        for _, writer in busy:
+            writer.write(framed(bytes(10_000)) * 40)
+        while handled < 40 * len(busy):
+            before = handled
+            await asyncio.sleep(0)
+            most = max(most, handled - before)
+    assert most <= 7 * len(busy)  # One buffer, once from each of them.
 
 
-def test_those_that_go_wrong_among_many_do_not_harm_the_others() -> None:
+async def test_an_answer_that_cannot_be_sent_for_lack_of_a_write_harms_no_other() -> None:
+    def broken() -> None:
+        raise RuntimeError("no such thing as a log")
+
+    def answer(connection: Connection, frame: memoryview) -> Buffer:
+        if frame == b"write it":
+            server.turn.unwritten.append(broken)
+            return Buffer(framed(bytes(ANSWERS_TOGETHER)))
+        return Buffer(framed(bytes(frame)))
+
+    async with serving(answer) as server, many_clients(server) as clients:
+        for number, (_, writer) in enumerate(clients):
+            writer.write(framed(b"say this" if number % 3 else b"write it"))
+        for number, (reader, _) in enumerate(clients):
+            if number % 3:
+                assert await receive(reader) == b"say this"
+            else:
+                assert await closed_by_server(reader)
+
+
+async def test_those_that_go_wrong_among_many_do_not_harm_the_others() -> None:
     """One closes, one is reset, one sends an invalid length."""
-
-    async def scenario() -> None:
-        async with serving(echo) as server, many_clients(server) as clients:
-            for number, (_, writer) in enumerate(clients):
-                if number % 4 == 1:
-                    writer.write(framed(b"")[:2])
-                    writer.close()
-                elif number % 4 == 2:
-                    sock = writer.get_extra_info("socket")
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    writer.transport.abort()
-                elif number % 4 == 3:
-                    writer.write(struct.pack(">i", 7) + bytes(7))
-                else:
-                    writer.write(framed(b"number %d of many" % number))
-            for number, (reader, writer) in enumerate(clients):
-                if number % 4 == 3:
-                    assert await closed_by_server(reader)
-                elif number % 4 == 0:
-                    assert await receive(reader) == b"number %d of many" % number
-                    writer.write(framed(b"and again"))
-                    assert await receive(reader) == b"and again"
-            while len(server.connections) > CLIENTS / 4:
-                await asyncio.sleep(0.001)
-
-    run(scenario)
+    async with serving(echo) as server, many_clients(server) as clients:
+        for number, (_, writer) in enumerate(clients):
+            if number % 4 == 1:
+                writer.write(framed(b"")[:2])
+                writer.close()
+            elif number % 4 == 2:
+                sock = writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+            elif number % 4 == 3:
+                writer.write(struct.pack(">i", 7) + bytes(7))
+            else:
+                writer.write(framed(b"number %d of many" % number))
+        for number, (reader, writer) in enumerate(clients):
+            if number % 4 == 3:
+                assert await closed_by_server(reader)
+            elif number % 4 == 0:
+                assert await receive(reader) == b"number %d of many" % number
+                writer.write(framed(b"and again"))
+                assert await receive(reader) == b"and again"
+        while len(server.connections) > CLIENTS / 4:
+            await asyncio.sleep(0.001)
 
 
-def test_what_a_connection_sent_is_dropped_when_it_is_closed_while_others_are_handled() -> None:
-    async def scenario() -> None:
-        asked: list[bytes] = []
+async def test_what_a_connection_sent_is_dropped_when_it_is_closed_while_others_are_handled() -> None:
+    asked: list[bytes] = []
 
-        def close_all_others(connection: Connection, frame: memoryview) -> Buffer:
-            asked.append(bytes(frame))
-            for other in server.connections - {connection}:
-                other.close("enough")
-            return Buffer(framed(b"the only one"))
+    def close_all_others(connection: Connection, frame: memoryview) -> Buffer:
+        asked.append(bytes(frame))
+        for other in server.connections - {connection}:
+            other.close("enough")
+        return Buffer(framed(b"the only one"))
 
-        async with serving(close_all_others) as server, many_clients(server) as clients:
-            for _, writer in clients:
-                writer.write(framed(b"a request"))
-            answers = [await _last_words(reader) for reader, _ in clients]
-            assert asked == [b"a request"]
-            assert [answer for answer in answers if answer] == [framed(b"the only one")]
-
-    run(scenario)
+    async with serving(close_all_others) as server, many_clients(server) as clients:
+        for _, writer in clients:
+            writer.write(framed(b"a request"))
+        answers = [await _last_words(reader) for reader, _ in clients]
+        assert asked == [b"a request"]
+        assert [answer for answer in answers if answer] == [framed(b"the only one")]
 
 
 async def _last_words(reader: asyncio.StreamReader) -> bytes:
@@ -217,22 +201,19 @@ async def _last_words(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def test_a_client_that_sends_on_while_it_waits_is_answered_in_order_among_many() -> None:
-    async def scenario() -> None:
-        release = asyncio.Event()
+async def test_a_client_that_sends_on_while_it_waits_is_answered_in_order_among_many() -> None:
+    release = asyncio.Event()
 
-        async def when_released(frame: bytes) -> Buffer:
-            await release.wait()
-            return Buffer(framed(frame))
+    async def when_released(frame: bytes) -> Buffer:
+        await release.wait()
+        return Buffer(framed(frame))
 
-        async with serving(lambda _, frame: when_released(bytes(frame))) as server, many_clients(server) as clients:
-            for text in (b"first one", b"second one", b"third one"):
-                for _, writer in clients:
-                    writer.write(framed(text))
-                while server.bytes_in < CLIENTS * len(framed(b"first one")):
-                    await asyncio.sleep(0)
-            release.set()
-            for reader, _ in clients:
-                assert [await receive(reader) for _ in range(3)] == [b"first one", b"second one", b"third one"]
-
-    run(scenario)
+    async with serving(lambda _, frame: when_released(bytes(frame))) as server, many_clients(server) as clients:
+        for text in (b"first one", b"second one", b"third one"):
+            for _, writer in clients:
+                writer.write(framed(text))
+            while server.bytes_in < CLIENTS * len(framed(b"first one")):
+                await asyncio.sleep(0)
+        release.set()
+        for reader, _ in clients:
+            assert [await receive(reader) for _ in range(3)] == [b"first one", b"second one", b"third one"]

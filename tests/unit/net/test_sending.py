@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_server import closed_by_server, connect, framed, receive, run, serving
+from test_server import closed_by_server, connect, framed, receive, serving
 
 from ottla.net.server import _sockets_pure
 from ottla.net.server.connection import Connection
@@ -67,99 +67,87 @@ def _received(theirs: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("size", [10, 60_000])
-def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> None:
+async def test_answers_that_a_thread_sends_arrive_whole_and_in_order(size: int) -> None:
     """Some clients stop reading for a while: the rest is sent later."""
 
-    async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview) -> Buffer:
-            server.turn.unwritten.append(nothing)
-            return Buffer(framed(bytes(frame) * (size // 10)))
+    def answer(connection: Connection, frame: memoryview) -> Buffer:
+        server.turn.unwritten.append(nothing)
+        return Buffer(framed(bytes(frame) * (size // 10)))
 
-        async with serving(answer, send_buffer=4096) as server:
-            handed_over = _watch(server)
-            clients = [await connect(server) for _ in range(MANY)]
-            for round_ in range(5):
-                for _, writer in clients:
-                    writer.write(framed(b"%010d" % round_))
-                for reader, _ in clients[::2]:
-                    assert await receive(reader) == b"%010d" % round_ * (size // 10)
-            for round_ in range(5):
-                for reader, _ in clients[1::2]:
-                    assert await receive(reader) == b"%010d" % round_ * (size // 10)
-            assert handed_over
+    async with serving(answer, send_buffer=4096) as server:
+        handed_over = _watch(server)
+        clients = [await connect(server) for _ in range(MANY)]
+        for round_ in range(5):
             for _, writer in clients:
-                writer.close()
-
-    run(scenario)
-
-
-def test_a_connection_that_ends_meanwhile_harms_no_other() -> None:
-    async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview) -> Buffer:
-            server.turn.unwritten.append(nothing)
-            return Buffer(framed(bytes(frame)))
-
-        async with serving(answer) as server:
-            handed_over = _watch(server)
-            for _ in range(5):
-                clients = [await connect(server) for _ in range(MANY)]
-                for number, (_, writer) in enumerate(clients):
-                    writer.write(framed(b"%010d" % number))
-                    if number % 3 == 0:
-                        writer.transport.abort()
-                for number, (reader, writer) in enumerate(clients):
-                    if number % 3:
-                        assert await receive(reader) == b"%010d" % number
-                        writer.close()
-            assert handed_over
-
-    run(scenario)
-
-
-def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
-    async def scenario() -> None:
-        waiting: list[asyncio.Future[Buffer]] = []
-
-        def answer(connection: Connection, frame: memoryview) -> Any:
-            waiting.append(asyncio.get_running_loop().create_future())
-            return waiting[-1]
-
-        async with serving(answer) as server:
-            clients = [await connect(server) for _ in range(MANY)]
-            for _, writer in clients:
-                writer.write(framed(b"question"))
-            while len(waiting) < MANY:
-                await asyncio.sleep(0.001)
-            server.turn.unwritten.append(nothing)
-            for future in waiting:
-                future.set_result(Buffer(framed(b"answer")))
-            while server.sending.is_settled:
-                await asyncio.sleep(0)
-        for reader, writer in clients:
-            assert await receive(reader) == b"answer"
+                writer.write(framed(b"%010d" % round_))
+            for reader, _ in clients[::2]:
+                assert await receive(reader) == b"%010d" % round_ * (size // 10)
+        for round_ in range(5):
+            for reader, _ in clients[1::2]:
+                assert await receive(reader) == b"%010d" % round_ * (size // 10)
+        assert handed_over
+        for _, writer in clients:
             writer.close()
 
-    run(scenario)
+
+async def test_a_connection_that_ends_meanwhile_harms_no_other() -> None:
+    def answer(connection: Connection, frame: memoryview) -> Buffer:
+        server.turn.unwritten.append(nothing)
+        return Buffer(framed(bytes(frame)))
+
+    async with serving(answer) as server:
+        handed_over = _watch(server)
+        for _ in range(5):
+            clients = [await connect(server) for _ in range(MANY)]
+            for number, (_, writer) in enumerate(clients):
+                writer.write(framed(b"%010d" % number))
+                if number % 3 == 0:
+                    writer.transport.abort()
+            for number, (reader, writer) in enumerate(clients):
+                if number % 3:
+                    assert await receive(reader) == b"%010d" % number
+                    writer.close()
+        assert handed_over
 
 
-def test_answers_that_wait_for_no_write_are_sent_at_once() -> None:
+async def test_what_was_handed_over_leaves_before_the_server_stops() -> None:
+    waiting: list[asyncio.Future[Buffer]] = []
+
+    def answer(connection: Connection, frame: memoryview) -> Any:
+        waiting.append(asyncio.get_running_loop().create_future())
+        return waiting[-1]
+
+    async with serving(answer) as server:
+        clients = [await connect(server) for _ in range(MANY)]
+        for _, writer in clients:
+            writer.write(framed(b"question"))
+        while len(waiting) < MANY:
+            await asyncio.sleep(0.001)
+        server.turn.unwritten.append(nothing)
+        for future in waiting:
+            future.set_result(Buffer(framed(b"answer")))
+        while server.sending.is_settled:
+            await asyncio.sleep(0)
+    for reader, writer in clients:
+        assert await receive(reader) == b"answer"
+        writer.close()
+
+
+async def test_answers_that_wait_for_no_write_are_sent_at_once() -> None:
     """For these, waking a thread takes longer than it saves."""
 
-    async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview) -> Buffer:
-            return Buffer(framed(bytes(frame)))
+    def answer(connection: Connection, frame: memoryview) -> Buffer:
+        return Buffer(framed(bytes(frame)))
 
-        async with serving(answer) as server:
-            handed_over = _watch(server)
-            clients = [await connect(server) for _ in range(MANY)]
-            for _, writer in clients:
-                writer.write(framed(b"question"))
-            for reader, writer in clients:
-                assert await receive(reader) == b"question"
-                writer.close()
-            assert not handed_over
-
-    run(scenario)
+    async with serving(answer) as server:
+        handed_over = _watch(server)
+        clients = [await connect(server) for _ in range(MANY)]
+        for _, writer in clients:
+            writer.write(framed(b"question"))
+        for reader, writer in clients:
+            assert await receive(reader) == b"question"
+            writer.close()
+        assert not handed_over
 
 
 def nothing() -> None:
@@ -227,7 +215,7 @@ def test_what_a_socket_did_not_take_is_not_overtaken_by_later_batches(batches: l
         sending.close()
 
 
-def test_answers_that_cannot_be_sent_at_all_close_their_connections(
+async def test_answers_that_cannot_be_sent_at_all_close_their_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class OutOfMemory:
@@ -237,24 +225,21 @@ def test_answers_that_cannot_be_sent_at_all_close_their_connections(
         def send_all(fds: list[int], frames: list[bytearray]) -> list[tuple[int, int]]:
             raise MemoryError
 
-    async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview) -> Buffer:
-            server.turn.unwritten.append(nothing)
-            return Buffer(framed(bytes(frame)))
+    def answer(connection: Connection, frame: memoryview) -> Buffer:
+        server.turn.unwritten.append(nothing)
+        return Buffer(framed(bytes(frame)))
 
-        async with serving(answer) as server:
-            clients = [await connect(server) for _ in range(MANY)]
-            monkeypatch.setattr("ottla.net.server.sending.kernels", OutOfMemory)
-            for _, writer in clients:
-                writer.write(framed(b"question"))
-            for reader, writer in clients:
-                assert await closed_by_server(reader)
-                writer.close()
-            monkeypatch.undo()
-            reader, writer = await connect(server)
+    async with serving(answer) as server:
+        clients = [await connect(server) for _ in range(MANY)]
+        monkeypatch.setattr("ottla.net.server.sending.kernels", OutOfMemory)
+        for _, writer in clients:
             writer.write(framed(b"question"))
-            assert await receive(reader) == b"question"
+        for reader, writer in clients:
+            assert await closed_by_server(reader)
             writer.close()
-
-    run(scenario)
+        monkeypatch.undo()
+        reader, writer = await connect(server)
+        writer.write(framed(b"question"))
+        assert await receive(reader) == b"question"
+        writer.close()
     assert "responses could not be sent" in caplog.text

@@ -51,31 +51,28 @@ def test_a_coroutine_that_waits_goes_on_as_a_task() -> None:
     asyncio.run(scenario())
 
 
-def test_errors_and_cancellation_reach_the_coroutine() -> None:
-    async def scenario() -> None:
-        ended = []
+async def test_errors_and_cancellation_reach_the_coroutine() -> None:
+    ended = []
 
-        async def waits(future: asyncio.Future[None]) -> None:
-            try:
-                await future
-            except ValueError:
-                ended.append("error")
-                raise
-            except asyncio.CancelledError:
-                ended.append("cancelled")
-                raise
+    async def waits(future: asyncio.Future[None]) -> None:
+        try:
+            await future
+        except ValueError:
+            ended.append("error")
+            raise
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
 
-        loop = asyncio.get_running_loop()
-        failing = loop.create_future()
-        task = asyncio.ensure_future(_as_task(start(waits(failing))))
-        failing.set_exception(ValueError())
-        with pytest.raises(ValueError):
-            await task
-        task = asyncio.ensure_future(_as_task(start(waits(loop.create_future()))))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert ended == ["error", "cancelled"]
-
-    asyncio.run(scenario())
+    loop = asyncio.get_running_loop()
+    failing = loop.create_future()
+    task = asyncio.ensure_future(_as_task(start(waits(failing))))
+    failing.set_exception(ValueError())
+    with pytest.raises(ValueError):
+        await task
+    task = asyncio.ensure_future(_as_task(start(waits(loop.create_future()))))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == ["error", "cancelled"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import pytest
 
@@ -46,9 +46,10 @@ class SlowJournal:
         self.commit = asyncio.Event()
         self.broken = False
         self.fails = False
+        self.longest = 10
 
     def append(self, records: Sequence[int], /) -> int:
-        if self.broken:
+        if self.broken or len(records) > self.longest:
             raise OSError("disk full")
         self.records += records
         return len(self.records)
@@ -62,179 +63,141 @@ class SlowJournal:
             raise OSError("disk broken")
 
 
-def test_the_answer_leaves_only_when_the_records_are_committed() -> None:
-    async def scenario() -> None:
-        machine, journal = Counter(), SlowJournal()
-        runner = Runner(machine, journal, ManualClock())
-        first = asyncio.ensure_future(runner.run(machine.add, 5))
-        second = asyncio.ensure_future(runner.run(machine.add, 2))
+class Scene:
+    """A runner with its machine, journal and clock."""
+
+    def __init__(self, machine: Counter | None = None, *, commits: bool = True) -> None:
+        self.machine, self.journal, self.clock = machine or Counter(), SlowJournal(), ManualClock()
+        if commits:
+            self.journal.commit.set()
+        self.unwritten: list[Callable[[], None]] = []
+        self.refused: list[tuple[str, str]] = []
+        self.runner = Runner(self.machine, self.journal, self.clock, self.unwritten.append)
+
+    async def start(self, operation: Callable[..., Outcome[int, int]], *args: int) -> asyncio.Future[int]:
+        """Start an operation; it may wait."""
+        task = asyncio.ensure_future(self.runner.run(operation, *args))
         await asyncio.sleep(0)
-        assert journal.records == [5, 2]
-        assert not first.done()
-        journal.commit.set()
-        assert [await first, await second] == [5, 7]
+        return task
 
-    asyncio.run(scenario())
+    async def park(self, wanted: int = 6) -> asyncio.Future[int]:
+        return await self.start(self.machine.wait_for, wanted)
 
+    def advance(self, milliseconds: int) -> None:
+        self.clock.advance(milliseconds)
+        self.runner.fire_due(self.clock.now())
 
-def test_a_write_that_fails_changes_nothing() -> None:
-    async def scenario() -> None:
-        machine, journal = Counter(), SlowJournal()
-        journal.broken = True
-        with pytest.raises(OSError, match="disk full"):
-            await Runner(machine, journal, ManualClock()).run(machine.add, 5)
-        assert machine.total == 0
-
-    asyncio.run(scenario())
+    def gather(self, number: int, name: str) -> None:
+        self.runner.gather(self.machine.add, number, lambda error: self.refused.append((name, str(error))))
 
 
-def test_a_parked_request_is_answered_by_a_later_one() -> None:
-    async def scenario() -> None:
-        machine, journal = Counter(), SlowJournal()
-        journal.commit.set()
-        runner = Runner(machine, journal, ManualClock())
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        await runner.run(machine.add, 5)
-        assert not parked.done()
-        await runner.run(machine.add, 2)
-        assert await parked == 7
-        runner.close()
-
-    asyncio.run(scenario())
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    yield scene
+    scene.runner.close()
 
 
-def test_a_parked_request_is_answered_though_the_one_that_answers_it_went_away() -> None:
-    async def scenario() -> None:
-        machine, journal = Counter(), SlowJournal()
-        runner = Runner(machine, journal, ManualClock())
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        adding = asyncio.ensure_future(runner.run(machine.add, 7))
-        await asyncio.sleep(0)
-        adding.cancel()
-        await asyncio.sleep(0)
-        assert not parked.done()
-        journal.commit.set()
-        assert await parked == 7
-        runner.close()
-
-    asyncio.run(scenario())
+@pytest.fixture
+def late() -> Iterator[Scene]:
+    """A scene whose journal commits on demand."""
+    scene = Scene(commits=False)
+    yield scene
+    scene.runner.close()
 
 
-def test_a_parked_request_fails_with_the_commit_that_was_to_answer_it() -> None:
-    async def scenario() -> None:
-        machine, journal = Counter(), SlowJournal()
-        journal.fails = True
-        runner = Runner(machine, journal, ManualClock())
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        adding = asyncio.ensure_future(runner.run(machine.add, 7))
-        await asyncio.sleep(0)
-        journal.commit.set()
-        for each in (adding, parked):
-            with pytest.raises(OSError, match="disk broken"):
-                await each
-        runner.close()
-
-    asyncio.run(scenario())
+async def test_the_answer_leaves_only_when_the_records_are_committed(late: Scene) -> None:
+    first, second = await late.start(late.machine.add, 5), await late.start(late.machine.add, 2)
+    assert late.journal.records == [5, 2]
+    assert not first.done()
+    late.journal.commit.set()
+    assert [await first, await second] == [5, 7]
 
 
-def test_a_timer_fires_when_its_time_has_come() -> None:
-    async def scenario() -> None:
-        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
-        journal.commit.set()
-        runner = Runner(machine, journal, clock)
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        clock.advance(99)
-        runner.fire_due(clock.now())
-        assert not parked.done()
-        clock.advance(1)
-        runner.fire_due(clock.now())
-        assert await parked == -1
-        assert machine.total == 1000
-        runner.close()
-
-    asyncio.run(scenario())
+async def test_a_write_that_fails_changes_nothing(scene: Scene) -> None:
+    scene.journal.broken = True
+    with pytest.raises(OSError, match="disk full"):
+        await scene.runner.run(scene.machine.add, 5)
+    assert scene.machine.total == 0
 
 
-def test_a_timer_that_is_due_comes_before_what_is_asked_even_if_the_event_loop_is_late() -> None:
-    async def scenario() -> None:
-        each, clock = Gatherer(), ManualClock()
-        runner = Runner(each.machine, each.journal, clock, each.unwritten.append)
-        parked = asyncio.ensure_future(runner.run(each.machine.wait_for, 2_000))
-        await asyncio.sleep(0)
-        clock.advance(99)
-        assert runner.begin(each.machine.add, 5) == 5
-        clock.advance(1)
-        assert runner.begin(each.machine.add, 2) == 1007
-        assert await parked == -1
-        runner._set_timers(Outcome((), None, timers=(Timer("other", clock.now() + 10),)))
-        clock.advance(10)
-        runner.gather(each.machine.add, 1, print)
-        assert each.journal.records == [5, 1000, 2, 1000]
-        runner.write()
-        assert each.machine.total == 2008
-        runner.close()
-
-    asyncio.run(scenario())
+async def test_a_parked_request_is_answered_by_a_later_one(scene: Scene) -> None:
+    parked = await scene.park()
+    await scene.runner.run(scene.machine.add, 5)
+    assert not parked.done()
+    await scene.runner.run(scene.machine.add, 2)
+    assert await parked == 7
 
 
-def test_a_clock_that_is_set_forward_lets_nobody_be_late() -> None:
-    """The next members must find their sessions unchanged."""
-
-    async def scenario() -> None:
-        machine, clock = Counter(), ManualClock()
-        journal = SlowJournal()
-        journal.commit.set()
-        runner = Runner(machine, journal, clock)
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 2_000))
-        await asyncio.sleep(0)
-        clock.step(60_000)
-        assert await runner.run(machine.add, 5) == 5
-        assert not parked.done()
-        assert journal.records == [5]
-        runner.close()
-        with pytest.raises(errors.NotCoordinator):
-            await parked
-
-    asyncio.run(scenario())
+async def test_a_parked_request_is_answered_though_the_one_that_answers_it_went_away(late: Scene) -> None:
+    parked, adding = await late.park(), await late.start(late.machine.add, 7)
+    adding.cancel()
+    await asyncio.sleep(0)
+    assert not parked.done()
+    late.journal.commit.set()
+    assert await parked == 7
 
 
-def test_a_timer_whose_records_were_never_committed_fires_again() -> None:
-    async def scenario() -> None:
-        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
-        journal.fails = True
-        runner = Runner(machine, journal, clock)
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        clock.advance(100)
-        runner.fire_due(clock.now())
-        await asyncio.sleep(0)
-        assert not parked.done()
-        journal.commit.set()
+async def test_a_parked_request_fails_with_the_commit_that_was_to_answer_it(late: Scene) -> None:
+    late.journal.fails = True
+    parked, adding = await late.park(), await late.start(late.machine.add, 7)
+    late.journal.commit.set()
+    for each in (adding, parked):
         with pytest.raises(OSError, match="disk broken"):
-            await parked
-        clock.advance(RETRY_AFTER)
-        runner.fire_due(clock.now())
-        assert journal.records == [1000, 1000]
-        runner.close()
-
-    asyncio.run(scenario())
+            await each
 
 
-def test_closing_fails_what_is_parked() -> None:
-    async def scenario() -> None:
-        machine = Counter()
-        runner = Runner(machine, SlowJournal(), ManualClock())
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        runner.close()
-        with pytest.raises(errors.NotCoordinator):
-            await parked
+async def test_a_timer_fires_when_its_time_has_come(scene: Scene) -> None:
+    parked = await scene.park()
+    scene.advance(99)
+    assert not parked.done()
+    scene.advance(1)
+    assert await parked == -1
+    assert scene.machine.total == 1000
 
-    asyncio.run(scenario())
+
+async def test_a_timer_that_is_due_comes_before_what_is_asked_even_if_the_event_loop_is_late(scene: Scene) -> None:
+    parked = await scene.park(2_000)
+    scene.clock.advance(99)
+    assert scene.runner.begin(scene.machine.add, 5) == 5
+    scene.clock.advance(1)
+    assert scene.runner.begin(scene.machine.add, 2) == 1007
+    assert await parked == -1
+    scene.runner._set_timers(Outcome((), None, timers=(Timer("other", scene.clock.now() + 10),)))
+    scene.clock.advance(10)
+    scene.gather(1, "late")
+    assert scene.journal.records == [5, 1000, 2, 1000]
+    scene.runner.write()
+    assert scene.machine.total == 2008
+
+
+async def test_a_clock_that_is_set_forward_lets_nobody_be_late(scene: Scene) -> None:
+    """The next members must find their sessions unchanged."""
+    parked = await scene.park(2_000)
+    scene.clock.step(60_000)
+    assert await scene.runner.run(scene.machine.add, 5) == 5
+    assert not parked.done()
+    assert scene.journal.records == [5]
+
+
+async def test_a_timer_whose_records_were_never_committed_fires_again(late: Scene) -> None:
+    late.journal.fails = True
+    parked = await late.park()
+    late.advance(100)
+    await asyncio.sleep(0)
+    assert not parked.done()
+    late.journal.commit.set()
+    with pytest.raises(OSError, match="disk broken"):
+        await parked
+    late.advance(RETRY_AFTER)
+    assert late.journal.records == [1000, 1000]
+
+
+async def test_closing_fails_what_is_parked(scene: Scene) -> None:
+    parked = await scene.park()
+    scene.runner.close()
+    with pytest.raises(errors.NotCoordinator):
+        await parked
 
 
 class Worried(Counter):
@@ -244,165 +207,92 @@ class Worried(Counter):
         return Outcome((), None, timers=(Timer("again", now + 50),), answers={6: -2})
 
 
-def test_a_machine_is_told_what_the_journal_did_not_take_and_those_that_wait_fail_with_it() -> None:
-    async def scenario() -> None:
-        machine, journal, clock = Worried(), SlowJournal(), ManualClock()
-        journal.commit.set()
-        runner = Runner(machine, journal, clock)
-        answered = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        failed = asyncio.ensure_future(runner.run(machine.wait_for, 3))
+async def test_a_machine_is_told_what_the_journal_did_not_take_and_those_that_wait_fail_with_it() -> None:
+    scene = Scene(Worried())
+    answered, failed = await scene.park(6), await scene.park(3)
+    scene.journal.broken = True
+    with pytest.raises(OSError, match="disk full"):
+        await scene.runner.run(scene.machine.add, 4)
+    with pytest.raises(OSError, match="disk full"):
+        await failed
+    assert await answered == -2
+    scene.journal.broken = False
+    scene.advance(50)
+    assert scene.journal.records == [1000]
+    scene.runner.close()
+
+
+async def test_timers_of_what_the_journal_did_not_take_stay_as_they_were(scene: Scene) -> None:
+    parked = await scene.park()
+    scene.journal.broken = True
+    with pytest.raises(OSError, match="disk full"):
+        await scene.runner.run(lambda *, now: Outcome((1,), 1, timers=(Timer(6, None),)))
+    scene.journal.broken = False
+    scene.advance(100)
+    assert await parked == -1
+
+
+async def test_a_timer_whose_records_the_journal_did_not_take_fires_again(scene: Scene) -> None:
+    parked = await scene.park()
+    scene.journal.broken = True
+    scene.advance(100)
+    with pytest.raises(OSError, match="disk full"):
+        await parked
+    scene.journal.broken = False
+    scene.advance(RETRY_AFTER)
+    assert scene.machine.total == 1000
+
+
+async def test_what_is_gathered_changes_nothing_until_it_is_written_together(scene: Scene) -> None:
+    scene.gather(5, "first")
+    scene.gather(2, "second")
+    assert (scene.machine.total, scene.journal.records, len(scene.unwritten)) == (0, [], 1)
+    scene.unwritten.pop()()
+    assert (scene.machine.total, scene.journal.records, scene.refused, scene.runner.gathered) == (7, [5, 2], [], [])
+
+
+@pytest.mark.parametrize(("longest", "written"), [(1, [5, 2]), (0, [])])
+async def test_what_cannot_be_written_together_is_written_by_itself_or_refused(
+    scene: Scene, longest: int, written: list[int]
+) -> None:
+    scene.journal.longest = longest
+    scene.gather(5, "first")
+    scene.gather(2, "second")
+    scene.runner.write()
+    assert (scene.machine.total, scene.journal.records) == (sum(written), written)
+    assert scene.refused == ([] if written else [("first", "disk full"), ("second", "disk full")])
+
+
+async def test_other_operations_and_timers_come_after_what_was_gathered(scene: Scene) -> None:
+    scene.gather(5, "first")
+    assert await scene.runner.run(scene.machine.add, 1) == 6
+    scene.gather(2, "second")
+    scene.runner.timers.set("due", 0)
+    scene.runner.fire_due(scene.clock.now())
+    assert scene.journal.records == [5, 1, 2, 1000]
+    scene.unwritten.pop()()
+    assert scene.journal.records == [5, 1, 2, 1000]
+
+
+async def test_a_response_without_records_waits_for_the_records_that_it_may_depend_on(late: Scene) -> None:
+    adding = await late.start(late.machine.add, 5)
+    reading = await late.start(lambda *, now: Outcome((), late.machine.total))
+    assert not reading.done()
+    late.journal.commit.set()
+    assert [await adding, await reading] == [5, 5]
+    assert late.runner.is_committed
+    assert late.runner.begin(lambda *, now: Outcome((), late.machine.total)) == 5
+
+
+async def test_a_provisional_response_is_refused_if_its_records_are_not_committed_when_they_are_written(
+    scene: Scene,
+) -> None:
+    scene.gather(5, "first")
+    scene.gather(2, "second")
+    scene.journal.commit.clear()
+    scene.runner.write()
+    assert [name for name, _ in scene.refused] == ["first", "second"]
+    assert scene.machine.total == 7
+    scene.journal.commit.set()
+    while not scene.runner.is_committed:
         await asyncio.sleep(0)
-        journal.broken = True
-        with pytest.raises(OSError, match="disk full"):
-            await runner.run(machine.add, 4)
-        with pytest.raises(OSError, match="disk full"):
-            await failed
-        assert await answered == -2
-        journal.broken = False
-        clock.advance(50)
-        runner.fire_due(clock.now())
-        assert journal.records == [1000]
-        runner.close()
-
-    asyncio.run(scenario())
-
-
-def test_timers_of_what_the_journal_did_not_take_stay_as_they_were() -> None:
-    async def scenario() -> None:
-        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
-        journal.commit.set()
-        runner = Runner(machine, journal, clock)
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        journal.broken = True
-        with pytest.raises(OSError, match="disk full"):
-            await runner.run(lambda *, now: Outcome((1,), 1, timers=(Timer(6, None),)))
-        journal.broken = False
-        clock.advance(100)
-        runner.fire_due(clock.now())
-        assert await parked == -1
-        runner.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_timer_whose_records_the_journal_did_not_take_fires_again() -> None:
-    async def scenario() -> None:
-        machine, journal, clock = Counter(), SlowJournal(), ManualClock()
-        journal.commit.set()
-        runner = Runner(machine, journal, clock)
-        parked = asyncio.ensure_future(runner.run(machine.wait_for, 6))
-        await asyncio.sleep(0)
-        journal.broken = True
-        clock.advance(100)
-        runner.fire_due(clock.now())
-        with pytest.raises(OSError, match="disk full"):
-            await parked
-        journal.broken = False
-        clock.advance(RETRY_AFTER)
-        runner.fire_due(clock.now())
-        assert machine.total == 1000
-        runner.close()
-
-    asyncio.run(scenario())
-
-
-class ShortJournal(SlowJournal):
-    """A journal with a limit on records per append."""
-
-    longest = 10
-
-    def append(self, records: Sequence[int], /) -> int:
-        if len(records) > self.longest:
-            raise OSError("too long")
-        return super().append(records)
-
-
-class Gatherer:
-    """A runner that gathers, and its rejected requests."""
-
-    def __init__(self) -> None:
-        self.machine, self.journal, self.clock = Counter(), ShortJournal(), ManualClock()
-        self.journal.commit.set()
-        self.unwritten: list[Callable[[], None]] = []
-        self.failed: list[tuple[str, str]] = []
-        self.runner = Runner(self.machine, self.journal, self.clock, self.unwritten.append)
-
-    def gather(self, number: int, name: str) -> None:
-        self.runner.gather(self.machine.add, number, lambda error: self.failed.append((name, str(error))))
-
-
-def test_what_is_gathered_changes_nothing_until_it_is_written_together() -> None:
-    each = Gatherer()
-    each.gather(5, "first")
-    each.gather(2, "second")
-    assert (each.machine.total, each.journal.records, len(each.unwritten)) == (0, [], 1)
-    each.unwritten.pop()()
-    assert (each.machine.total, each.journal.records, each.failed, each.runner.gathered) == (7, [5, 2], [], [])
-
-
-def test_what_cannot_be_written_together_is_written_by_itself() -> None:
-    each = Gatherer()
-    each.journal.longest = 1
-    each.gather(5, "first")
-    each.gather(2, "second")
-    each.runner.write()
-    assert (each.machine.total, each.journal.records, each.failed) == (7, [5, 2], [])
-
-
-def test_everybody_is_told_when_nothing_can_be_written() -> None:
-    each = Gatherer()
-    each.journal.broken = True
-    each.gather(5, "first")
-    each.gather(2, "second")
-    each.runner.write()
-    assert each.failed == [("first", "disk full"), ("second", "disk full")]
-    assert (each.machine.total, each.journal.records) == (0, [])
-
-
-def test_other_operations_and_timers_come_after_what_was_gathered() -> None:
-    async def scenario() -> None:
-        each = Gatherer()
-        each.gather(5, "first")
-        assert await each.runner.run(each.machine.add, 1) == 6
-        each.gather(2, "second")
-        each.runner.timers.set("due", 0)
-        each.runner.fire_due(each.clock.now())
-        assert each.journal.records == [5, 1, 2, 1000]
-        each.unwritten.pop()()
-        assert each.journal.records == [5, 1, 2, 1000]
-
-    asyncio.run(scenario())
-
-
-def test_a_response_without_records_waits_for_the_records_that_it_may_depend_on() -> None:
-    async def scenario() -> None:
-        machine, journal = Counter(), SlowJournal()
-        runner = Runner(machine, journal, ManualClock())
-        adding = asyncio.ensure_future(runner.run(machine.add, 5))
-        await asyncio.sleep(0)
-        reading = asyncio.ensure_future(runner.run(lambda *, now: Outcome((), machine.total)))
-        await asyncio.sleep(0)
-        assert not reading.done()
-        journal.commit.set()
-        assert [await adding, await reading] == [5, 5]
-        assert runner.is_committed
-        assert runner.begin(lambda *, now: Outcome((), machine.total)) == 5
-
-    asyncio.run(scenario())
-
-
-def test_a_provisional_response_is_refused_if_its_records_are_not_committed_when_they_are_written() -> None:
-    async def scenario() -> None:
-        each = Gatherer()
-        each.gather(5, "first")
-        each.gather(2, "second")
-        each.journal.commit.clear()
-        each.runner.write()
-        assert [name for name, _ in each.failed] == ["first", "second"]
-        assert each.machine.total == 7
-        each.journal.commit.set()
-        while not each.runner.is_committed:
-            await asyncio.sleep(0)
-
-    asyncio.run(scenario())

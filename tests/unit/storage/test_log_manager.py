@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -273,58 +275,42 @@ def test_a_thousand_partitions_open_quickly_and_with_few_files(tmp_path: Path) -
     again.close(clean=False)
 
 
-class Waiting:
-    """Run the background tasks until a condition is true."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    async def until(self, condition: object) -> None:
-        assert callable(condition)
-        async with asyncio.timeout(30):
-            while not condition():
-                await asyncio.sleep(0.005)
+@asynccontextmanager
+async def in_background(store: Store) -> AsyncIterator[None]:
+    store.manager.start_background(asyncio.get_running_loop())
+    try:
+        yield
+    finally:
+        await store.manager.stop_background()
 
 
-def in_background(store: Store, scenario: object) -> None:
-    async def run() -> None:
-        assert callable(scenario)
-        store.manager.start_background(asyncio.get_running_loop())
-        try:
-            await scenario(Waiting(store))
-        finally:
-            await store.manager.stop_background()
-
-    asyncio.run(run())
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
-def test_complete_segments_are_flushed_in_the_background(tmp_path: Path) -> None:
+async def test_complete_segments_are_flushed_in_the_background(tmp_path: Path) -> None:
     store = Store(tmp_path, config=topic_config(segment_bytes=1000))
-
-    async def scenario(waiting: Waiting) -> None:
+    async with in_background(store):
         store.fill(20)
-        await waiting.until(lambda: store.log.recovery_point == store.log.segments.active.base_offset)
-
-    in_background(store, scenario)
+        await until(lambda: store.log.recovery_point == store.log.segments.active.base_offset)
     store.crash()
 
 
-def test_logs_are_flushed_when_flush_ms_is_over(tmp_path: Path) -> None:
+async def test_logs_are_flushed_when_flush_ms_is_over(tmp_path: Path) -> None:
     store = Store(tmp_path, config=topic_config(flush_ms=50))
-
-    async def scenario(waiting: Waiting) -> None:
+    async with in_background(store):
         store.fill(3)
         await asyncio.sleep(0.1)
         assert store.log.recovery_point == 0
         store.clock.advance(50)
-        await waiting.until(lambda: store.log.recovery_point == 3)
+        await until(lambda: store.log.recovery_point == 3)
         assert store.log.dirty_since == -1
-
-    in_background(store, scenario)
     store.crash()
 
 
-def test_retention_checkpoints_and_expiry_come_with_time(tmp_path: Path) -> None:
+async def test_retention_checkpoints_and_expiry_come_with_time(tmp_path: Path) -> None:
     store = Store(
         tmp_path,
         config=topic_config(segment_bytes=1000, retention_ms=1000, file_delete_delay_ms=0),
@@ -336,37 +322,31 @@ def test_retention_checkpoints_and_expiry_come_with_time(tmp_path: Path) -> None
     )
     store.append(producer_id=3, sequence=0)
     store.fill(20)
-
-    async def scenario(waiting: Waiting) -> None:
+    async with in_background(store):
         store.clock.advance(10)
         store.manager.rolled(store.log)
-        await waiting.until((tmp_path / "replication-offset-checkpoint").exists)
+        await until((tmp_path / "replication-offset-checkpoint").exists)
         assert segment_bases(store.log)[0] == 0
         store.clock.advance(2000)
         store.manager.rolled(store.log)
-        await waiting.until(lambda: segment_bases(store.log) == [21])
-        await waiting.until(lambda: len(store.log.active_producers()) == 0)
+        await until(lambda: segment_bases(store.log) == [21])
+        await until(lambda: len(store.log.active_producers()) == 0)
         store.clock.advance(2000)
         store.manager.rolled(store.log)
-        await waiting.until(lambda: store.files(".deleted") == [])
-
-    in_background(store, scenario)
+        await until(lambda: store.files(".deleted") == [])
     store.crash()
 
 
-def test_the_log_start_offset_is_written_down_at_once(tmp_path: Path) -> None:
+async def test_the_log_start_offset_is_written_down_at_once(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.fill(5)
-
-    async def scenario(waiting: Waiting) -> None:
+    async with in_background(store):
         store.log.delete_records(3)
-        await waiting.until(lambda: read_offsets(tmp_path / "log-start-offset-checkpoint") == {PARTITION: 3})
-
-    in_background(store, scenario)
+        await until(lambda: read_offsets(tmp_path / "log-start-offset-checkpoint") == {PARTITION: 3})
     store.crash()
 
 
-def test_all_who_wait_share_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_who_wait_share_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     flushes = []
     real = os.fdatasync
@@ -377,15 +357,12 @@ def test_all_who_wait_share_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         await store.manager.flusher.flushed(store.log, info.last_offset + 1)
         assert store.log.recovery_point > info.last_offset
 
-    async def scenario() -> None:
-        await asyncio.gather(*(producer() for _ in range(50)))
-
-    asyncio.run(scenario())
+    await asyncio.gather(*(producer() for _ in range(50)))
     assert 1 <= len(flushes) <= 3
     store.crash()
 
 
-def test_a_flush_that_fails_is_told_to_all_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flush_that_fails_is_told_to_all_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
 
     def broken(fd: int) -> None:
@@ -393,12 +370,8 @@ def test_a_flush_that_fails_is_told_to_all_who_wait(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fdatasync", broken)
     store.fill(1)
-
-    async def scenario() -> None:
-        waits = [store.manager.flusher.flushed(store.log, 1) for _ in range(3)]
-        results = await asyncio.gather(*waits, return_exceptions=True)
-        assert all(isinstance(result, KafkaStorageError) for result in results)
-
-    asyncio.run(scenario())
+    waits = [store.manager.flusher.flushed(store.log, 1) for _ in range(3)]
+    results = await asyncio.gather(*waits, return_exceptions=True)
+    assert all(isinstance(result, KafkaStorageError) for result in results)
     assert store.log.recovery_point == 0
     store.crash()
