@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -11,7 +10,6 @@ import pytest
 
 from ..clients.base import TP
 from ..conftest import MakeTopic, unique_name
-from ..waiting import until
 from ..wire import Wire, versions_known
 from .raw import (
     GROUP_ID_NOT_FOUND,
@@ -328,20 +326,6 @@ def test_offsets_of_the_empty_group_id(wire: Wire, make_topic: MakeTopic) -> Non
     assert deleted(wire, [""]) == {"": OK}
     assert described(wire, "") == ("Dead", GROUP_ID_NOT_FOUND)
     assert deleted(wire, [""]) == {"": GROUP_ID_NOT_FOUND}
-
-
-def test_a_member_is_kept_by_its_commits(connect: Connect, make_topic: MakeTopic) -> None:
-    """A member that commits need not send heartbeats."""
-    topic, there = make_topic(), connect(session_timeout=1_000)
-    there.settle_alone()
-    ends = time.monotonic() + 1.5
-
-    def is_over() -> bool:
-        assert there.commit({TP(topic, 0): 5}) == [OK]
-        return time.monotonic() > ends
-
-    until(is_over, "more than a session has passed")
-    assert there.heartbeat() == OK
 
 
 def described(wire: Wire, group: str) -> tuple[str, int]:

@@ -81,20 +81,6 @@ def test_an_epoch_that_was_not_written_is_raised_again() -> None:
     assert context.beat("a", 1).response.assignment == having(orders=range(8))
 
 
-def test_the_hash_changes_with_the_topics_and_with_nothing_else() -> None:
-    here = topics(orders=6, users=3)
-    assert metadata_hash([], here) == metadata_hash(["gone"], here) == 0
-    assert metadata_hash(["orders", "users"], here) == metadata_hash(["users", "gone", "orders"], here)
-    hashes = {
-        metadata_hash(["orders"], here),
-        metadata_hash(["users"], here),
-        metadata_hash(["orders", "users"], here),
-        metadata_hash(["orders"], topics(orders=7)),
-        metadata_hash(["orders"], {"orders": TopicInfo(topic_id(9), 6)}),
-    }
-    assert len(hashes) == 5
-
-
 def test_a_topic_that_has_fewer_partitions_than_the_log_says_is_assigned_as_it_is() -> None:
     """As after a power failure that lost the last partitions in the metadata but not the target in the log."""
     context = ConsumerContext()

@@ -15,29 +15,6 @@ def context() -> GroupContext:
     return GroupContext()
 
 
-def listed(context: GroupContext, **filters: list[str]) -> set[str]:
-    return {group.group_id for group in context.run(context.coordinator.list_groups, **filters).response}
-
-
-def test_groups_are_listed_with_their_state_and_type(context: GroupContext) -> None:
-    context.stable("a")
-    context.commit(group_id="simple")
-    assert set(context.run(context.coordinator.list_groups).response) == {
-        m.ListedGroup(GROUP, "consumer", "Stable", "Classic"),
-        m.ListedGroup("simple", "", "Empty", "Classic"),
-    }
-
-
-def test_groups_are_listed_by_state_and_type_in_whatever_case(context: GroupContext) -> None:
-    context.stable("a")
-    context.commit(group_id="simple")
-    assert listed(context, states=["stable"]) == {GROUP}
-    assert listed(context, states=["Empty", "DEAD"]) == {"simple"}
-    assert listed(context, types=["classic"]) == {GROUP, "simple"}
-    assert listed(context, types=["consumer"]) == set()
-    assert listed(context, states=["stable"], types=["consumer"]) == set()
-
-
 def test_a_stable_group_is_described_with_subscriptions_and_assignments(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     metadata = subscription("orders")
@@ -85,19 +62,6 @@ def test_an_empty_group_is_deleted_with_its_offsets_and_its_history(context: Gro
     assert context.coordinator.groups == {}
     assert context.rebalances() == []
     assert context.coordinator.histories.next_number(GROUP) == 0
-
-
-def test_each_group_that_cannot_be_deleted_says_why(context: GroupContext) -> None:
-    context.stable("a")
-    context.commit(group_id="simple")
-    call = context.run(context.coordinator.delete_groups, [GROUP, "other", "", "simple"])
-    assert call.response == (
-        m.DeletedGroup(GROUP, errors.NonEmptyGroup.code),
-        m.DeletedGroup("other", errors.GroupIdNotFound.code),
-        m.DeletedGroup("", errors.GroupIdNotFound.code),
-        m.DeletedGroup("simple"),
-    )
-    assert set(context.coordinator.groups) == {GROUP}
 
 
 def test_a_group_in_its_first_rebalance_cannot_be_deleted(context: GroupContext) -> None:

@@ -86,35 +86,6 @@ def test_members_learn_of_a_rebalance_by_their_heartbeat_and_stay_alive_by_it(co
     assert b in context.group.members
 
 
-def test_heartbeats_are_fine_while_the_assignment_is_awaited(context: GroupContext) -> None:
-    a, _ = context.enter("a")
-    context.wait_for_generation()
-    assert context.state == "CompletingRebalance"
-    assert context.heartbeat(a).response == FINE
-
-
-def test_a_heartbeat_of_another_generation_is_rejected(context: GroupContext) -> None:
-    (a,) = context.stable("a")
-    assert context.heartbeat(a, 0).response == refused(errors.IllegalGeneration)
-    assert context.heartbeat(a, 2).response == refused(errors.IllegalGeneration)
-
-
-@pytest.mark.parametrize(
-    ("member_id", "changes", "error"),
-    [
-        ("stranger", {}, errors.UnknownMemberId),
-        ("a-1", {"group_instance_id": "nobody"}, errors.UnknownMemberId),
-        ("a-1", {"group_id": "other"}, errors.UnknownMemberId),
-        ("a-1", {"group_id": ""}, errors.InvalidGroupId),
-    ],
-)
-def test_a_heartbeat_of_an_unknown_member_is_rejected(
-    context: GroupContext, member_id: str, changes: dict[str, str], error: type[errors.KafkaError]
-) -> None:
-    context.stable("a")
-    assert context.heartbeat(member_id, 1, **changes).response == refused(error)
-
-
 def test_a_heartbeat_writes_nothing_and_sets_no_timer(context: GroupContext) -> None:
     (a,) = context.stable("a")
     context.sleep(3_000)
@@ -176,15 +147,6 @@ def test_the_last_one_waited_for_completes_the_rebalance_by_leaving(context: Gro
     assert call.timers[JOIN_TIMER] is None
 
 
-def test_several_members_can_leave_in_one_request_each_with_its_own_answer(context: GroupContext) -> None:
-    a, b, _ = context.stable("a", "b", "c")
-    call = context.leave(a, "stranger", b)
-    assert call.response == m.LeaveResponse(
-        members=(m.LeftMember(a), m.LeftMember("stranger", None, errors.UnknownMemberId.code), m.LeftMember(b))
-    )
-    assert len(context.group.members) == 1
-
-
 def test_a_pending_member_can_leave_before_it_joined(context: GroupContext) -> None:
     (a,) = context.stable("a")
     pending = context.join(client_id="b").response.member_id
@@ -192,15 +154,3 @@ def test_a_pending_member_can_leave_before_it_joined(context: GroupContext) -> N
     assert call.response == m.LeaveResponse(members=(m.LeftMember(pending),))
     assert call.timers == {heartbeat_timer(pending): None}
     assert context.heartbeat(a).response == FINE
-
-
-def test_leaving_a_group_that_does_not_exist_names_every_member_unknown(context: GroupContext) -> None:
-    call = context.leave("a", "b", group_id="other")
-    unknown = errors.UnknownMemberId.code
-    assert call.response == m.LeaveResponse(
-        members=(m.LeftMember("a", None, unknown), m.LeftMember("b", None, unknown))
-    )
-
-
-def test_leaving_a_group_without_a_name_is_rejected(context: GroupContext) -> None:
-    assert context.leave("a", group_id="").response == m.LeaveResponse(error_code=errors.InvalidGroupId.code)

@@ -79,12 +79,6 @@ def test_a_client_below_version_4_joins_in_one_step(context: GroupContext) -> No
     }
 
 
-def test_a_member_of_a_group_that_does_not_exist_is_unknown(context: GroupContext) -> None:
-    call = context.join("a-1")
-    assert call.response == m.JoinResponse(error_code=errors.UnknownMemberId.code, member_id="a-1")
-    assert context.coordinator.groups == {}
-
-
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -310,19 +304,6 @@ def test_the_protocol_is_the_one_that_most_members_put_first_of_what_all_support
     assert last.response.protocol_name == "roundrobin"
 
 
-def test_a_member_with_nothing_in_common_is_rejected(context: GroupContext) -> None:
-    context.stable("a")
-    call = context.join(client_id="b", protocols=protocols("sticky"))
-    assert call.response == m.JoinResponse(error_code=errors.InconsistentGroupProtocol.code)
-    assert context.state == "Stable"
-
-
-def test_a_member_with_another_protocol_type_is_rejected(context: GroupContext) -> None:
-    context.stable("a")
-    call = context.join(client_id="connect", protocol_type="connect")
-    assert call.response == m.JoinResponse(error_code=errors.InconsistentGroupProtocol.code)
-
-
 def test_an_empty_group_may_take_up_another_protocol_type(context: GroupContext) -> None:
     (a,) = context.stable("a")
     context.leave(a)
@@ -340,13 +321,6 @@ def test_a_member_may_not_drop_the_protocol_that_the_others_need(context: GroupC
 
 
 # ── group.max.size ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_full_group_takes_no_more_members() -> None:
-    context = GroupContext(GroupConfig(group_max_size=2))
-    a, b = context.stable("a", "b")
-    assert context.join(client_id="c").response == m.JoinResponse(error_code=errors.GroupMaxSizeReached.code)
-    assert context.heartbeat(a).error_code == context.heartbeat(b).error_code == 0
 
 
 def test_while_a_full_group_rebalances_the_first_to_come_have_the_places() -> None:

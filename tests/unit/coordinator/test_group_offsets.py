@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from group_context import GROUP, REBALANCE, START, GroupContext, protocols
+from group_context import GROUP, REBALANCE, START, GroupContext
 
 from ottla import errors
 from ottla.coordinator import messages as m
@@ -48,16 +48,6 @@ def test_a_client_without_a_generation_creates_a_group_by_committing(context: Gr
     assert listed == (m.ListedGroup(GROUP, "", "Empty", "Classic"),)
 
 
-def test_the_empty_group_id_may_commit_as_it_always_could(context: GroupContext) -> None:
-    context.commit(offset=5, group_id="")
-    assert context.committed(group_id="").offset == 5
-
-
-def test_metadata_that_is_null_is_kept_as_empty(context: GroupContext) -> None:
-    context.commit(metadata=None)
-    assert context.committed().metadata == ""
-
-
 @pytest.mark.parametrize("metadata", ["x" * 4_096, "ż" * 4_096, "𝄞" * 2_048])
 def test_metadata_up_to_the_limit_is_kept(context: GroupContext, metadata: str) -> None:
     assert context.commit(metadata=metadata).response == m.CommitResponse(error_codes=(0,))
@@ -72,80 +62,7 @@ def test_oversize_metadata_is_rejected_for_its_partition_only(context: GroupCont
     assert [record.key for record in call.records] == [r.OffsetCommitKey(GROUP, "orders", 1)]
 
 
-@pytest.mark.parametrize(
-    ("member_id", "generation_id", "error"),
-    [
-        ("a-1", 0, errors.IllegalGeneration),
-        ("a-1", 2, errors.IllegalGeneration),
-        ("a-1", -1, errors.IllegalGeneration),
-        ("stranger", 1, errors.UnknownMemberId),
-        ("", 1, errors.UnknownMemberId),
-        ("", -1, errors.UnknownMemberId),
-    ],
-)
-def test_only_members_of_the_present_generation_may_commit(
-    context: GroupContext, member_id: str, generation_id: int, error: type[errors.KafkaError]
-) -> None:
-    context.stable("a")
-    with pytest.raises(error):
-        context.commit(member_id=member_id, generation_id=generation_id)
-    assert context.committed() == NOTHING
-
-
-def test_a_commit_is_fine_while_others_are_waited_for(context: GroupContext) -> None:
-    a, _ = context.stable("a", "b")
-    context.enter("c")
-    context.commit(offset=9, member_id=a, generation_id=1)
-    assert context.committed().offset == 9
-
-
-def test_a_commit_while_the_assignment_is_awaited_learns_of_the_rebalance(context: GroupContext) -> None:
-    a, _ = context.enter("a")
-    context.wait_for_generation()
-    with pytest.raises(errors.RebalanceInProgress):
-        context.commit(member_id=a, generation_id=1)
-
-
-def test_a_commit_of_a_member_whose_group_is_gone_is_rejected_with_the_error_of_its_version(
-    context: GroupContext,
-) -> None:
-    with pytest.raises(errors.IllegalGeneration):
-        context.commit(member_id="a", generation_id=3, api_version=8)
-    with pytest.raises(errors.GroupIdNotFound):
-        context.commit(member_id="a", generation_id=3, api_version=9)
-
-
-def test_an_administrator_may_commit_once_the_group_is_empty(context: GroupContext) -> None:
-    (a,) = context.stable("a")
-    context.leave(a)
-    context.commit(offset=77)
-    assert context.committed().offset == 77
-
-
 # ── fetch ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_what_was_never_committed_is_minus_one_and_no_error(context: GroupContext) -> None:
-    context.commit("orders", 1)
-    assert context.committed("orders", 0) == NOTHING
-    assert context.committed("payments", 1) == m.FetchedPartition("payments", 1)
-
-
-def test_a_group_that_does_not_exist_has_committed_nothing(context: GroupContext) -> None:
-    assert context.committed(group_id="other") == NOTHING
-    everything = context.run(context.coordinator.fetch, m.FetchRequest(group_id="other"))
-    assert everything.response == m.FetchResponse(group_id="other")
-
-
-def test_everything_that_a_group_has_committed_can_be_fetched_at_once(context: GroupContext) -> None:
-    context.commit("orders", 0, 1)
-    context.commit("payments", 2, 3)
-    context.commit("orders", 0, 9, group_id="other")
-    everything = context.run(context.coordinator.fetch, m.FetchRequest(group_id=GROUP))
-    assert everything.response.partitions == (
-        m.FetchedPartition("orders", 0, 1),
-        m.FetchedPartition("payments", 2, 3),
-    )
 
 
 def test_offsets_of_a_topic_created_again_under_the_same_name_do_not_count(context: GroupContext) -> None:
@@ -178,39 +95,12 @@ def test_deleted_offsets_are_tombstones_and_gone(context: GroupContext) -> None:
     assert context.committed("orders", 1).offset == 100
 
 
-def test_offsets_of_a_topic_that_the_group_reads_cannot_be_deleted(context: GroupContext) -> None:
-    (a,) = context.stable("a")
-    context.commit("orders", 0, member_id=a, generation_id=1)
-    context.commit("old", 0, member_id=a, generation_id=1)
-    assert delete(context, ("orders", 0), ("old", 0)).partitions == (
-        m.DeletedOffset("orders", 0, errors.GroupSubscribedToTopic.code),
-        m.DeletedOffset("old", 0),
-    )
-    assert context.committed("orders").offset == 100
-    assert context.committed("old").offset == -1
-
-
-def test_offsets_of_a_group_that_is_not_made_of_consumers_can_be_deleted_only_when_it_is_empty(
-    context: GroupContext,
-) -> None:
-    worker, _ = context.enter("worker", protocol_type="connect", protocols=protocols("default"))
-    with pytest.raises(errors.NonEmptyGroup):
-        delete(context, ("orders", 0))
-    context.leave(worker)
-    assert delete(context, ("orders", 0)).partitions == (m.DeletedOffset("orders", 0),)
-
-
 def test_a_pending_member_does_not_keep_the_offsets_of_an_empty_group(context: GroupContext) -> None:
     context.commit("orders", 0)
     assert context.join(client_id="worker").error_code == errors.MemberIdRequired.code
     assert context.state == "Empty"
     assert delete(context, ("orders", 0)).partitions == (m.DeletedOffset("orders", 0),)
     assert context.committed("orders", 0) == NOTHING
-
-
-def test_offsets_of_a_group_that_does_not_exist_cannot_be_deleted(context: GroupContext) -> None:
-    with pytest.raises(errors.GroupIdNotFound):
-        delete(context, ("orders", 0))
 
 
 def test_offsets_of_partitions_that_are_no_more_are_forgotten_in_every_group(context: GroupContext) -> None:
@@ -242,21 +132,6 @@ def transactional(context: GroupContext, offset: int, producer_id: int = 9, **ch
     )
     for record in context.coordinator.commit_transactional(request, now=context.now).records:
         context.coordinator.replay(record, producer_id=producer_id)
-
-
-def test_offsets_of_a_transaction_count_when_it_is_committed(context: GroupContext) -> None:
-    transactional(context, 50)
-    assert context.committed() == NOTHING
-    assert context.committed(require_stable=True).error_code == errors.UnstableOffsetCommit.code
-    context.coordinator.replay_end_transaction(9, committed=True)
-    assert context.committed(require_stable=True).offset == 50
-
-
-def test_offsets_of_a_transaction_that_is_aborted_never_count(context: GroupContext) -> None:
-    context.commit(offset=10)
-    transactional(context, 50)
-    context.coordinator.replay_end_transaction(9, committed=False)
-    assert context.committed(require_stable=True).offset == 10
 
 
 def test_a_plain_commit_after_the_one_in_the_transaction_wins(context: GroupContext) -> None:

@@ -75,20 +75,6 @@ def test_a_static_leader_of_an_old_client_is_not_told_that_it_leads(context: Gro
     assert context.group.leader == "i1-3"
 
 
-def test_the_first_instance_is_fenced_by_the_second(context: GroupContext) -> None:
-    a, _ = context.stable_static("i1", "i2")
-    context.join(group_instance_id="i1")
-    fenced = errors.FencedInstanceId.code
-    assert context.heartbeat(a, 1, group_instance_id="i1").error_code == fenced
-    assert context.sync(a, 1, group_instance_id="i1").error_code == fenced
-    assert context.join(a, group_instance_id="i1").response == m.JoinResponse(error_code=fenced, member_id=a)
-    with pytest.raises(errors.FencedInstanceId):
-        context.commit(member_id=a, generation_id=1, group_instance_id="i1")
-    left = context.leave(m.LeavingMember(a, "i1"))
-    assert left.response == m.LeaveResponse(members=(m.LeftMember(a, "i1", fenced),))
-    assert context.state == "Stable"
-
-
 def test_a_join_that_waits_is_fenced_by_the_second_instance(context: GroupContext) -> None:
     a, _ = context.stable_static("i1", "i2")
     waiting = context.join(a, group_instance_id="i1")
@@ -165,15 +151,6 @@ def test_a_static_member_away_for_longer_than_its_session_makes_the_group_rebala
     assert context.join(group_instance_id="i2").response is None
     context.sleep(1_000)
     assert context.under_way().triggers[0].kind == history.SESSION_EXPIRED
-
-
-def test_an_administrator_can_remove_a_static_member_by_its_instance_id(context: GroupContext) -> None:
-    context.stable_static("i1", "i2")
-    call = context.leave(m.LeavingMember("", "i2"), m.LeavingMember("", "nobody"))
-    assert call.response == m.LeaveResponse(
-        members=(m.LeftMember("", "i2"), m.LeftMember("", "nobody", errors.UnknownMemberId.code))
-    )
-    assert list(context.group.members) == ["i1-1"]
 
 
 def test_a_static_member_survives_a_restart_of_the_coordinator(context: GroupContext) -> None:

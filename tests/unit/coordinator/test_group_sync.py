@@ -9,7 +9,6 @@ from group_context import (
     SESSION,
     SYNC_TIMER,
     GroupContext,
-    assignment,
     heartbeat_timer,
     protocols,
     subscription,
@@ -139,34 +138,6 @@ def test_a_sync_sent_twice_is_answered_once_and_the_first_must_try_again(
     assert second.response == given(b"second")
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({"generation_id": 2}, errors.IllegalGeneration),
-        ({"generation_id": 0}, errors.IllegalGeneration),
-        ({"protocol_type": "connect"}, errors.InconsistentGroupProtocol),
-        ({"protocol_name": "sticky"}, errors.InconsistentGroupProtocol),
-        ({"group_instance_id": "nobody"}, errors.UnknownMemberId),
-        ({"group_id": ""}, errors.InvalidGroupId),
-        ({"group_id": "other"}, errors.UnknownMemberId),
-    ],
-)
-def test_a_sync_that_does_not_fit_the_generation_is_rejected(
-    context: GroupContext, completing: tuple[str, str], changes: dict[str, object], error: type[errors.KafkaError]
-) -> None:
-    call = context.sync(completing[1], **{"generation_id": 1, **changes})
-    assert call.response == m.SyncResponse(error_code=error.code)
-    assert call.records == []
-
-
-def test_an_unknown_member_cannot_sync(context: GroupContext, completing: tuple[str, str]) -> None:
-    assert context.sync("stranger").error_code == errors.UnknownMemberId.code
-
-
-def test_a_sync_with_the_protocol_that_was_chosen_is_fine(context: GroupContext, completing: tuple[str, str]) -> None:
-    assert context.sync(completing[1], protocol_type="consumer", protocol_name="range").is_parked
-
-
 def test_while_members_wait_for_the_leader_their_sessions_do_not_end(
     context: GroupContext, completing: tuple[str, str]
 ) -> None:
@@ -200,10 +171,3 @@ def test_groups_of_any_protocol_type_share_the_same_way(context: GroupContext) -
     assert joined.response.members == (m.JoinedMember(member_id, None, b"opaque"),)
     call = context.sync(member_id, assignments=(m.MemberAssignment(member_id, b"tasks"),))
     assert call.response == m.SyncResponse(protocol_type="connect", protocol_name="sessioned", assignment=b"tasks")
-
-
-def test_an_assignment_is_kept_as_the_leader_made_it(context: GroupContext, completing: tuple[str, str]) -> None:
-    leader, follower = completing
-    data = assignment(orders=[0, 1], payments=[5])
-    context.sync(leader, assignments=(m.MemberAssignment(follower, data),))
-    assert context.sync(follower).response.assignment == data

@@ -93,13 +93,6 @@ def test_an_ongoing_transaction_is_aborted_first_and_its_producer_is_fenced(cont
     assert context.commit().code == FENCED
 
 
-@pytest.mark.parametrize("timeout", [0, -1, 900_001])
-def test_a_timeout_that_is_not_allowed(context: TransactionContext, timeout: int) -> None:
-    call = context.init(timeout=timeout)
-    assert call.response == m.InitResponse(error_code=errors.InvalidTransactionTimeout.code)
-    assert call.records == ()
-
-
 @pytest.mark.parametrize("name", ["", "x" * 32_768])
 def test_an_id_that_cannot_be_written_down(context: TransactionContext, name: str) -> None:
     assert context.init(name=name).code == errors.InvalidRequest.code
@@ -385,13 +378,6 @@ def test_a_transaction_that_takes_too_long_is_aborted(context: TransactionContex
     assert context.commit().code == FENCED
     assert context.commit(version=V2).code == WRONG_STATE
     assert context.abort(version=V2).response == m.EndResponse(FIRST_PRODUCER, 1), "it may go on with the epoch after"
-
-
-def test_a_producer_of_a_transaction_that_took_too_long_may_go_on(context: TransactionContext) -> None:
-    ongoing(context)
-    context.sleep(TIMEOUT + 10_000)
-    context.finish()
-    assert context.init(FIRST_PRODUCER, 0).response == m.InitResponse(FIRST_PRODUCER, 1)
 
 
 def test_a_transaction_that_has_ended_does_not_time_out(context: TransactionContext) -> None:

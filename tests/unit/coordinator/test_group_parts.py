@@ -1,15 +1,32 @@
-"""The roster of a classic group: who is a member, who leads, and which protocol all members support."""
+"""The parts of a classic group: its roster, what the log says, subscriptions, and parked requests."""
 
 from __future__ import annotations
 
 import pytest
-from group_context import protocols
-from group_parts import member, roster_of
+from group_context import GROUP, REBALANCE, SESSION, protocols, subscription
 
 from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-from ottla.coordinator.classic.members import Roster
+from ottla.coordinator.classic.logged import Logged, created_record, empty_record, generation_record
+from ottla.coordinator.classic.members import Member, Roster
+from ottla.coordinator.classic.states import Status
+from ottla.coordinator.classic.subscriptions import same_topics, topics_of_all
+from ottla.coordinator.classic.waiting import Waiting
+from ottla.coordinator.effects import Effects
+from ottla.machine import Parked
+
+
+def member(name: str, *supported: str, instance_id: str | None = None, rebalance_timeout: int = REBALANCE) -> Member:
+    request = m.JoinRequest(GROUP, SESSION, rebalance_timeout, "consumer", protocols(*supported or ["range"]))
+    return Member.joining(request._replace(group_instance_id=instance_id, client_id=name), f"{name}-1")
+
+
+def roster_of(*members: Member) -> Roster:
+    roster = Roster()
+    for each in members:
+        roster.add(each)
+    return roster
 
 
 def recorded(name: str, subscription: bytes = b"", rebalance_timeout: int = 300_000) -> r.MemberMetadata:
@@ -111,3 +128,60 @@ def test_a_replacement_becomes_a_member_when_its_record_is_replayed() -> None:
     roster.replay(r.GroupMetadataValue("consumer", 1, "range", "b-1", 0, (value,)))
     assert (roster.members, roster.static, roster.replacement) == ({"b-1": new}, {"i1": "b-1"}, None)
     assert new.protocols == protocols("range", "sticky")
+
+
+def test_only_replay_changes_what_is_logged() -> None:
+    logged = Logged()
+    assert logged.assignments == {}
+    status = Status(now=3)
+    status.protocol_type, status.protocol, status.generation = "consumer", "range", 4
+    a, b = member("a"), member("b", instance_id="i")
+    value = generation_record(status, [a, b], "a-1", {"a-1": b"A"})
+    assert value == r.GroupMetadataValue(
+        "consumer",
+        4,
+        "range",
+        "a-1",
+        3,
+        (
+            r.MemberMetadata("a-1", None, "a", "", 300_000, 45_000, a.metadata("range"), b"A"),
+            r.MemberMetadata("b-1", "i", "b", "", 300_000, 45_000, b.metadata("range"), b""),
+        ),
+    )
+    logged.replay(value)
+    assert logged.assignments == {"a-1": b"A", "b-1": b""}
+    logged.replay(empty_record(status, 5, now=9))
+    assert logged.assignments == {}
+
+
+def test_a_group_is_written_empty_when_it_is_created_and_when_its_last_member_has_gone() -> None:
+    status = Status(now=3)
+    assert created_record(now=7) == r.GroupMetadataValue("", 0, None, None, 7, ())
+    status.protocol_type = "connect"
+    assert empty_record(status, 5, now=9) == r.GroupMetadataValue("connect", 5, None, None, 9, ())
+
+
+def test_topics_are_known_if_all_subscriptions_can_be_read() -> None:
+    assert topics_of_all([subscription("a", "b"), subscription("b", "c", version=1)]) == {"a", "b", "c"}
+    assert topics_of_all([subscription("a"), b"\0"]) is None
+    assert topics_of_all([]) == set()
+
+
+def test_a_subscription_is_the_same_if_the_order_of_topics_or_the_owned_partitions_differ() -> None:
+    before = protocols("range", metadata=subscription("a", "b"))
+    assert same_topics(before, protocols("range", metadata=subscription("b", "a", version=1)))
+    assert not same_topics(before, protocols("range", metadata=subscription("b")))
+    assert not same_topics(before, protocols("sticky", metadata=subscription("a", "b")))
+    assert not same_topics(protocols("range", metadata=b"x"), protocols("range", metadata=b"y"))
+
+
+def test_a_parked_request_is_answered_once() -> None:
+    waiting, fx = Waiting(), Effects(now=0)
+    assert waiting.park("a", Parked(0)) == Parked(0)
+    waiting.park("b", Parked(1))
+    assert (list(waiting), len(waiting), "a" in waiting) == (["a", "b"], 2, True)
+    assert waiting.answer("a", "hello", fx)
+    assert not waiting.answer("a", "again", fx)
+    assert not waiting.answer("c", "nobody", fx)
+    assert fx.answers == {0: "hello"}
+    assert (list(waiting), "a" in waiting) == (["b"], False)
