@@ -11,7 +11,6 @@ import pytest
 import ottla
 from ottla.broker.handlers import HANDLERS
 from ottla.protocol.apis import ApiKey
-from ottla.records import decode_batch
 from unit.broker.wire import Wire, batch, fetch_request
 
 SERVED = [(key, version) for key, h in sorted(HANDLERS.items()) for version in range(h.first, h.last + 1)]
@@ -146,36 +145,12 @@ def test_a_sensible_request_succeeds(broker: ottla.Broker, topic: Any, key: int,
         assert wire.call(ApiKey.METADATA, 9, {"topics": []}).controller_id == 1
 
 
-@pytest.mark.parametrize("version", range(4, 19))
-def test_every_version_of_fetch_brings_the_same_records(broker: ottla.Broker, topic: Any, version: int) -> None:
-    with Wire(broker.bootstrap_servers) as wire:
-        answer = wire.call(ApiKey.FETCH, version, requests(version, topic.topic_id)[ApiKey.FETCH])
-    records = decode_batch(answer.responses[0].partitions[0].records)
-    assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (2, b"c")]
-
-
 def test_only_what_is_served_is_advertised(broker: ottla.Broker) -> None:
     with Wire(broker.bootstrap_servers) as wire:
         answer = wire.call(ApiKey.API_VERSIONS, 0, {})
     assert {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys} == {
         key: (0 if key == ApiKey.PRODUCE else handler.first, handler.last) for key, handler in HANDLERS.items()
     }
-
-
-def test_a_too_new_api_versions_request_is_answered_in_version_0(broker: ottla.Broker) -> None:
-    with Wire(broker.bootstrap_servers) as wire:
-        # A header and body of an unknown future version.
-        wire.socket.sendall(bytes.fromhex("0000000e 0012 7fff 00000007 0001 78 00 ff ff"))
-        answer = wire.receive(ApiKey.API_VERSIONS, 0)
-    assert answer.error_code == 35
-    assert len(answer.api_keys) == len(HANDLERS)
-
-
-def test_a_version_or_api_that_is_not_served_closes_the_connection(broker: ottla.Broker) -> None:
-    for header in ("0003 7fff", "0000 0000", "0018 0005", "7fff 0000"):
-        with Wire(broker.bootstrap_servers) as wire:
-            wire.socket.sendall(bytes.fromhex(f"0000000a {header} 00000007 ffff"))
-            assert wire.is_closed(), header
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -206,20 +181,3 @@ def test_a_member_joins_syncs_beats_and_leaves_in_every_version(broker: ottla.Br
         leave = {**group, "member_id": joined.member_id, "members": [{"member_id": joined.member_id}]}
         assert errors_in(wire.call(ApiKey.LEAVE_GROUP, min(version, 5), leave)) == {0}
         assert wire.call(ApiKey.HEARTBEAT, min(version, 4), member).error_code == 25
-
-
-def test_described_partitions_have_lists_where_the_java_client_expects_them(broker: ottla.Broker, topic: Any) -> None:
-    with Wire(broker.bootstrap_servers) as wire:
-        answer = wire.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "orders"}]})
-    assert [(p.eligible_leader_replicas, p.last_known_elr) for p in answer.topics[0].partitions] == [((), ())] * 2
-
-
-@pytest.mark.parametrize("name", [None, ""])
-def test_a_topic_is_found_by_its_id_whatever_stands_for_its_name(
-    broker: ottla.Broker, topic: Any, name: str | None
-) -> None:
-    with Wire(broker.bootstrap_servers) as wire:
-        answer = wire.call(ApiKey.METADATA, 12, {"topics": [{"name": name, "topic_id": topic.topic_id}]})
-        unknown = wire.call(ApiKey.METADATA, 12, {"topics": [{"name": name, "topic_id": UUID(int=5)}]})
-    assert [(t.error_code, t.name) for t in answer.topics] == [(0, "orders")]
-    assert [(t.error_code, t.topic_id) for t in unknown.topics] == [(100, UUID(int=5))]

@@ -43,39 +43,6 @@ def offsets(plan: Any) -> dict[int, int]:
     return {wanted.key.partition: wanted.fetch_offset for wanted in plan.wanted}
 
 
-def test_a_full_fetch_makes_a_session_that_the_next_request_continues() -> None:
-    cache = sessions()
-    first = cache.plan(request({0: 5, 1: 6}), by_id=False, now=NOW)
-    assert (first.session_id, first.is_incremental, offsets(first)) == (1, False, {0: 5, 1: 6})
-    second = cache.plan(request({1: 9, 2: 0}, (1, 1), forget=[0]), by_id=False, now=NOW)
-    assert (second.session_id, second.is_incremental, offsets(second)) == (1, True, {1: 9, 2: 0})
-    third = cache.plan(request({}, (1, 2)), by_id=False, now=NOW)
-    assert offsets(third) == {1: 9, 2: 0}
-
-
-def test_a_sessionless_fetch_keeps_nothing() -> None:
-    cache = sessions()
-    assert cache.plan(request({0: 5}, (0, -1)), by_id=False, now=NOW).session_id == 0
-    assert len(cache) == 0
-
-
-def test_the_final_epoch_closes_the_session() -> None:
-    cache = sessions()
-    cache.plan(request({0: 5}), by_id=False, now=NOW)
-    cache.plan(request({0: 5}, (1, -1)), by_id=False, now=NOW)
-    with pytest.raises(errors.FetchSessionIdNotFound):
-        cache.plan(request({}, (1, 1)), by_id=False, now=NOW)
-
-
-def test_a_repeated_or_skipped_epoch_is_refused() -> None:
-    cache = sessions()
-    cache.plan(request({0: 5}), by_id=False, now=NOW)
-    cache.plan(request({}, (1, 1)), by_id=False, now=NOW)
-    for epoch in (1, 3):
-        with pytest.raises(errors.InvalidFetchSessionEpoch):
-            cache.plan(request({}, (1, epoch)), by_id=False, now=NOW)
-
-
 def test_a_session_by_name_cannot_go_on_by_id() -> None:
     cache = sessions()
     cache.plan(request({0: 5}), by_id=False, now=NOW)

@@ -43,60 +43,9 @@ def refused(store: Store, error: type[errors.KafkaError], records: memoryview, m
     assert (store.log.size, store.log.log_end_offset) == (size, end)
 
 
-def test_offsets_follow_each_other_across_batches(store: Store) -> None:
-    first = store.append(values=[b"a", b"b", b"c"])
-    second = store.append(values=[b"d"])
-    assert (first.base_offset, first.last_offset) == (0, 2)
-    assert (second.base_offset, second.last_offset) == (3, 3)
-    assert store.log.log_end_offset == 4
-    assert [record.value for record in read_records(store.log)] == [b"a", b"b", b"c", b"d"]
-
-
-def test_the_bytes_of_the_producer_are_kept_but_for_offset_and_epoch(store: Store) -> None:
-    sent = record_batch([b"x" * 1000, b"y" * 1000], compression=Compression.ZSTD)
-    store.fill(1)
-    before = bytes(sent)
-    store.append(sent, leader_epoch=7)
-    kept = read_slice(store.log, 1).read()
-    header = read_header(kept)
-    assert (header.base_offset, header.partition_leader_epoch) == (1, 7)
-    assert kept[8:12] == before[8:12]
-    assert kept[16:] == before[16:]
-
-
 def test_a_batch_in_read_only_memory_is_accepted(store: Store) -> None:
     store.append(memoryview(bytes(record_batch([b"a"]))))
     assert [record.value for record in read_records(store.log)] == [b"a"]
-
-
-@pytest.mark.parametrize("damage", [20, 30, -1])
-def test_a_wrong_crc_is_refused(store: Store, damage: int) -> None:
-    records = record_batch([b"hello"])
-    records[damage] ^= 0x10
-    refused(store, errors.CorruptMessage, records, "corrupt")
-
-
-def test_a_cut_batch_is_refused(store: Store) -> None:
-    refused(store, errors.InvalidRecord, record_batch([b"hello"])[:-1], "corrupt")
-    refused(store, errors.InvalidRecord, record_batch([b"hello"])[:30], "corrupt")
-
-
-def test_an_append_of_nothing_is_refused(store: Store) -> None:
-    refused(store, errors.InvalidRecord, memoryview(bytearray()), "no batch")
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("size", [26, 100])
-def test_older_message_formats_are_refused(store: Store, magic: int, size: int) -> None:
-    message = bytearray(size)
-    message[8:12] = (size - 12).to_bytes(4, "big")
-    message[16] = magic
-    refused(store, errors.InvalidRecord, memoryview(message), f"format {magic}")
-
-
-def test_two_batches_in_one_append_of_a_client_are_refused(store: Store) -> None:
-    two = memoryview(bytearray(bytes(record_batch([b"a"])) + bytes(record_batch([b"b"]))))
-    refused(store, errors.InvalidRecord, two, "only one batch")
 
 
 def test_the_broker_itself_may_append_several_batches(store: Store) -> None:
@@ -106,34 +55,9 @@ def test_the_broker_itself_may_append_several_batches(store: Store) -> None:
     assert offsets_of(read_records(store.log)) == [0, 1, 2]
 
 
-def test_a_batch_larger_than_max_message_bytes_is_refused(store: Store) -> None:
-    records = record_batch([b"x" * 1000])
-    use(store, max_message_bytes=len(records) - 1)
-    refused(store, errors.MessageTooLarge, records, "max.message.bytes")
-    use(store, max_message_bytes=len(records))
-    assert store.append(records).base_offset == 0
-
-
 def test_a_batch_larger_than_a_segment_is_refused(store: Store) -> None:
     use(store, segment_bytes=500)
     refused(store, errors.RecordListTooLarge, record_batch([b"x" * 1000]), "segment.bytes")
-
-
-def test_a_base_offset_other_than_zero_is_refused(store: Store) -> None:
-    records = encode_batch([Record(5, T0, None, b"a")])
-    refused(store, errors.InvalidRecord, memoryview(bytearray(records)), "base offset 5")
-
-
-def test_a_control_batch_of_a_client_is_refused(store: Store) -> None:
-    records = encode_batch([Record(0, T0, b"\0\0\0\1", b"")], control=True)
-    refused(store, errors.InvalidRecord, memoryview(bytearray(records)), "control")
-
-
-def test_a_record_count_that_does_not_fit_the_offsets_is_refused(store: Store) -> None:
-    records = encode_batch([Record(0, T0, None, b"a"), Record(2, T0, None, b"b")])
-    refused(store, errors.InvalidRecord, memoryview(bytearray(records)), "claims 2 records")
-    empty = encode_batch([], base_offset=0, last_offset=0)
-    refused(store, errors.InvalidRecord, memoryview(bytearray(empty)), "claims 0 records")
 
 
 def test_a_batch_without_the_bytes_of_its_records_is_refused(store: Store) -> None:
@@ -198,16 +122,6 @@ def test_a_client_must_not_set_log_append_time_itself(store: Store) -> None:
     records = bytearray(record_batch([b"a"]))
     stamp_log_append_time(records, 0, T0)
     refused(store, errors.InvalidTimestamp, memoryview(records), "LogAppendTime")
-
-
-def test_a_compacted_topic_refuses_records_without_key_and_names_them(store: Store) -> None:
-    use(store, cleanup_policy="compact")
-    records = record_batch([b"a", b"b", b"c"], keys=[b"k", None, None])
-    with pytest.raises(errors.InvalidRecord, match="2 of 3 records") as caught:
-        store.append(records)
-    assert [index for index, _ in caught.value.record_errors] == [1, 2]  # type: ignore[attr-defined]
-    assert store.log.log_end_offset == 0
-    assert store.append(values=[b"a"], keys=[b"k"]).base_offset == 0
 
 
 def test_damaged_records_under_a_right_crc_are_refused_where_they_must_be_unpacked(store: Store) -> None:

@@ -37,70 +37,11 @@ def produce(store: Store, sequence: int, count: int = 1, *, epoch: int = 0, prod
     return store.append(values=[b"v"] * count, producer_id=producer_id, epoch=epoch, sequence=sequence)
 
 
-def test_batches_in_sequence_are_written(store: Store) -> None:
-    assert [produce(store, n * 2, 2).base_offset for n in range(10)] == list(range(0, 20, 2))
-
-
-def test_a_batch_that_comes_again_gets_the_offset_it_had(store: Store) -> None:
-    for number in range(5):
-        produce(store, number * 2, 2)
-    for number in range(5):
-        again = produce(store, number * 2, 2)
-        assert again.duplicate
-        assert (again.base_offset, again.last_offset) == (number * 2, number * 2 + 1)
-    assert store.log.log_end_offset == 10
-
-
-def test_only_five_batches_are_remembered(store: Store) -> None:
-    for number in range(6):
-        produce(store, number)
-    assert produce(store, 1).duplicate
-    with pytest.raises(errors.OutOfOrderSequenceNumber):
-        produce(store, 0)
-
-
 def test_a_duplicate_on_a_topic_with_log_append_time_gets_its_time(store: Store) -> None:
     store.log.config = topic_config(message_timestamp_type="LogAppendTime")
     produce(store, 0)
     store.clock.advance(1000)
     assert produce(store, 0).log_append_time == T0
-
-
-@pytest.mark.parametrize("sequence", [2, 5, 0])
-def test_a_gap_or_a_step_back_is_refused(store: Store, sequence: int) -> None:
-    produce(store, 0, 1)
-    with pytest.raises(errors.OutOfOrderSequenceNumber, match=f"sequence {sequence}"):
-        produce(store, sequence, 3)
-    assert store.log.log_end_offset == 1
-
-
-def test_sequence_numbers_wrap_around(store: Store) -> None:
-    produce(store, LAST_SEQUENCE - 1, 2)
-    assert not produce(store, 0).duplicate
-    produce(store, 1, 1)
-    assert produce(store, LAST_SEQUENCE - 1, 2).duplicate
-
-
-def test_a_batch_may_wrap_inside(store: Store) -> None:
-    produce(store, LAST_SEQUENCE, 3)
-    assert store.log.active_producers()[0].last_sequence == 1
-    assert produce(store, LAST_SEQUENCE, 3).duplicate
-    assert produce(store, 2).base_offset == 3
-
-
-def test_an_unknown_producer_may_start_with_any_sequence(store: Store) -> None:
-    assert produce(store, 12345).base_offset == 0
-    assert produce(store, 12346).base_offset == 1
-
-
-def test_a_new_epoch_starts_with_zero_and_fences_the_old_one(store: Store) -> None:
-    produce(store, 0, 3)
-    with pytest.raises(errors.OutOfOrderSequenceNumber, match="epoch 1"):
-        produce(store, 3, epoch=1)
-    assert produce(store, 0, epoch=1).base_offset == 3
-    with pytest.raises(errors.InvalidProducerEpoch, match="epoch 0"):
-        produce(store, 3, epoch=0)
-    assert produce(store, 1, epoch=1).base_offset == 4
 
 
 def test_producers_do_not_disturb_each_other(store: Store) -> None:

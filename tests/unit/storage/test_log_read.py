@@ -42,19 +42,6 @@ def test_everything_is_read_in_order_whatever_the_limit(store: Store) -> None:
         assert [record.value for record in records] == [value_at(offset) for offset in range(300)]
 
 
-@pytest.mark.parametrize("start", [0, 1, 57, 58, 150, 298, 299])
-def test_reading_starts_at_any_offset(store: Store, start: int) -> None:
-    store.fill(300)
-    assert offsets_of(read_records(store.log, start)) == list(range(start, 300))
-
-
-def test_an_offset_inside_a_batch_gives_the_whole_batch(store: Store) -> None:
-    store.append(values=[b"a"])
-    store.append(values=[b"b", b"c", b"d"])
-    header = read_header(read_slice(store.log, 2).read())
-    assert (header.base_offset, header.last_offset) == (1, 3)
-
-
 def test_a_slice_has_only_whole_batches_within_the_limit(store: Store) -> None:
     store.fill(50)
     size = read_slice(store.log, 0, 1).length
