@@ -195,16 +195,6 @@ def test_listeners_hear_in_order_on_the_thread_that_polls(topic: str, make: Make
     assert log.threads == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_every_assignor_shares_evenly(topic: str, make: Make, strategy: str) -> None:
-    group = new_group()
-    members = [make(group, partition_assignment_strategy=[strategy]) for _ in range(2)]
-    for member in members:
-        member.subscribe([topic])
-    with polling(*members) as threads:
-        wait(lambda: sorted(len(thread.owned) for thread in threads) == [2, 2])
-
-
 def test_a_cooperative_member_keeps_what_does_not_move(servers: str, topic: str, make: Make) -> None:
     group = new_group()
     log = Log()
@@ -345,21 +335,6 @@ def test_a_long_poll_is_not_stuck(topic: str, make: Make) -> None:
     poll_until([consumer], consumer.assignment, "partitions")
     assert consumer.poll(1.0) == []
     assert log.events == [("assigned", [0, 1, 2, 3])]
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_crashed_member_is_replaced(topic: str, make: Make, protocol: str) -> None:
-    group = new_group()
-    settings = {"session_timeout_ms": 1000} if protocol == "classic" else {}
-    crashed = make(group, protocol, **settings)
-    crashed.subscribe([topic])
-    poll_until([crashed], lambda: len(crashed.assignment()) == 4, "all partitions")
-    # As if the process had died: nothing is sent any more.
-    crashed._thread.call(crashed._calls.engine.close())
-    crashed._thread.stop()
-    heir = make(group, protocol, **settings)
-    heir.subscribe([topic])
-    poll_until([heir], lambda: len(heir.assignment()) == 4, "all partitions")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -402,39 +402,3 @@ def test_no_call_waits_longer_than_it_may() -> None:
         start = time.monotonic()
     assert time.monotonic() - start < 3
     assert issubclass(RequestTimedOut, KafkaError)
-
-
-def test_read_committed_sees_what_was_committed_up_to_open_transactions(
-    bootstrap_servers: str, make_topic: Any, make: Make
-) -> None:
-    from confluent_kafka import Producer
-
-    topic = make_topic()
-    (key,) = partitions(topic, 1)
-
-    def transaction(name: str) -> Producer:
-        producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": f"{topic}-{name}"})
-        producer.init_transactions(20)
-        producer.begin_transaction()
-        return producer
-
-    for value, commit in ((b"aborted", False), (b"committed", True), (b"aborted too", False)):
-        producer = transaction("a")
-        producer.produce(topic, value)
-        producer.flush(20)
-        producer.commit_transaction(20) if commit else producer.abort_transaction(20)
-    write(bootstrap_servers, topic, [b"plain"])
-    is_open = transaction("b")
-    is_open.produce(topic, b"open")
-    assert is_open.flush(20) == 0
-    committed, everything = make(isolation_level="read_committed"), make()
-    for consumer in (committed, everything):
-        consumer.assign([key])
-    assert values(read(everything, 5)) == [b"aborted", b"committed", b"aborted too", b"plain", b"open"]
-    assert values(read(committed, 2)) == [b"committed", b"plain"]
-    assert committed.poll(0.2) == []
-    assert committed.end_offsets([key])[key] < everything.end_offsets([key])[key]
-    is_open.commit_transaction(20)
-    assert values(read(committed, 1)) == [b"open"]
-    assert everything.poll(0.2) == []
-    assert committed.position(key) == everything.position(key) == everything.end_offsets([key])[key]

@@ -10,171 +10,20 @@ from ottla.config.table import rows
 from ottla.errors import ConfigError
 
 # Defaults of Apache Kafka 4.2 for every name we share with it, as its own configuration reports them.
-KAFKA = {
-    "advertised.listeners": None,
-    "auto.create.topics.enable": "true",
-    "broker.id": "-1",
-    "broker.rack": None,
-    "compression.gzip.level": "-1",
-    "compression.lz4.level": "9",
-    "compression.type": "producer",
-    "compression.zstd.level": "3",
-    "connections.max.idle.ms": "600000",
-    "default.replication.factor": "1",
-    "delete.topic.enable": "true",
-    "fetch.max.bytes": "57671680",
-    "group.consumer.assignors": "uniform,range",
-    "group.consumer.heartbeat.interval.ms": "5000",
-    "group.consumer.max.heartbeat.interval.ms": "15000",
-    "group.consumer.max.session.timeout.ms": "60000",
-    "group.consumer.max.size": "2147483647",
-    "group.consumer.migration.policy": "bidirectional",
-    "group.consumer.min.heartbeat.interval.ms": "5000",
-    "group.consumer.min.session.timeout.ms": "45000",
-    "group.consumer.regex.refresh.interval.ms": "600000",
-    "group.consumer.session.timeout.ms": "45000",
-    "group.initial.rebalance.delay.ms": "3000",
-    "group.max.session.timeout.ms": "1800000",
-    "group.max.size": "2147483647",
-    "group.min.session.timeout.ms": "6000",
-    "listener.security.protocol.map": ("SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"),
-    "listeners": "PLAINTEXT://:9092",
-    "log.cleaner.backoff.ms": "15000",
-    "log.cleaner.dedupe.buffer.size": "134217728",
-    "log.cleaner.delete.retention.ms": "86400000",
-    "log.cleaner.enable": "true",
-    "log.cleaner.io.buffer.load.factor": "0.9",
-    "log.cleaner.io.buffer.size": "524288",
-    "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
-    "log.cleaner.max.compaction.lag.ms": "9223372036854775807",
-    "log.cleaner.min.cleanable.ratio": "0.5",
-    "log.cleaner.min.compaction.lag.ms": "0",
-    "log.cleanup.policy": "delete",
-    "log.dirs": None,
-    "log.flush.interval.messages": "9223372036854775807",
-    "log.flush.interval.ms": None,
-    "log.flush.offset.checkpoint.interval.ms": "60000",
-    "log.flush.scheduler.interval.ms": "9223372036854775807",
-    "log.index.interval.bytes": "4096",
-    "log.index.size.max.bytes": "10485760",
-    "log.initial.task.delay.ms": "30000",
-    "log.local.retention.bytes": "-2",
-    "log.local.retention.ms": "-2",
-    "log.message.timestamp.after.max.ms": "3600000",
-    "log.message.timestamp.before.max.ms": "9223372036854775807",
-    "log.message.timestamp.type": "CreateTime",
-    "log.preallocate": "false",
-    "log.retention.bytes": "-1",
-    "log.retention.check.interval.ms": "300000",
-    "log.retention.hours": "168",
-    "log.retention.minutes": None,
-    "log.retention.ms": None,
-    "log.roll.hours": "168",
-    "log.roll.jitter.hours": "0",
-    "log.roll.jitter.ms": None,
-    "log.roll.ms": None,
-    "log.segment.bytes": "1073741824",
-    "log.segment.delete.delay.ms": "60000",
-    "max.connections": "2147483647",
-    "max.connections.per.ip": "2147483647",
-    "max.connections.per.ip.overrides": "",
-    "max.incremental.fetch.session.cache.slots": "1000",
-    "max.request.partition.size.limit": "2000",
-    "message.max.bytes": "1048588",
-    "min.insync.replicas": "1",
-    "num.partitions": "1",
-    "offset.metadata.max.bytes": "4096",
-    "offsets.retention.check.interval.ms": "600000",
-    "offsets.retention.minutes": "10080",
-    "offsets.topic.num.partitions": "50",
-    "offsets.topic.segment.bytes": "104857600",
-    "producer.id.expiration.check.interval.ms": "600000",
-    "producer.id.expiration.ms": "86400000",
-    "socket.listen.backlog.size": "50",
-    "socket.receive.buffer.bytes": "102400",
-    "socket.request.max.bytes": "104857600",
-    "socket.send.buffer.bytes": "102400",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
-    "transaction.max.timeout.ms": "900000",
-    "transaction.partition.verification.enable": "true",
-    "transaction.remove.expired.transaction.cleanup.interval.ms": "3600000",
-    "transaction.state.log.num.partitions": "50",
-    "transaction.state.log.segment.bytes": "104857600",
-    "transactional.id.expiration.ms": "604800000",
-    "unclean.leader.election.enable": "false",
-}
-OTHER_DEFAULT = {"node.id", "log.dir"}
-"""Kafka has no default, or one that makes sense only for Kafka."""
-
-FIXED = {
-    "advertised.listeners",
-    "auto.create.topics.enable",
-    "broker.id",
-    "broker.rack",
-    "connections.max.idle.ms",
-    "default.replication.factor",
-    "delete.topic.enable",
-    "fetch.max.bytes",
-    "group.consumer.assignors",
-    "group.consumer.heartbeat.interval.ms",
-    "group.consumer.max.heartbeat.interval.ms",
-    "group.consumer.max.session.timeout.ms",
-    "group.consumer.max.size",
-    "group.consumer.migration.policy",
-    "group.consumer.min.heartbeat.interval.ms",
-    "group.consumer.min.session.timeout.ms",
-    "group.consumer.regex.refresh.interval.ms",
-    "group.consumer.session.timeout.ms",
-    "group.initial.rebalance.delay.ms",
-    "group.max.session.timeout.ms",
-    "group.max.size",
-    "group.min.session.timeout.ms",
-    "listener.security.protocol.map",
-    "listeners",
-    "log.cleaner.enable",
-    "log.dir",
-    "log.dirs",
-    "log.flush.offset.checkpoint.interval.ms",
-    "log.flush.scheduler.interval.ms",
-    "log.initial.task.delay.ms",
-    "log.retention.check.interval.ms",
-    "log.retention.hours",
-    "log.retention.minutes",
-    "log.roll.hours",
-    "log.roll.jitter.hours",
-    "max.incremental.fetch.session.cache.slots",
-    "max.request.partition.size.limit",
-    "node.id",
-    "num.partitions",
-    "offset.metadata.max.bytes",
-    "offsets.retention.check.interval.ms",
-    "offsets.retention.minutes",
-    "offsets.topic.num.partitions",
-    "offsets.topic.segment.bytes",
-    "producer.id.expiration.check.interval.ms",
-    "socket.listen.backlog.size",
-    "socket.receive.buffer.bytes",
-    "socket.request.max.bytes",
-    "socket.send.buffer.bytes",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-    "transaction.max.timeout.ms",
-    "transaction.remove.expired.transaction.cleanup.interval.ms",
-    "transaction.state.log.num.partitions",
-    "transaction.state.log.segment.bytes",
-    "transactional.id.expiration.ms",
-}
-"""The names that Kafka cannot change at run time, and the listeners."""
+TABLE = [line.split() for line in (Path(__file__).parent / "kafka_broker_defaults.txt").read_text().splitlines()]
+"""For every name that we share with Apache Kafka 4.2, as its own configuration reports it: whether it can change at
+run time, and ``=default``, ``none``, or ``other`` if it makes sense only for Kafka. No listener can change here."""
 
 
-def test_defaults_are_kafkas() -> None:
-    ours = {key.name: key.format(key.default) for key in rows(BrokerConfig).values()}
-    shared = {name: text for name, text in ours.items() if name not in OTHER_DEFAULT and not name.startswith("ottla.")}
-    assert shared == KAFKA
-
-
-def test_alterable_names_are_kafkas() -> None:
-    fixed = {name for name, key in rows(BrokerConfig).items() if not key.dynamic and not name.startswith("ottla.")}
-    assert fixed == FIXED
+def test_the_table_is_kafkas() -> None:
+    theirs = {name: default for name, _, default in TABLE}
+    ours = {}
+    for name, key in rows(BrokerConfig).items():
+        if not name.startswith("ottla."):
+            text = key.format(key.default)
+            default = "other" if theirs.get(name) == "other" else "none" if text is None else f"={text}"
+            ours[name] = ["dynamic" if key.dynamic else "fixed", default]
+    assert ours == {name: [kind, default] for name, kind, default in TABLE}
 
 
 def test_what_was_given_is_remembered() -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,41 +14,7 @@ from ottla.config.table import rows
 from ottla.errors import ConfigError
 
 # Names, types and defaults of Apache Kafka 4.2, as its own LogConfig reports them.
-KAFKA = """
-cleanup.policy LIST delete
-compression.gzip.level INT -1
-compression.lz4.level INT 9
-compression.type STRING producer
-compression.zstd.level INT 3
-delete.retention.ms LONG 86400000
-file.delete.delay.ms LONG 60000
-flush.messages LONG 9223372036854775807
-flush.ms LONG 9223372036854775807
-follower.replication.throttled.replicas LIST
-index.interval.bytes INT 4096
-leader.replication.throttled.replicas LIST
-local.retention.bytes LONG -2
-local.retention.ms LONG -2
-max.compaction.lag.ms LONG 9223372036854775807
-max.message.bytes INT 1048588
-message.timestamp.after.max.ms LONG 3600000
-message.timestamp.before.max.ms LONG 9223372036854775807
-message.timestamp.type STRING CreateTime
-min.cleanable.dirty.ratio DOUBLE 0.5
-min.compaction.lag.ms LONG 0
-min.insync.replicas INT 1
-preallocate BOOLEAN false
-remote.log.copy.disable BOOLEAN false
-remote.log.delete.on.disable BOOLEAN false
-remote.storage.enable BOOLEAN false
-retention.bytes LONG -1
-retention.ms LONG 604800000
-segment.bytes INT 1073741824
-segment.index.bytes INT 10485760
-segment.jitter.ms LONG 0
-segment.ms LONG 604800000
-unclean.leader.election.enable BOOLEAN false
-"""
+KAFKA = (Path(__file__).parent / "kafka_topic_defaults.txt").read_text().splitlines()
 
 
 def test_table_is_kafkas() -> None:
@@ -56,7 +23,7 @@ def test_table_is_kafkas() -> None:
         for key in rows(TopicConfig).values()
         if not key.internal
     ]
-    assert ours == KAFKA.split("\n")[1:-1]
+    assert ours == KAFKA
 
 
 def test_attributes_are_typed() -> None:
