@@ -9,7 +9,6 @@ from ottla.config.foreign import is_ignored, rejection_of
 from ottla.config.table import rows
 from ottla.errors import ConfigError
 
-# Defaults of Apache Kafka 4.2 for every name we share with it, as its own configuration reports them.
 TABLE = [line.split() for line in (Path(__file__).parent / "kafka_broker_defaults.txt").read_text().splitlines()]
 """For every name that we share with Apache Kafka 4.2, as its own configuration reports it: whether it can change at
 run time, and ``=default``, ``none``, or ``other`` if it makes sense only for Kafka. No listener can change here."""
