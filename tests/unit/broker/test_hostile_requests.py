@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 from crc32c import crc32c
@@ -54,6 +55,19 @@ def test_a_fetch_waits_no_longer_than_a_connection_may_be_idle(max_wait: int) ->
         wire.create_topic("waiting")
         answer = wire.call(1, 12, fetch_request("waiting", 0, max_wait=max_wait))
         assert answer.responses[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("version", [1, 9, 12, 13])
+def test_an_empty_topic_name_is_repeated_in_the_answer(wire: Wire, version: int) -> None:
+    """A Java producer cannot handle an answer without a name, and never recovers."""
+    (answer,) = wire.call(ApiKey.METADATA, version, {"topics": [{"name": "", "topic_id": None}]}).topics
+    assert (answer.error_code, answer.name) == (errors.InvalidTopicException.code, "")
+
+
+def test_an_unknown_topic_id_has_no_name(wire: Wire) -> None:
+    unknown = UUID(int=7)
+    (answer,) = wire.call(ApiKey.METADATA, 12, {"topics": [{"name": "", "topic_id": unknown}]}).topics
+    assert (answer.error_code, answer.name, answer.topic_id) == (errors.UnknownTopicId.code, None, unknown)
 
 
 def test_a_request_about_very_many_topics_is_answered_for_each(wire: Wire) -> None:

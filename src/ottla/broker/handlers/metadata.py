@@ -46,8 +46,10 @@ async def _topic(node: Node, call: Call, request: Struct, entry: Struct) -> Mess
     try:
         topic = await _find(node, request, entry)
     except KafkaError as error:
-        # A name may be null from v12 on.
-        name = (entry.name or None) if call.api_version >= 12 else (entry.name or "")
+        # As in Kafka, a name is repeated even if it is empty: clients cannot handle an answer without it. An unknown id
+        # has no name, which is null from v12 on.
+        unnamed = entry.topic_id is not None or entry.name is None
+        name = entry.name if not unnamed else None if call.api_version >= 12 else ""
         return {"error_code": error.code, "name": name, "topic_id": entry.topic_id, "partitions": []}
     return topic_message(node, topic)
 
