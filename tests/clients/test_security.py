@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from clients.certificates import AVAILABLE, Authority
 from clients.tls_proxy import TlsProxy, running
@@ -164,14 +167,48 @@ def test_a_broker_that_asks_for_a_certificate_gets_it_or_says_so(world: World) -
         assert "certificate" in str(error)
 
 
+def test_java_stores_work_under_kafkas_names(world: World, tmp_path: Path) -> None:
+    certificate = x509.load_pem_x509_certificate(world.authority.read_bytes())
+    locked = BestAvailableEncryption(b"secret")
+    trust, keys = tmp_path / "trust.jks", tmp_path / "keys.jks"  # keytool calls its PKCS12 so, too
+    trust.write_bytes(pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(certificate, b"ca")], locked))
+    own, key = world.client.read_bytes(), load_pem_private_key(world.client.read_bytes(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    keys.write_bytes(
+        pkcs12.serialize_key_and_certificates(b"me", key, x509.load_pem_x509_certificate(own), None, locked)
+    )
+    options: dict[str, object] = {
+        "security_protocol": "SSL",
+        "ssl_truststore_location": str(trust),
+        "ssl_truststore_password": "secret",
+        "ssl_truststore_type": "jks",
+        "ssl_keystore_location": str(keys),
+        "ssl_keystore_password": "secret",
+        "ssl_keystore_type": "PKCS12",
+    }
+    assert connect(world.mutual, **options)
+    with pytest.raises(ConfigError, match=r"ssl\.truststore\.location: cannot open .* Check ssl\.truststore\.password"):
+        connect(world.mutual, **{**options, "ssl_truststore_password": "wrong"})
+    with pytest.raises(ConfigError, match="has no key"):
+        connect(world.mutual, **{**options, "ssl_keystore_location": str(trust)})
+
+
+def test_a_store_that_only_java_reads_says_how_to_convert_it(tmp_path: Path) -> None:
+    old = tmp_path / "old.jks"
+    old.write_bytes(bytes.fromhex("feedfeed00000002"))
+    with pytest.raises(ConfigError) as caught:
+        connect(1, security_protocol="SSL", ssl_truststore_location=str(old), ssl_truststore_password="x")
+    command = f"keytool -importkeystore -srckeystore {old} -destkeystore {old}.p12 -deststoretype PKCS12"
+    assert command in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"ssl_cafile": "/no/such.pem"}, r"ssl\.cafile: there is no file /no/such\.pem"),
         ({"ssl_certfile": "/no/such.pem"}, r"ssl\.certfile: there is no file"),
-        ({"ssl_cafile": __file__}, r"ssl\.cafile: .* must be PEM"),
+        ({"ssl_cafile": __file__}, r"ssl\.cafile: .* must be PEM or PKCS12"),
         ({"ssl_truststore_certificates": "text"}, r"ssl\.truststore\.certificates has no PEM"),
-        ({"ssl_truststore_type": "JKS"}, r"Invalid value 'JKS' .* must be one of PEM"),
         ({"ssl_context": "x"}, r"ssl\.context must be"),
         ({"ssl_enabled_protocols": "SSLv3"}, r"ssl\.enabled\.protocols"),
         ({"security_protocol": "SASL_SSL"}, r"sasl\.username is missing"),

@@ -20,6 +20,10 @@ Address = tuple[str, int]
 
 _MINUTE = 60_000
 _AT_LEAST_ONE = Check("at least one", lambda names: len(names) > 0)
+_STORE_TYPE = (
+    "Ignored: the content of the file says whether it is PEM or PKCS12. JKS itself is not supported, but most files of "
+    "that name are PKCS12."
+)
 _BUFFER = Check("at least 0, or -1 for the operating system's default", lambda size: size >= -1)
 
 
@@ -86,13 +90,15 @@ class ClientConfig:
     ssl_cafile: str | None = string(None, "A PEM file with the CA certificates to trust.")
     ssl_certfile: str | None = string(None, "A PEM file with the client's certificate, if brokers require one.")
     ssl_keyfile: str | None = string(None, "A PEM file with the key of ssl.certfile, if that file does not contain it.")
-    ssl_truststore_location: str | None = string(None, "Kafka's name for ssl.cafile. Only PEM.")
-    ssl_truststore_type: str = string("PEM", "The format of the truststore.", one_of("PEM"))
+    ssl_truststore_location: str | None = string(None, "Kafka's name for ssl.cafile. PEM or PKCS12.")
+    ssl_truststore_password: str | None = password(None, "The password of a PKCS12 truststore.")
+    ssl_truststore_type: str = string("PEM", _STORE_TYPE, one_of("PEM", "PKCS12", "JKS"), item=str.upper)
     ssl_truststore_certificates: str | None = string(None, "The CA certificates as PEM text instead of a file.")
     ssl_keystore_location: str | None = string(
-        None, "Kafka's name for a PEM file with the client's key and certificate."
+        None, "Kafka's name for a file with the client's key and certificate. PEM or PKCS12."
     )
-    ssl_keystore_type: str = string("PEM", "The format of the keystore.", one_of("PEM"))
+    ssl_keystore_password: str | None = password(None, "The password of a PKCS12 keystore.")
+    ssl_keystore_type: str = string("PEM", _STORE_TYPE, one_of("PEM", "PKCS12", "JKS"), item=str.upper)
     ssl_keystore_certificate_chain: str | None = string(None, "The client's certificate as PEM text.")
     ssl_keystore_key: str | None = password(None, "The client's key as PEM text.")
     ssl_enabled_protocols: tuple[str, ...] = listing(

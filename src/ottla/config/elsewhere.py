@@ -42,11 +42,8 @@ NAMES = {
     "fetch.wait.max.ms": "fetch.max.wait.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
-    # Java
-    "ssl.keystore.password": "ssl.key.password",
 }
 
-_KEY_STORES = "Java key stores are not supported. Use PEM files (ssl.cafile, ssl.certfile, ssl.keyfile)."
 _METRICS = "Leave it out. Use the client's `metrics()` instead."
 _KERBEROS = "Kerberos is not supported. Use PLAIN, SCRAM or OAUTHBEARER."
 _CONTEXT = "Leave it out. To configure Python's ssl module, pass your own context as ssl.context."
@@ -57,7 +54,6 @@ _VERSIONS = "Leave it out. The client negotiates versions with each broker."
 
 # Whole names, and prefixes, which end in a dot.
 REASONS = {
-    "ssl.truststore.password": _KEY_STORES,
     "ssl.provider": _CONTEXT,
     "ssl.protocol": "Use ssl.enabled.protocols to set the TLS versions.",
     "ssl.keymanager.algorithm": _CONTEXT,

@@ -34,7 +34,7 @@ def test_names_may_have_dots_or_underscores_and_be_in_both_places() -> None:
         ({"reqest_timeout_ms": 1}, r"Did you mean request\.timeout\.ms\?"),
         ({"sasl_plain_username": "a"}, r"Use sasl\.username, as in Kafka"),
         ({"ssl.ca.location": "x"}, r"Use ssl\.cafile, as in Kafka"),
-        ({"ssl.truststore.password": "x"}, "PEM files"),
+        ({"ssl.truststore.type": "BCFKS"}, "one of PEM, PKCS12, JKS"),
         ({"sasl_kerberos_service_name": "x"}, "Kerberos is not supported"),
         (
             {"sasl.oauthbearer.token.endpoint.url": "x"},

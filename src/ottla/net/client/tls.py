@@ -1,7 +1,7 @@
 """The client's TLS: the SSLContext of a configuration, and explanations of failed handshakes.
 
-Certificates and keys are PEM, as files (``ssl.cafile``, or Kafka's ``ssl.truststore.location``) or as text
-(``ssl.truststore.certificates``). Java key stores are rejected when the client is created.
+Certificates and keys are PEM or PKCS12, as files (``ssl.cafile``, or Kafka's ``ssl.truststore.location``), or PEM as
+text (``ssl.truststore.certificates``). `stores.py` reads PKCS12.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from ottla.config.client import ClientConfig
 from ottla.errors import ConfigError
 from ottla.net.client.errors import TlsFailed
+from ottla.net.client.stores import authorities_of, is_java_store, key_of
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 # OpenSSL's codes for rejected certificates.
@@ -48,7 +49,9 @@ def _own_context(context: object) -> ssl.SSLContext:
 def _load_authorities(context: ssl.SSLContext, config: ClientConfig) -> None:
     path = config.ssl_cafile or config.ssl_truststore_location
     name = "ssl.cafile" if config.ssl_cafile else "ssl.truststore.location"
-    if path is not None:
+    if path is not None and is_java_store(path, name):
+        context.load_verify_locations(cadata=authorities_of(path, name, config.ssl_truststore_password))
+    elif path is not None:
         try:
             context.load_verify_locations(cafile=path)
         except (OSError, ssl.SSLError) as error:
@@ -62,28 +65,37 @@ def _load_authorities(context: ssl.SSLContext, config: ClientConfig) -> None:
 
 def _load_own_certificate(context: ssl.SSLContext, config: ClientConfig) -> None:
     path = config.ssl_certfile or config.ssl_keystore_location
-    if path is not None:
+    name = "ssl.certfile" if config.ssl_certfile else "ssl.keystore.location"
+    if path is not None and is_java_store(path, name):
+        password = config.ssl_keystore_password or config.ssl_key_password
+        _load_text(context, key_of(path, name, password), None)
+    elif path is not None:
         try:
-            context.load_cert_chain(path, config.ssl_keyfile, config.ssl_key_password or "")
+            context.load_cert_chain(path, config.ssl_keyfile, _key_password(config))
         except (OSError, ssl.SSLError) as error:
-            raise _unusable("ssl.certfile" if config.ssl_certfile else "ssl.keystore.location", path, error) from None
+            raise _unusable(name, path, error) from None
     elif config.ssl_keystore_certificate_chain is not None:
-        _load_text(context, config)
-
-
-def _load_text(context: ssl.SSLContext, config: ClientConfig) -> None:
-    """Python reads keys only from files, so write a temporary one that only this user can read."""
-    text = f"{config.ssl_keystore_key or ''}\n{config.ssl_keystore_certificate_chain}\n"
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "keystore.pem"
-        path.touch(mode=0o600)
-        path.write_text(text)
+        text = f"{config.ssl_keystore_key or ''}\n{config.ssl_keystore_certificate_chain}\n"
         try:
-            context.load_cert_chain(path, None, config.ssl_key_password or "")
+            _load_text(context, text, _key_password(config))
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"ssl.keystore.key and ssl.keystore.certificate.chain are not a PEM key and certificates ({error})."
             ) from None
+
+
+def _key_password(config: ClientConfig) -> str:
+    """Never None: Python would ask for a password on the terminal."""
+    return config.ssl_key_password or config.ssl_keystore_password or ""
+
+
+def _load_text(context: ssl.SSLContext, text: str, password: str | None) -> None:
+    """Python reads keys only from files, so write a temporary one that only this user can read."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "keystore.pem"
+        path.touch(mode=0o600)
+        path.write_text(text)
+        context.load_cert_chain(path, None, password or "")
 
 
 def _unusable(name: str, path: str, error: OSError) -> ConfigError:
@@ -91,7 +103,7 @@ def _unusable(name: str, path: str, error: OSError) -> ConfigError:
         return ConfigError(f"{name}: there is no file {path}.")
     if isinstance(error, ssl.SSLError):
         return ConfigError(
-            f"{name}: cannot use {path} ({error.reason or error}): it must be PEM, with a matching key and "
+            f"{name}: cannot use {path} ({error.reason or error}): it must be PEM or PKCS12, with a matching key and "
             "password if it has a key."
         )
     return ConfigError(f"{name}: cannot read {path} ({error.strerror}).")
