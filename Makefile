@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -100,6 +100,9 @@ compat-java: setup ## the Java client against ottla (needs Java 17+ and Maven)
 
 compat-go: setup ## a Go client against ottla (needs Go)
 	$(BIN)/python -m tests.compat.with_broker tests/compat/run_go.sh
+
+compat-spark: setup ## format("ottla") beside Spark's Kafka connector from Maven Central, case by case
+	$(BIN)/python -m tests.compat_spark $(ARGS)
 
 compat-dump: setup ## Kafka's dump tool on ottla's files (needs Java 17+ and Maven)
 	PYTHON=$(BIN)/python $(BIN)/python -m tests.compat.with_broker --files tests/compat/run_dump.sh

@@ -125,6 +125,30 @@ def test_a_topic_is_deleted_and_made_again(topics: Topics, tmp_path: Path, fails
     assert table(topics.spark, tmp_path) == [0, 1, 2, 3, 10, 11, 20, 21]
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_checkpoint_of_other_topics_is_named_as_such(topics: Topics, tmp_path: Path, fails: bool) -> None:
+    topic, other = topics.make(), topics.make()
+    topics.fill(topic, 2)
+    topics.fill(other, 2, first=10)
+    drain(topics.stream(topic, startingOffsets="earliest"), tmp_path)
+    changed = topics.stream(other, failOnDataLoss=str(fails))
+    if fails:
+        with pytest.raises(
+            Exception, match=f"partitions that the query does not read now: {topic}-0. It was made with"
+        ):
+            drain(changed, tmp_path)
+    else:
+        drain(changed, tmp_path)
+        assert table(topics.spark, tmp_path) == [0, 1, 10, 11]
+
+
+def test_a_mistake_in_an_option_of_a_stream_reaches_the_user(topics: Topics, tmp_path: Path) -> None:
+    frame = topics.stream(topics.make(), startingOffset="earliest")
+    with pytest.raises(Exception, match="Did you mean startingOffsets") as caught:
+        drain(frame, tmp_path)
+    assert "UnboundLocalError" not in str(caught.value)
+
+
 def test_what_a_single_batch_finished_can_be_committed_after_it(topics: Topics, tmp_path: Path) -> None:
     topic = topics.make()
     topics.fill(topic, 3)

@@ -26,8 +26,6 @@ from ottla.spark.options import (
 from ottla.types import Millis, TopicPartition
 
 log = logging.getLogger("ottla.spark")
-#: How often to look for new topics and partitions; an idle query asks for offsets every few milliseconds.
-REFRESH_SECONDS = 1.0
 
 
 class Lookup:
@@ -47,7 +45,7 @@ class Lookup:
     def partitions(self, *, fresh: bool = True) -> list[TopicPartition]:
         """The selected partitions that exist now; `fresh=False` may return cached ones."""
         now = time.monotonic()
-        if fresh or self._asked is None or now - self._asked > REFRESH_SECONDS:
+        if fresh or self._asked is None or now - self._asked > self._options.partitions_ttl_ms / 1000:
             self._partitions = self._find()
             self._asked = now
         return self._partitions

@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ottla.config.admin import AdminConfig
 from ottla.config.consumer import ConsumerConfig
 from ottla.config.producer import ProducerConfig
-from ottla.config.table import ConfigTable, key, rows
-from ottla.errors import ConfigError, OttlaError
-from ottla.suggestions import did_you_mean
+from ottla.config.table import rows
+from ottla.spark.given import EXAMPLES, Given, OptionError
 from ottla.types import Millis, TopicPartition
+
+__all__ = ["Bound", "Offsets", "OptionError", "ReadOptions", "Topics", "WriteOptions"]
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -28,7 +28,6 @@ EARLIEST_NUMBER, LATEST_NUMBER = -2, -1
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
-_KAFKA = "kafka."
 _WHAT = ("subscribe", "subscribePattern", "assign")
 _READ_NAMES = (
     *_WHAT,
@@ -48,34 +47,16 @@ _READ_NAMES = (
     "includeHeaders",
     "group.id",
     "kafkaConsumer.pollTimeoutMs",
+    "partition.metadata.cache.ttl.ms",
 )
 _TXN = ("txnAppId", "txnVersion")
 _ID_PREFIX = "transactionalIdPrefix"
 ID_PREFIX = "ottla-spark"
 # Spark passes the query name and the checkpoint as options.
 _WRITE_NAMES = ("topic", "deliver", *_TXN, _ID_PREFIX, "checkpointLocation", "queryName", "includeHeaders")
-#: Options of Spark's source and sink without effect here, accepted for compatibility.
-_IGNORED = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "groupIdPrefix", "useDeprecatedOffsetFetching")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_OURS = {
-    "kafka.auto.offset.reset": "use startingOffsets",
-    "kafka.enable.auto.commit": "use group.id; finished offsets are committed to it",
-    "kafka.key.deserializer": "keys are binary: cast the column instead",
-    "kafka.value.deserializer": "values are binary: cast the column instead",
-    "kafka.key.serializer": "keys are binary or string: cast the column instead",
-    "kafka.value.serializer": "values are binary or string: cast the column instead",
-    "kafka.interceptor.classes": "interceptors are not supported, because records are read and written as columns",
-    "kafka.partitioner.class": "add a partition column",
-    "kafka.transactional.id": "use deliver=exactly-once, and transactionalIdPrefix for its ids",
-}
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
 Offsets = dict[TopicPartition, int]
-
-
-class OptionError(OttlaError):
-    """An invalid option of the data source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +76,16 @@ class Topics:
     names: tuple[str, ...] | None = None
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] | None = None
+
+    def select(self, key: TopicPartition) -> bool:
+        """Whether a partition is selected, even if it does not exist.
+
+        >>> Topics(pattern="a.*").select(TopicPartition("ab", 0)), Topics(names=("a",)).select(TopicPartition("b", 0))
+        (True, False)
+        """
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, key.topic) is not None
+        return key in self.partitions if self.partitions is not None else key.topic in (self.names or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +107,13 @@ class ReadOptions:
     max_records: int | None = None
     include_headers: bool = False
     poll_timeout_ms: Millis = 120_000
+    partitions_ttl_ms: Millis = 1000
+    """How long a stream may use known topics and partitions before it looks for new ones."""
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """The options of a batch or a streaming query."""
-        options = _Given(given, _READ_NAMES)
+        options = Given(given, _READ_NAMES)
         options.reject(_BATCH_ONLY if streaming else (), "does not work with readStream: a stream has no end")
         options.reject(_STREAM_ONLY if not streaming else (), "requires readStream: a batch query reads everything")
         kafka = options.kafka(ConsumerConfig, AdminConfig)
@@ -139,10 +132,13 @@ class ReadOptions:
             max_records=options.positive("maxRecordsPerPartition"),
             include_headers=options.boolean("includeHeaders", False),
             poll_timeout_ms=options.positive("kafkaConsumer.pollTimeoutMs") or 120_000,
+            partitions_ttl_ms=_ttl(options, 1000),
         )
-        return read._checked()
+        return read._checked(streaming)
 
-    def _checked(self) -> ReadOptions:
+    def _checked(self, streaming: bool) -> ReadOptions:
+        if not streaming:
+            _reject_latest(self.start)
         if self.start.word == COMMITTED and self.group_id is None:
             raise OptionError("startingOffsets=committed requires group.id")
         if self.min_offsets and self.max_offsets and self.min_offsets > self.max_offsets:
@@ -190,7 +186,7 @@ class WriteOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
-        options = _Given(given, _WRITE_NAMES)
+        options = Given(given, _WRITE_NAMES)
         exactly_once = options.choice("deliver", AT_LEAST_ONCE, EXACTLY_ONCE) == EXACTLY_ONCE
         options.reject(_TXN if streaming else (), "requires write: a stream tracks its batches itself")
         options.reject(() if exactly_once else (*_TXN, _ID_PREFIX), "requires deliver=exactly-once")
@@ -225,103 +221,7 @@ class WriteOptions:
 # ── Parsing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Given:
-    """The options of the user, with case-insensitive names."""
-
-    def __init__(self, given: Mapping[str, str], names: Iterable[str]) -> None:
-        self._values = {name.lower(): value for name, value in given.items()}
-        known = [*names, *_IGNORED]
-        lower = {name.lower() for name in known}
-        for name in self._values:
-            if name in _OURS:
-                raise OptionError(f"option {name} cannot be set: {_OURS[name]}")
-            if name == "path":
-                raise OptionError("load and save do not accept a path: name topics with subscribe or topic")
-            if name not in lower and not name.startswith(_KAFKA):
-                raise OptionError(f"unknown option {name}.{did_you_mean(name, known)}")
-
-    def text(self, name: str) -> str | None:
-        value = self._values.get(name.lower())
-        return None if value is None else value.strip()
-
-    def filled(self, name: str, remedy: str) -> str | None:
-        value = self.text(name)
-        if value == "":
-            raise OptionError(f"{name} is empty: {remedy}")
-        return value
-
-    def reject(self, names: Iterable[str], why: str) -> None:
-        for name in names:
-            if name.lower() in self._values:
-                raise OptionError(f"option {name} {why}")
-
-    def choice(self, name: str, *allowed: str) -> str:
-        value = (self.text(name) or allowed[0]).lower()
-        if value not in allowed:
-            raise OptionError(f"option {name} must be one of {', '.join(allowed)}, not {value!r}")
-        return value
-
-    def boolean(self, name: str, default: bool) -> bool:
-        value = (self.text(name) or str(default)).lower()
-        if value not in ("true", "false"):
-            raise OptionError(f"option {name} must be true or false, not {value!r}")
-        return value == "true"
-
-    def number(self, name: str) -> int | None:
-        value = self.text(name)
-        try:
-            return None if value is None else int(value)
-        except ValueError:
-            raise OptionError(f"option {name} must be a whole number, not {value!r}") from None
-
-    def positive(self, name: str) -> int | None:
-        value = self.number(name)
-        if value is not None and value < 1:
-            raise OptionError(f"option {name} must be at least 1, not {value}")
-        return value
-
-    def duration(self, name: str, default: Millis) -> Millis:
-        value = self.text(name)
-        if value is None:
-            return default
-        found = re.fullmatch(r"(\d+)\s*([a-z]*)", value.lower())
-        if found is None or (found[2] or "ms") not in _UNITS:
-            raise OptionError(f"option {name} must be a duration such as 500ms, 30s or 15m, not {value!r}")
-        return int(found[1]) * _UNITS[found[2] or "ms"]
-
-    def json(self, name: str) -> Any:
-        try:
-            return json.loads(self.text(name) or "")
-        except ValueError:
-            raise OptionError(f"option {name} is not valid JSON: {self.text(name)!r}. {_EXAMPLES[name]}") from None
-
-    def kafka(self, *tables: type[ConfigTable]) -> dict[str, str]:
-        """The client configs, without the prefix."""
-        named = {name[len(_KAFKA) :]: value.strip() for name, value in self._values.items() if name.startswith(_KAFKA)}
-        known = [name for table in tables for name in rows(table)]
-        for name, value in named.items():
-            table = next((table for table in tables if name in rows(table)), None)
-            if table is None:
-                raise OptionError(f"unknown client config kafka.{name}.{did_you_mean(name, known)}")
-            try:
-                key(table, name).parse(value)
-            except ConfigError as error:
-                raise OptionError(f"option kafka.{name}: {error}") from None
-        if not named.get("bootstrap.servers"):
-            raise OptionError('option kafka.bootstrap.servers is missing: name a broker, such as "localhost:9092"')
-        return named
-
-
-_EXAMPLES = {
-    "assign": 'Write {"orders": [0, 1]}',
-    "startingOffsets": 'Write earliest, latest, committed or {"orders": {"0": 23, "1": -2}} (-2 is earliest)',
-    "endingOffsets": 'Write latest or {"orders": {"0": 50, "1": -1}} (-1 is latest)',
-    "startingOffsetsByTimestamp": 'Write {"orders": {"0": 1700000000000}}',
-    "endingOffsetsByTimestamp": 'Write {"orders": {"0": 1700000000000}}',
-}
-
-
-def _topics(options: _Given) -> Topics:
+def _topics(options: Given) -> Topics:
     given = [name for name in _WHAT if options.text(name) is not None]
     if len(given) != 1:
         found = f"{' and '.join(given)} are set" if given else "none is set"
@@ -347,16 +247,16 @@ def _topics(options: _Given) -> Topics:
 
 def _assigned(found: Any) -> tuple[TopicPartition, ...]:
     if not isinstance(found, dict) or not found:
-        raise OptionError(f"option assign names no partitions. {_EXAMPLES['assign']}")
+        raise OptionError(f"option assign names no partitions. {EXAMPLES['assign']}")
     partitions = []
     for topic, numbers in found.items():
         if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
-            raise OptionError(f"option assign requires a list of partitions for topic {topic}. {_EXAMPLES['assign']}")
+            raise OptionError(f"option assign requires a list of partitions for topic {topic}. {EXAMPLES['assign']}")
         partitions += [TopicPartition(topic, number) for number in numbers]
     return tuple(sorted(set(partitions)))
 
 
-def _bound(options: _Given, which: str, *, default: str) -> Bound:
+def _bound(options: Given, which: str, *, default: str) -> Bound:
     """As in Spark's source, a global time overrides times by partition, which override offsets."""
     timestamp = options.number(f"{which}Timestamp")
     if timestamp is not None:
@@ -377,23 +277,38 @@ def _bound(options: _Given, which: str, *, default: str) -> Bound:
     return Bound(offsets=_by_partition(name, options.json(name), lowest=lowest))
 
 
+def _reject_latest(start: Bound) -> None:
+    """As in Spark's source: a batch query that starts at the end reads nothing."""
+    if start.word == LATEST or (start.offsets is not None and LATEST_NUMBER in start.offsets.values()):
+        raise OptionError(
+            "startingOffsets of a batch query must not be latest (-1): nothing would be read. Use earliest (-2), an "
+            "offset or startingTimestamp"
+        )
+
+
 def _by_partition(name: str, found: Any, *, lowest: int) -> dict[TopicPartition, int]:
     if not isinstance(found, dict) or not found:
-        raise OptionError(f"option {name} names no partitions. {_EXAMPLES[name]}")
+        raise OptionError(f"option {name} names no partitions. {EXAMPLES[name]}")
     numbers: dict[TopicPartition, int] = {}
     for topic, values in found.items():
         if not isinstance(values, dict):
-            raise OptionError(f"option {name} has no partitions for topic {topic}. {_EXAMPLES[name]}")
+            raise OptionError(f"option {name} has no partitions for topic {topic}. {EXAMPLES[name]}")
         for partition, value in values.items():
             if not partition.isdecimal() or type(value) is not int or value < lowest:
                 raise OptionError(
-                    f"option {name} has an invalid value for topic {topic}: {partition!r}: {value!r}. {_EXAMPLES[name]}"
+                    f"option {name} has an invalid value for topic {topic}: {partition!r}: {value!r}. {EXAMPLES[name]}"
                 )
             numbers[TopicPartition(topic, int(partition))] = value
     return numbers
 
 
-def _group_id(options: _Given, kafka: Mapping[str, str]) -> str | None:
+def _ttl(options: Given, default: Millis) -> Millis:
+    """-1, which is Spark's default, looks every time there; an idle query here asks every few milliseconds."""
+    name = "partition.metadata.cache.ttl.ms"
+    return default if options.number(name) == -1 else options.positive(name) or default
+
+
+def _group_id(options: Given, kafka: Mapping[str, str]) -> str | None:
     ours, theirs = options.text("group.id"), kafka.get("group.id")
     if ours is not None and theirs is not None and ours != theirs:
         raise OptionError(f"group.id ({ours}) and kafka.group.id ({theirs}) are the same option: remove one")

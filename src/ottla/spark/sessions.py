@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla.spark.java import cache, java_home, write_whole
+from ottla.spark.planning import PLANS_EACH_QUERY, PUSHDOWN, install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,24 +74,32 @@ def session(
         raise ImportError("pyspark is not installed: run  pip install 'ottla[spark]'") from None
     if SparkSession.getActiveSession() is None:
         prepare(master)
+        os.environ[PLANS_EACH_QUERY] = "true"
     if log_level not in _LEVELS:
         raise ValueError(f"log_level must be one of {', '.join(_LEVELS)}, not {log_level!r}")
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**_settings(master, log_level, fast), **(conf or {})}.items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
-    activate(found)
+    if not activate(found):
+        found.conf.set(PUSHDOWN, "false")
     return found
 
 
-def activate(spark: SparkSession) -> None:
-    """Make `spark` the active session of this thread, where Spark looks for Python data sources.
+def activate(spark: SparkSession) -> bool:
+    """Make `spark` the active session of this thread, and let it plan each query on `format("ottla")` by itself.
 
-    PySpark sets it only in the thread that creates the session; in other threads, `save` does not find the data source.
+        spark = SparkSession.builder.getOrCreate()
+        ottla.spark.activate(spark)
+
+    Spark looks for Python data sources in the active session. PySpark sets it only in the thread that creates the
+    session; in other threads, `save` does not find the data source. `session()` calls this function. Returns whether
+    queries are planned one by one (see docs/spark.md); with Spark Connect, the server decides.
     """
     session = getattr(spark, "_jsparkSession", None)
-    if session is not None:  # with Spark Connect, the server handles it
+    if session is not None:
         spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+    return install(spark)
 
 
 def prepare(master: str = "local[*]") -> None:
@@ -117,6 +126,7 @@ def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
+        PUSHDOWN: "true",
         "spark.driver.extraJavaOptions": f"{java} {_FAST_JAVA}" if fast else java,
     }
     if on_this_machine(master):

@@ -9,8 +9,9 @@ Every process imports this module, but clients are imported on first use, becaus
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -32,9 +33,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ottla.errors import OttlaError
 from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Json, Range, count_between, from_json, limited, ranges_between, split, to_json
 from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
+from ottla.spark.planning import PLANS_EACH_QUERY
 from ottla.spark.processes import hush, leave_if_hung_up
 from ottla.types import TopicPartition
 
@@ -74,8 +77,11 @@ class OttlaSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(ReadOptions.of(self.options, streaming=False), self._own(schema))
 
-    def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(ReadOptions.of(self.options, streaming=True), self._own(schema))
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            return StreamReader(ReadOptions.of(self.options, streaming=True), self._own(schema))
+        except OttlaError as error:
+            return FailedReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
@@ -86,8 +92,7 @@ class OttlaSource(DataSource):
         return BatchWriter(options, check_columns(schema, options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        if overwrite:
-            raise OptionError('topics cannot be overwritten: use outputMode("append") or "update"')
+        """`overwrite` is Spark's word for complete mode: every batch appends the whole result, as in its Kafka sink."""
         from ottla.spark.sink import StreamWriter, check_columns
 
         options = WriteOptions.of(self.options, streaming=True)
@@ -134,8 +139,9 @@ class BatchReader(DataSourceReader):
 
         self._options = options
         self._schema = schema
-        # Off by default: Spark keeps one plan per frame, with the last pushed filter.
-        self._filters = self.pushFilters = PushedFilters()
+        self._filters = PushedFilters()
+        if PLANS_EACH_QUERY in os.environ:  # otherwise Spark keeps the narrowed plan for later queries
+            self.pushFilters = self._filters
 
     def partitions(self) -> list[RangePartition]:
         from ottla.spark.lookup import Lookup
@@ -174,6 +180,29 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)
+
+
+def _list(keys: Sequence[TopicPartition], most: int = 10) -> str:
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return ", ".join(map(str, keys[:most])) + more
+
+
+class FailedReader(DataSourceStreamReader):
+    """Raises an error when Spark first asks for something.
+
+    If `streamReader` raised it, pyspark's process would fail to stop the missing reader and report that instead.
+    """
+
+    def __init__(self, error: OttlaError) -> None:
+        self._error = error
+
+    @property
+    def latestOffset(self) -> Any:
+        """Spark looks at its signature first of all."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -269,10 +298,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _available(self, begin: Offsets, latest: Offsets) -> Offsets:
         """The end offsets, after reporting lost data."""
-        gone = sorted(begin.keys() - latest.keys())
-        if gone:
-            names = ", ".join(map(str, gone))
-            report_loss(f"partitions were deleted while the query read them: {names}", self._options)
+        self._report_gone(begin.keys() - latest.keys())
         end = dict(latest)
         if self._target is not None:
             end = {key: min(offset, self._target[key]) for key, offset in latest.items() if key in self._target}
@@ -287,6 +313,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             end.setdefault(key, begin[key])
         return end
+
+    def _report_gone(self, gone: Set[TopicPartition]) -> None:
+        deselected = sorted(key for key in gone if not self._options.topics.select(key))
+        if deselected:
+            report_loss(
+                f"the checkpoint has partitions that the query does not read now: {_list(deselected)}. It was made "
+                "with other topics (subscribe, subscribePattern, assign): name them again, or use a new "
+                "checkpointLocation for other topics",
+                self._options,
+            )
+        if deleted := sorted(gone - set(deselected)):
+            report_loss(f"partitions were deleted while the query read them: {_list(deleted)}", self._options)
 
     def _is_too_little(self, begin: Offsets, end: Offsets) -> bool:
         """minOffsetsPerTrigger: wait for more records, up to maxTriggerDelay; never with availableNow."""

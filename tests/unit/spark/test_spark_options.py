@@ -48,6 +48,26 @@ def test_where_to_begin_and_to_end() -> None:
 def test_names_may_be_in_any_case_and_options_of_sparks_own_source_do_no_harm() -> None:
     found = read(True, MAXOFFSETSPERTRIGGER="10", includeheaders="TRUE", groupIdPrefix="x", maxTriggerDelay="2m")
     assert (found.max_offsets, found.include_headers, found.max_delay_ms) == (10, True, 120_000)
+    cached = {"partition.metadata.cache.ttl.ms": "5000"}
+    assert (found.partitions_ttl_ms, read(True, **cached).partitions_ttl_ms) == (1000, 5000)
+
+
+def test_java_stores_are_client_configs() -> None:
+    found = read(kafka_ssl_truststore_type="JKS", kafka_ssl_truststore_password="x", kafka_ssl_keystore_password="y")
+    assert found.consumer_config()["ssl.truststore.password"] == found.admin_config()["ssl.truststore.password"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("options", "selected"),
+    [
+        ({"subscribe": "a,b"}, ["a-0", "a-1", "b-0"]),
+        ({"subscribePattern": "[ac]"}, ["a-0", "a-1", "c-0"]),
+        ({"assign": '{"a": [1], "b": [0]}'}, ["a-1", "b-0"]),
+    ],
+)
+def test_partitions_of_other_topics_are_told_apart(options: dict[str, str], selected: list[str]) -> None:
+    keys = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("c", 0)]
+    assert [str(key) for key in keys if read(**options).topics.select(key)] == selected
 
 
 def test_kafka_options_go_to_the_clients_that_know_them() -> None:
@@ -72,6 +92,8 @@ def test_kafka_options_go_to_the_clients_that_know_them() -> None:
         ({"startingOffsets": "newest"}, "startingOffsets is not valid JSON"),
         ({"startingOffsets": '{"a": {"0": -3}}'}, "invalid value"),
         ({"startingOffsets": '{"a": 5}'}, "no partitions for topic a"),
+        ({"startingOffsets": "latest"}, "must not be latest"),
+        ({"startingOffsets": '{"a": {"0": 5, "1": -1}}'}, "must not be latest"),
         ({"endingOffsets": "earliest"}, "must not be earliest"),
         ({"endingOffsets": '{"a": {"0": -2}}'}, "invalid value"),
         ({"startingTimestamp": "yesterday"}, "a whole number"),
@@ -84,6 +106,8 @@ def test_kafka_options_go_to_the_clients_that_know_them() -> None:
         ({"group_id": "a", "kafka_group_id": "b"}, "the same option"),
         ({"group_id": ""}, "group.id is empty"),
         ({"kafka_auto_offset_reset": "latest"}, "use startingOffsets"),
+        ({"kafka_sasl_kerberos_service_name": "k"}, r"kafka\.sasl\.kerberos.* Kerberos is not supported"),
+        ({"partition_metadata_cache_ttl_ms": "0"}, "at least 1"),
         ({"kafka_fetch_min_byte": "1"}, "Did you mean fetch.min.bytes"),
         ({"kafka_fetch_min_bytes": "few"}, "option kafka.fetch.min.bytes"),
         ({"includeHeader": "true"}, "Did you mean includeHeaders"),

@@ -1,0 +1,62 @@
+"""Let Spark treat `format("ottla")` as its own Kafka source, where it restricts sources in Python.
+
+Spark plans a Python source once per `load()`, and keeps the offsets and filters of the first query. It refuses update
+mode on Python sinks, does not give Python sources the options of CREATE TABLE, and has no metrics for them. `install`
+adds two rules to a session that change this: `PlanEachQuery.java` for the optimizer, `ReportLag.java` for the analyzer.
+Spark's own compiler for generated code compiles them. They run only on the driver, so there is no jar to distribute.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("ottla.spark")
+#: Set for the processes that plan queries if each query is planned by itself. Otherwise filters must not narrow reads.
+PLANS_EACH_QUERY = "OTTLA_SPARK_PLANS_EACH_QUERY"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+_installed: set[tuple[str, int]] = set()
+
+
+def install(spark: SparkSession) -> bool:
+    """Add the rules to a session; returns whether the session has them.
+
+    A session of Spark Connect is in the server, where no Python can add them.
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:
+        return False
+    from py4j.protocol import Py4JError
+
+    extensions = session.extensions()
+    # Sessions made from each other share their extensions.
+    key = (spark.sparkContext.applicationId, spark._jvm.System.identityHashCode(extensions))
+    if key not in _installed:
+        try:
+            plan = _compiled(spark._jvm, session, "PlanEachQuery")
+            report = _compiled(spark._jvm, plan, "ReportLag")
+            extensions.injectPreCBORule(plan)
+            # The analyzer of a session that has run a query does not change any more; then there are no metrics.
+            extensions.injectResolutionRule(report)
+        except Py4JError as error:
+            log.warning(
+                "this version of Spark plans format('ottla') once per load(): call load() again for new records (%s)",
+                str(error).partition("\n")[0],
+            )
+            return False
+        _installed.add(key)
+    return True
+
+
+def _compiled(jvm: Any, neighbour: Any, name: str) -> Any:
+    """An object of a class that sees the classes that `neighbour` sees."""
+    from importlib.resources import files
+
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(neighbour.getClass().getClassLoader())
+    compiler.cook(files(__name__).joinpath(f"{name}.java").read_text("utf-8"))
+    return compiler.getClassLoader().loadClass(f"ottla.spark.{name}").newInstance()

@@ -1,0 +1,1 @@
+"""Every example and option of Spark's Kafka integration guide, with `format("kafka")` and `format("ottla")`."""
