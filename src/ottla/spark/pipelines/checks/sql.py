@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from ottla.spark.pipelines.declaration import Declared, Pipeline, Problem, Sql
 from ottla.spark.pipelines.spark_parser import SparkParser
@@ -70,7 +71,7 @@ def is_plain(one: SqlText) -> bool:
 
 def _is_odd(words: Sequence[str]) -> bool:
     """Whether brackets do not match or an argument is missing, which sqlglot often accepts."""
-    pairs = zip(words, words[1:], strict=False)
+    pairs = pairwise(words)
     unmatched = words.count("(") != words.count(")")
     return unmatched or any(
         one in ("(", ",") and other in (",", ")", "FROM") and one + other != "()" for one, other in pairs
