@@ -45,7 +45,7 @@ text{{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-s
 .outline{{fill:none;stroke:{ink};stroke-width:1.5}} .line{{fill:none;stroke-width:1.8;stroke-linejoin:round}}
 .hit{{fill:transparent}} .hit:hover{{fill:{ink};fill-opacity:.07}}
 """
-_LIGHT = {
+LIGHT = {
     "ink": "#1f2430",
     "paper": "#ffffff",
     "soft": "#646b78",
@@ -53,7 +53,7 @@ _LIGHT = {
     "good": "#1d7a45",
     "bad": "#b3183c",
 }
-_DARK = {
+DARK = {
     "ink": "#e8eaf0",
     "paper": "#14171d",
     "soft": "#98a0ae",
@@ -218,7 +218,7 @@ class _Picture:
             x += wide
 
     def done(self) -> str:
-        style = _rules(_LIGHT, 0) + "@media (prefers-color-scheme: dark){\n" + _rules(_DARK, 1) + "}\n"
+        style = _rules(LIGHT, 0) + "@media (prefers-color-scheme: dark){\n" + _rules(DARK, 1) + "}\n"
         size = f'width="{WIDTH}" height="{self._height}" viewBox="0 0 {WIDTH} {self._height}"'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{self._head}\n<style>\n{style}</style>\n'

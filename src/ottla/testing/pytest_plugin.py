@@ -1,9 +1,13 @@
-"""The pytest plugin: ``ottla_broker`` is a new in-memory broker for each test.
+"""The pytest plugin: ``ottla_broker`` is a new in-memory broker for each test, ``ottla_pipeline`` runs pipelines.
 
 Every pytest run loads this module where ottla is installed, so imports are lazy.
 
     def test_orders(ottla_broker):
         producer = KafkaProducer(bootstrap_servers=ottla_broker.bootstrap_servers)
+
+    def test_pipeline(ottla_pipeline):
+        run = ottla_pipeline("orders.toml")
+        assert run({"orders": [{"id": 1}]})["table"] == [{"id": 1}]
 
 Set broker configs with the marker ``@pytest.mark.ottla(num_partitions=3)``.
 """
@@ -17,6 +21,8 @@ import pytest
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
+    from ottla.testing.pipelines.fixture import Pipelines
+    from ottla.testing.pipelines.running import Bench
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,3 +39,23 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
         configs.update(marker.kwargs)
     with Broker(**configs) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def ottla_bench() -> Iterator[Bench]:
+    """The Spark session of all pipeline tests: the active one, or a new one, started when it is first needed."""
+    from ottla.testing.pipelines.running import Bench
+
+    with Bench() as bench:
+        yield bench
+
+
+@pytest.fixture
+def ottla_pipeline(request: pytest.FixtureRequest, ottla_bench: Bench) -> Pipelines:
+    """Run pipelines over sample records: ``ottla_pipeline("orders.toml")({"orders": [{"id": 1}]})``.
+
+    Relative paths start at the directory of the test file. ``ottla_pipeline.check("orders.toml")`` runs stored cases.
+    """
+    from ottla.testing.pipelines.fixture import Pipelines
+
+    return Pipelines(ottla_bench, request.path.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import traceback
@@ -27,12 +28,7 @@ def load(
     Raises `DeclarationError` with all problems, each with file and line. `bootstrap_servers` overrides the pipeline's
     setting in the file, `default_servers` applies if there is none, and `kafka` adds client configs.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise DeclarationError([Problem(str(path), None, "file not found")])
-    if path.suffix not in (".toml", ".py"):
-        raise DeclarationError([Problem(str(path), None, "not a pipeline: use a .toml or .py file")])
-    pipeline, problems = read_toml(path) if path.suffix == ".toml" else _read_python(path)
+    pipeline, problems = read(path)
     if pipeline is not None:
         servers = bootstrap_servers or pipeline.bootstrap_servers or default_servers
         object.__setattr__(pipeline, "bootstrap_servers", servers)
@@ -42,6 +38,16 @@ def load(
     if problems or pipeline is None:
         raise DeclarationError(list(dict.fromkeys(problems)))
     return pipeline
+
+
+def read(path: str | Path, environment: Mapping[str, str] = os.environ) -> tuple[Pipeline | None, list[Problem]]:
+    """Read a pipeline without checking it; returns the problems with its keys, too."""
+    path = Path(path)
+    if not path.is_file():
+        return None, [Problem(str(path), None, "file not found")]
+    if path.suffix not in (".toml", ".py"):
+        return None, [Problem(str(path), None, "not a pipeline: use a .toml or .py file")]
+    return read_toml(path, environment) if path.suffix == ".toml" else _read_python(path)
 
 
 def _read_python(path: Path) -> tuple[Pipeline | None, list[Problem]]:
