@@ -14,6 +14,7 @@ pipeline = Pipeline(
             format="avro",
             schema_file="trade.avsc",
             confluent_header=True,
+            schema_id=1,
             group_id="trades-pipeline",
         ),
     ],

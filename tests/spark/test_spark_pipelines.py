@@ -208,7 +208,7 @@ def test_dedupe_join_window_python_and_jdbc(topics: Topics, spark: SparkSession,
         tables=[Table(name="people", format="topic", topic=names, schema="user INT, name STRING")],
         steps=[
             Dedupe(name="unique", keys=["id"], within="5 minutes"),
-            Join(name="named", table="people", on=["user"]),
+            Join(name="named", join="people", on=["user"]),
             Python(name="loud", python="marking:mark", arguments={"column": "name"}),
             Window(
                 name="minutes",

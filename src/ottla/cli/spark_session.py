@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,14 @@ class SparkFailed(OttlaError):
 
 
 @contextmanager
-def spark_session(name: str, master: str, *, fast: bool = False) -> Iterator[SparkSession]:
+def spark_session(
+    name: str, master: str, *, fast: bool = False, conf: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     """A session without web UI, stopped at the end; Spark's errors become SparkFailed."""
     note("starting Spark ...")
     try:
-        spark = session(name, master=master, log_level="fatal", conf={"spark.ui.enabled": "false"}, fast=fast)
+        settings = {"spark.ui.enabled": "false", **(conf or {})}
+        spark = session(name, master=master, log_level="fatal", conf=settings, fast=fast)
     except ImportError as error:
         raise SparkFailed(str(error)) from None
     from pyspark.errors import PySparkException

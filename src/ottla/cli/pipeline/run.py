@@ -143,8 +143,8 @@ class _Run:
             _keep_python_quiet(self._log, stack)
             note("starting Spark ...")
             spark = self._session(stack)
-            # Spark replaced our signal handlers.
-            stack.callback(handle_signals(self._stop, at_once=_leave))
+            # Spark has replaced our signal handlers. The first undo, after the end of Spark, restores the old ones.
+            handle_signals(self._stop, at_once=_leave)
             flows = self._flows(spark)
             self._board = Board(
                 self._pipeline.name,

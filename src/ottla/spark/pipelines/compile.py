@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.spark.pipelines import sinks, sources, steps
 from ottla.spark.pipelines.checks.modes import input_of, source_of
 from ottla.spark.pipelines.checks.pipeline import check
+from ottla.spark.pipelines.columns import StepError
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
     DeadLetters,
@@ -28,9 +29,8 @@ from ottla.spark.pipelines.declaration import (
     Problem,
     Sink,
     Source,
-    Sql,
 )
-from ottla.spark.pipelines.steps import StepError
+from ottla.spark.pipelines.sql_errors import problem_of
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
 from ottla.spark.sessions import activate
 
@@ -91,20 +91,22 @@ class _Compiler:
         self._spark = spark
         self._trigger = trigger
         self._tables: dict[str, DataFrame] = {}
+        self._views: dict[str, DataFrame] = {}
+        """The sources, tables and steps of the current flow, as far as they are known."""
 
     def flows(self) -> list[Flow]:
         pipeline = self._pipeline
         problems: list[Problem] = []
         for one in pipeline.tables:
-            with _reporting(one, problems):
+            with self._reporting(one, problems):
                 self._tables[one.name] = sources.table(pipeline, one, self._spark)
         found = []
         for sink in pipeline.sinks if not problems else ():
-            with _reporting(sink, problems):
+            with self._reporting(sink, problems):
                 found.append(self._flow(sink, problems))
         for source in pipeline.sources:
             if pipeline.dead_letters is not None and pipeline.sends_dead_letters(source):
-                with _reporting(source, problems):
+                with self._reporting(source, problems):
                     found.append(self._dead(source, pipeline.dead_letters))
         if problems:
             raise DeclarationError(list(dict.fromkeys(problems)))
@@ -114,15 +116,15 @@ class _Compiler:
         pipeline = self._pipeline
         groups = groups_of(pipeline, sink.name)
         with _views(self._spark) as name_view:
-            views = dict(self._tables)
+            views = self._views = dict(self._tables)
             for name, frame in views.items():
                 name_view(name, frame)
             for source in pipeline.sources:
-                with _reporting(source, problems, stop=True):
+                with self._reporting(source, problems, stop=True):
                     views[source.name] = sources.stream(pipeline, source, self._spark, groups.get(source.name))
                 name_view(source.name, views[source.name])
             for step in pipeline.steps:
-                with _reporting(step, problems, stop=True):
+                with self._reporting(step, problems, stop=True):
                     views[step.name] = steps.apply(pipeline, step, views, self._spark)
                 name_view(step.name, views[step.name])
         frame = sinks.shape(sink, views[input_of(pipeline, sink) or ""])
@@ -152,7 +154,7 @@ class _Compiler:
         def start() -> StreamingQuery:
             activate(self._spark)
             problems: list[Problem] = []
-            with _reporting(sink, problems):
+            with self._reporting(sink, problems):
                 query: StreamingQuery = sinks.start(self._pipeline, sink, frame, name, where, self._trigger)
                 return query
             raise DeclarationError(problems)
@@ -160,29 +162,28 @@ class _Compiler:
         used = {one.name for one in read}
         return Flow(name, sink, read, where, {key: one for key, one in groups.items() if key in used}, frame, start)
 
+    @contextmanager
+    def _reporting(self, part: Declared, problems: list[Problem], *, stop: bool = False) -> Iterator[None]:
+        """Report Spark's errors about a part as problems with its line."""
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except _Stop:
+            return
+        except StepError as error:
+            problems.append(part.where.problem(str(error), error.key))
+        except PySparkException as error:
+            columns = {name: frame.columns for name, frame in self._views.items()}
+            problems.append(problem_of(self._pipeline, part, error, columns))
+        else:
+            return
+        if stop:
+            raise _Stop
+
 
 class _Stop(Exception):
     """A problem was reported, and later parts depend on it."""
-
-
-@contextmanager
-def _reporting(part: Declared, problems: list[Problem], *, stop: bool = False) -> Iterator[None]:
-    """Report Spark's errors about a part as problems with its line."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except _Stop:
-        pass
-    except StepError as error:
-        problems.append(part.where.problem(str(error), error.key))
-        if stop:
-            raise _Stop from None
-    except PySparkException as error:
-        key = "sql" if isinstance(part, Sql) else None
-        problems.append(part.where.problem(f"{getattr(part, 'name', 'dead_letters')}: {one_line(error)}", key))
-        if stop:
-            raise _Stop from None
 
 
 @contextmanager
@@ -203,12 +204,3 @@ def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
             spark.catalog.dropTempView(name)
             if frame is not None:
                 frame.createOrReplaceTempView(name)
-
-
-def one_line(error: Any) -> str:
-    """Spark's message without the plan and the stack trace."""
-    lines = [line.strip() for line in str(error).split("\n\nJVM stacktrace")[0].splitlines()]
-    text = " ".join(
-        line for line in lines if line and set(line) - set("-^ ") and not line.startswith(("'", "+-", ":-"))
-    )
-    return text if len(text) <= 600 else f"{text[:599]}…"

@@ -66,8 +66,8 @@ class Where:
 
 
 def doc(text: str, **more: Any) -> dict[str, Any]:
-    """Metadata of a field: `least` is the minimum, `time` marks a duration, `file` an existing file, and `example` is
-    for the message about a missing key."""
+    """Metadata of a field: `least` is the minimum, `time` marks a duration, `file` an existing file, `sql` a "query" or
+    an "expression" in SQL, and `example` is for the message about a missing key."""
     return {"doc": text, **more}
 
 
@@ -113,14 +113,26 @@ class Source:
     )
     confluent_header: bool = field(
         default=False,
-        metadata=doc("avro: skip the five-byte header of a schema registry."),
+        metadata=doc("avro: values begin with the five-byte header of a schema registry. Requires schema_id."),
+    )
+    schema_id: int | None = field(
+        default=None,
+        metadata=doc("avro: the id of schema_file in the registry. A record with another id is broken.", least=0),
+    )
+    writer_schemas: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=doc(
+            'avro: the files of other schemas by id: `{6 = "order-v1.avsc"}`. Their records are converted to '
+            "schema_file by Avro's rules: fields are matched by name, and new fields need a default."
+        ),
     )
     options: Mapping[str, str] = field(
         default_factory=dict,
         metadata=doc('Options of Spark\'s JSON or CSV reader: `{sep = ";"}`, `{timestampFormat = "…"}`.'),
     )
     require: Sequence[str] = field(
-        default=(), metadata=doc("SQL conditions on the columns. A record is broken if one of them is false.")
+        default=(),
+        metadata=doc("SQL conditions on the columns. A record is broken if one of them is false.", sql="expression"),
     )
     null_values: Literal["broken", "skip", "keep"] = field(
         default="broken",
@@ -173,7 +185,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A static table for joins. It is read when the pipeline starts."""
+    """A table for joins. It is read when the pipeline starts."""
 
     title: ClassVar[str] = "[[table]]"
     where: Where = field(default_factory=_caller, init=False, repr=False, compare=False)
@@ -191,6 +203,9 @@ class Table:
         default=None, metadata=doc("The columns as Spark DDL; not required for formats with a schema, such as parquet.")
     )
     schema_file: str | None = field(default=None, metadata=doc("A file with the schema.", file=True))
+    confluent_header: bool = field(default=False, metadata=doc("topic with avro: like for a source."))
+    schema_id: int | None = field(default=None, metadata=doc("topic with avro: like for a source.", least=0))
+    writer_schemas: Mapping[str, str] = field(default_factory=dict, metadata=doc("topic with avro: like for a source."))
     options: Mapping[str, str] = field(
         default_factory=dict, metadata=doc("Options of Spark's reader: `{header = true}` for CSV.")
     )
@@ -214,8 +229,8 @@ class Sql(Step):
     """A SQL query over sources, tables and earlier steps."""
 
     title: ClassVar[str] = "[[step]] with sql"
-    sql: str | None = field(default=None, metadata=doc("The query: `SELECT … FROM orders`."))
-    sql_file: str | None = field(default=None, metadata=doc("A file with the query.", file=True))
+    sql: str | None = field(default=None, metadata=doc("The query: `SELECT … FROM orders`.", sql="query"))
+    sql_file: str | None = field(default=None, metadata=doc("A file with the query.", file=True, sql="query"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +271,7 @@ class Window(Step):
     title: ClassVar[str] = "[[step]] with window"
     window: str = field(metadata=doc("The length of a window: `1 minute`.", time=True, example='"1 minute"'))
     aggregate: Mapping[str, str] = field(
-        metadata=doc('Columns and SQL aggregates: `{orders = "count(*)", total = "sum(total)"}`.')
+        metadata=doc('Columns and SQL aggregates: `{orders = "count(*)", total = "sum(total)"}`.', sql="expression")
     )
     slide: str | None = field(
         default=None, metadata=doc("The interval between window starts. Default: the window length.", time=True)
@@ -272,14 +287,55 @@ class Window(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Session(Step):
+    """Aggregates over sessions: events of a group without a long gap. The result is like that of a window."""
+
+    title: ClassVar[str] = "[[step]] with session"
+    session: str = field(
+        metadata=doc(
+            "The gap that ends a session: `30 minutes`. A session ends this long after its last event.",
+            time=True,
+            example='"30 minutes"',
+        )
+    )
+    group_by: Sequence[str] = field(metadata=doc("The columns whose values have sessions of their own."))
+    aggregate: Mapping[str, str] = field(
+        metadata=doc('Columns and SQL aggregates: `{clicks = "count(*)"}`.', sql="expression")
+    )
+    event_time: str | None = field(
+        default=None, metadata=doc("The event time. Default: that of the source, or `_timestamp`.")
+    )
+    watermark: str | None = field(
+        default=None,
+        metadata=doc("How late an event may be, if neither the source nor a dedupe sets it.", time=True),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Join(Step):
-    """Adds the columns of a table."""
+    """Adds the columns of a table, or joins another stream within a time bound."""
 
     title: ClassVar[str] = "[[step]] with join"
-    table: str = field(metadata=doc("The table. In TOML: `join`.", key="join", example='"customers"'))
+    join: str = field(metadata=doc("A table, or a source or earlier step to join as a stream.", example='"customers"'))
     on: Sequence[str] = field(metadata=doc("The join columns, which have the same names on both sides."))
-    how: Literal["inner", "left", "semi", "anti"] = field(
-        default="left", metadata=doc("left keeps rows without a match.")
+    how: Literal["inner", "left", "right", "full", "semi", "anti"] | None = field(
+        default=None,
+        metadata=doc(
+            "left keeps rows of the input without a match, right rows of the other stream, full both. right and full "
+            "are for streams, anti is for tables. Default: left for tables, inner for streams."
+        ),
+    )
+    prefix: str | None = field(
+        default=None,
+        metadata=doc("Put this before the names of the added columns, except those of `on`: `payment_`."),
+    )
+    within: str | Mapping[str, str] | None = field(
+        default=None,
+        metadata=doc(
+            "Streams: the maximum time between two matching events, such as `1 hour`. Different bounds: "
+            '`{before = "0 seconds", after = "1 hour"}` matches events of the other stream from 0 seconds before to 1 '
+            "hour after the event of the input."
+        ),
     )
 
 
@@ -330,11 +386,14 @@ class TopicSink(Sink):
             "exactly-once uses transactions, consumers need read_committed; at-least-once may repeat records."
         ),
     )
-    key: str | None = field(default=None, metadata=doc("SQL for the key. Default: the column `key`, or no key."))
+    key: str | None = field(
+        default=None, metadata=doc("SQL for the key. Default: the column `key`, or no key.", sql="expression")
+    )
     value: str | None = field(
         default=None,
         metadata=doc(
-            "SQL for the value. Default: the column `value` if it is the only one besides `key`, or all as JSON."
+            "SQL for the value. Default: the column `value` if it is the only one besides `key`, or all as JSON.",
+            sql="expression",
         ),
     )
     origin: bool = field(
@@ -379,7 +438,10 @@ class JdbcSink(Sink):
     )
     delete_when: str | None = field(
         default=None,
-        metadata=doc("With keys: a SQL condition. Rows for which it is true delete the stored row: `op = 'd'`."),
+        metadata=doc(
+            "With keys: a SQL condition. Rows for which it is true delete the stored row: `op = 'd'`.",
+            sql="expression",
+        ),
     )
     exclude: Sequence[str] = field(
         default=(), metadata=doc("Columns that are not stored, such as those that only delete_when needs.")
@@ -434,7 +496,7 @@ class Pipeline:
     )
     spark: Mapping[str, str] = field(default_factory=dict, metadata=doc("Spark settings."))
     sources: Sequence[Source] = field(metadata=doc("At least one.", key="source"))
-    tables: Sequence[Table] = field(default=(), metadata=doc("Static tables for joins.", key="table"))
+    tables: Sequence[Table] = field(default=(), metadata=doc("Tables for joins.", key="table"))
     steps: Sequence[Step] = field(default=(), metadata=doc("Transformations, in order.", key="step"))
     sinks: Sequence[Sink] = field(metadata=doc("At least one.", key="sink"))
     dead_letters: DeadLetters | None = field(default=None, metadata=doc("The topic for broken records."))
@@ -462,6 +524,7 @@ STEPS: dict[str, type[Step]] = {
     "python": Python,
     "dedupe": Dedupe,
     "window": Window,
+    "session": Session,
     "join": Join,
 }
 SINKS: dict[str, type[Sink]] = {

@@ -93,14 +93,15 @@ def _from_python(text: str) -> str:
         return message
     if kind.startswith(("pyspark.", "py4j.")):
         return _cause(message)
-    place = next((one for one in reversed(places) if not _is_foreign(one["file"])), None)
+    place = next((one for one in reversed(places) if not is_foreign(one["file"])), None)
     where = (
         "" if place is None else f" (line {place['line']} of {PurePath(place['file']).name}, in {place['function']})"
     )
     return f"{kind}: {message}{where}" if message else f"{kind}{where}"
 
 
-def _is_foreign(file: str) -> bool:
+def is_foreign(file: str) -> bool:
+    """Whether a file of a traceback belongs to Spark, ottla or Python."""
     return any(part in _NOT_THE_USERS for part in PurePath(file).parts) or file.startswith(_NOT_THE_USERS)
 
 

@@ -39,7 +39,7 @@ class Format:
         self.options = as_settings(source.options) if isinstance(source, Source) else {}
         self.require = tuple(source.require) if isinstance(source, Source) else ()
         self.nulls = source.null_values if isinstance(source, Source) else "broken"
-        self._header = isinstance(source, Source) and source.confluent_header
+        self._writers = writer_schemas(pipeline, source)
         self._file = Path(pipeline.path(source.schema_file)) if source.schema_file else None
 
     def parse(self, frame: DataFrame) -> DataFrame:
@@ -108,7 +108,7 @@ class Format:
         assert self._file is not None
         kind = spark_type(Type("struct", self.schema.fields))
         result = StructType([StructField("value", kind), StructField("error", StringType())])
-        decoder = AvroDecoder(self._file.read_text(), to_arrow_type(kind, timezone="UTC"), header=self._header)
+        decoder = AvroDecoder(self._file.read_text(), to_arrow_type(kind, timezone="UTC"), self._writers)
         decode = _arrow_udf(decoder.column, result)
         # Otherwise Spark decodes twice, once to filter and once for the columns.
         return decode.asNondeterministic()(value)
@@ -125,6 +125,14 @@ class Format:
         """SQL for the numbers of the false conditions; unknown is not false, as in SQL's CHECK."""
         numbers = (f"IF(({one}) <=> false, {number}, NULL)" for number, one in enumerate(self.require))
         return f"array_compact(array({', '.join(numbers)}))"
+
+
+def writer_schemas(pipeline: Pipeline, source: Source | Table) -> dict[int, str]:
+    """The Avro schemas of the values by their ids in a registry; empty if values have no header."""
+    if not source.confluent_header or source.schema_id is None or source.schema_file is None:
+        return {}
+    files = {str(source.schema_id): source.schema_file, **source.writer_schemas}
+    return {int(number): Path(pipeline.path(file)).read_text() for number, file in files.items()}
 
 
 def _arrow_udf(function: Callable[..., Any], kind: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.checkpoints import query_id
+from ottla.spark.pipelines.columns import check_columns
 from ottla.spark.pipelines.declaration import (
     ORIGIN,
     ConsoleSink,
@@ -20,7 +21,6 @@ from ottla.spark.pipelines.jdbc import rows as jdbc_rows
 from ottla.spark.pipelines.jdbc.sink import write_jdbc
 from ottla.spark.pipelines.options import as_settings, write_options
 from ottla.spark.pipelines.schemas import quoted
-from ottla.spark.pipelines.steps import check_columns
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
 from ottla.spark.pipelines.written import guard
 from ottla.spark.sessions import activate

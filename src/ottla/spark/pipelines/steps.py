@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ottla.spark.pipelines.checks.modes import chain, input_of
-from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Source, Sql, Step, Window
+from ottla.spark.pipelines.checks.modes import chain, input_of, joins_stream
+from ottla.spark.pipelines.columns import StepError, check_columns, watermarks
+from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Session, Source, Sql, Step, Window
+from ottla.spark.pipelines.failures import is_foreign
+from ottla.spark.pipelines.joins import join_streams, join_table
 from ottla.spark.pipelines.schemas import quoted
+from ottla.spark.pipelines.sql_errors import read_error
 from ottla.spark.pipelines.times import interval, millis
-from ottla.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-#: Spark's metadata key of a column with a watermark.
-_WATERMARK_MS = "spark.watermarkDelayMs"
-
-
-class StepError(ValueError):
-    """An invalid step; `key` is the wrong key."""
-
-    def __init__(self, message: str, key: str | None = None) -> None:
-        super().__init__(message)
-        self.key = key
 
 
 def apply(pipeline: Pipeline, step: Step, views: Mapping[str, DataFrame], spark: SparkSession) -> DataFrame:
@@ -41,21 +34,24 @@ def apply(pipeline: Pipeline, step: Step, views: Mapping[str, DataFrame], spark:
         check_columns(step.keys, frame, "dedupe")
         timed = _timed(pipeline, step, frame, step.within)
         return timed.dropDuplicatesWithinWatermark(list(step.keys))
-    if isinstance(step, Window):
+    if isinstance(step, Window | Session):
         return _windowed(pipeline, step, frame)
     assert isinstance(step, Join)
-    check_columns(step.on, frame, "on")
-    check_columns(step.on, views[step.table], "on", f"table {step.table}")
-    return frame.join(views[step.table], list(step.on), step.how)
+    join = join_streams if joins_stream(pipeline, step) else join_table
+    return join(step, frame, views[step.join])
 
 
-def _windowed(pipeline: Pipeline, step: Window, frame: DataFrame) -> DataFrame:
+def _windowed(pipeline: Pipeline, step: Window | Session, frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as fn
 
     check_columns(step.group_by, frame, "group_by")
     timed = _timed(pipeline, step, frame, step.watermark) if step.watermark else frame
-    column = _time_column(pipeline, step, frame)
-    window = fn.window(fn.col(quoted(column)), interval(step.window), interval(step.slide) if step.slide else None)
+    column = time_column(pipeline, step, frame)
+    time = fn.col(quoted(column))
+    if isinstance(step, Session):
+        window = fn.session_window(time, interval(step.session)).alias("window")
+    else:
+        window = fn.window(time, interval(step.window), interval(step.slide) if step.slide else None)
     names = [quoted(name) for name in step.group_by]
     aggregates = [fn.expr(sql).alias(name) for name, sql in step.aggregate.items()]
     found = timed.groupBy(window, *names).agg(*aggregates)
@@ -63,10 +59,10 @@ def _windowed(pipeline: Pipeline, step: Window, frame: DataFrame) -> DataFrame:
     return found.selectExpr(*bounds, *names, *[quoted(name) for name in step.aggregate])
 
 
-def _timed(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame, late: str) -> DataFrame:
+def _timed(pipeline: Pipeline, step: Dedupe | Window | Session, frame: DataFrame, late: str) -> DataFrame:
     """Add a watermark on the step's event time. Spark allows one per stream."""
-    column = _time_column(pipeline, step, frame)
-    known = {one.name: delay for one in frame.schema.fields if (delay := one.metadata.get(_WATERMARK_MS)) is not None}
+    column = time_column(pipeline, step, frame)
+    known = watermarks(frame)
     if not known:
         return frame.withWatermark(column, interval(late))
     if known != {column: millis(late)}:
@@ -76,22 +72,13 @@ def _timed(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame, late: st
     return frame
 
 
-def _time_column(pipeline: Pipeline, step: Dedupe | Window, frame: DataFrame) -> str:
+def time_column(pipeline: Pipeline, step: Dedupe | Window | Session, frame: DataFrame) -> str:
     """The event time of the step, or of the source if the column still exists, or the record timestamp."""
     before = [one for one in chain(pipeline, step) if isinstance(one, Source)] or pipeline.sources
     known = {source.event_time for source in before if source.event_time in frame.columns}
     column = step.event_time or (known.pop() if len(known) == 1 else None) or "_timestamp"
     check_columns([column], frame, "event_time")
     return column
-
-
-def check_columns(wanted: Iterable[str], frame: DataFrame, key: str, where: str = "the input") -> None:
-    """Raise StepError with a suggestion if a column is missing."""
-    known = {name.lower() for name in frame.columns}
-    for name in wanted:
-        if name.lower() not in known:
-            near = did_you_mean(name, frame.columns) or f" The columns are {', '.join(frame.columns)}."
-            raise StepError(f"{key}: {where} has no column {name}.{near}", key)
 
 
 def _python(pipeline: Pipeline, step: Python, frame: DataFrame) -> DataFrame:
@@ -102,10 +89,21 @@ def _python(pipeline: Pipeline, step: Python, frame: DataFrame) -> DataFrame:
         function = getattr(_module(pipeline, module), name)
         found = function(frame, **step.arguments)
     except Exception as error:
-        raise StepError(f"{step.python}: {type(error).__name__}: {error}", "python") from error
+        raise StepError(f"{step.python}: {_raised(error, frame)}", "python") from error
     if not isinstance(found, Frames):
         raise StepError(f"{step.python} returned a {type(found).__name__}: it must return a DataFrame", "python")
     return found
+
+
+def _raised(error: Exception, frame: DataFrame) -> str:
+    """What a function of the user raised, and in which line."""
+    from pyspark.errors import PySparkException
+
+    places = [one for one in traceback.extract_tb(error.__traceback__) if not is_foreign(one.filename)]
+    where = f" (line {places[-1].lineno} of {Path(places[-1].filename).name}, in {places[-1].name})" if places else ""
+    if isinstance(error, PySparkException):
+        return f"{read_error(str(error), {'the input': frame.columns}).message}{where}"
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def _module(pipeline: Pipeline, name: str) -> ModuleType:

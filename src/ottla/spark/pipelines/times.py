@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ottla.types import Millis
 
@@ -37,6 +38,18 @@ def interval(text: str) -> str:
 def millis(text: str) -> Millis:
     number, unit = _parsed(text)
     return number * _MILLIS[unit]
+
+
+def bounds(within: str | Mapping[str, str]) -> tuple[str, str]:
+    """The durations before and after an event in Spark's notation; raises ValueError.
+
+    >>> bounds("1 hour"), bounds({"after": "5m"})
+    (('1 hours', '1 hours'), ('0 seconds', '5 minutes'))
+    """
+    if isinstance(within, str):
+        return interval(within), interval(within)
+    before, after = (str(within.get(key, "0 seconds")) for key in ("before", "after"))
+    return interval(before), interval(after)
 
 
 def _parsed(text: str) -> tuple[int, str]:

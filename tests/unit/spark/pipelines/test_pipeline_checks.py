@@ -147,6 +147,42 @@ def test_sources(tmp_path: Path, more: str, at: str | None, message: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("more", "at", "message"),
+    [
+        ("confluent_header = true", "confluent", "confluent_header = true requires schema_id, the id of schema_file"),
+        ("confluent_header = true", "confluent", "ottla consume orders --from-beginning -n 1"),
+        ("confluent_header = true\nschema_id = 7", None, ""),
+        ("schema_id = 7", "schema_id", "schema_id requires confluent_header = true"),
+        ("confluent_header = true\nschema_id = -1", "schema_id", "schema_id must be at least 0, not -1"),
+        ("confluent_header = true\nschema_id = 4294967296", "schema_id", "schema_id must be at most 2147483647"),
+        ('confluent_header = true\nschema_id = 7\nwriter_schemas = {6 = "old.avsc"}', None, ""),
+        ('confluent_header = true\nschema_id = 7\nwriter_schemas = {v1 = "old.avsc"}', "writer", "'v1' is not an id"),
+        (
+            'confluent_header = true\nschema_id = 7\nwriter_schemas = {7 = "old.avsc"}',
+            "writer",
+            "7 is the id of schema",
+        ),
+        ('confluent_header = true\nschema_id = 7\nwriter_schemas = {6 = "no.avsc"}', "writer", "no.avsc not found"),
+        ('confluent_header = true\nschema_id = 7\nwriter_schemas = {6 = "bad.avsc"}', "writer", "unknown type lng"),
+        ('confluent_header = true\nschema_id = 7\nwriter_schemas = {6 = "x.avsc"}', "writer", "is not an Avro schema"),
+    ],
+)
+def test_schema_ids(tmp_path: Path, more: str, at: str | None, message: str) -> None:
+    for name, kind in (("order", "long"), ("old", "int"), ("bad", "lng")):
+        (tmp_path / f"{name}.avsc").write_text(
+            f'{{"type": "record", "name": "r", "fields": [{{"name": "id", "type": "{kind}"}}]}}'
+        )
+    (tmp_path / "x.avsc").write_text("{")
+    source = re.sub(r"schema = .*", 'format = "avro"\nschema_file = "order.avsc"', SOURCE)
+    check_one(tmp_path, HEAD + source + more + "\n" + SINK, at, message)
+    table = source.replace("[[source]]", "[[table]]").replace(
+        'topics = ["orders"]', 'format = "topic"\ntopic = "orders"'
+    )
+    table = table.replace('format = "avro"', 'value_format = "avro"').replace('name = "orders"', 'name = "known"')
+    check_one(tmp_path, HEAD + SOURCE + table + more + "\n" + SINK, at, message)
+
+
+@pytest.mark.parametrize(
     ("schema", "message"),
     [
         (
@@ -188,7 +224,7 @@ def test_schemas(tmp_path: Path, schema: str, message: str) -> None:
             "step odrers does not exist. Did you mean orders?",
         ),
         ('dedupe = ["id"]\nwithin = "1 hour"\ninput = "s"', "input", "input s is declared later"),
-        ('join = "people"\non = ["id"]', "join", "table people does not exist"),
+        ('join = "people"\non = ["id"]', "join", "people does not exist: name a table, a source or an earlier step"),
         ('python = "no_such_module:x"', "python", "module no_such_module not found"),
         ('python = "clean"', "python", "python must have the form module:function, not 'clean'"),
         ('python = "cleaning:claen"', "python", "does not define claen. Did you mean clean?"),
@@ -461,7 +497,7 @@ topic = "dead"
         tables=[Table(name="people", format="csv", path="people.csv", options={"header": True})],  # type: ignore[dict-item]
         steps=[
             Dedupe(name="a", keys=["id"], within="1 hour"),
-            Join(name="b", table="people", on=["id"]),
+            Join(name="b", join="people", on=["id"]),
             Python(name="c", python="f:g"),
             Window(name="d", window="1 minute", aggregate={"n": "count(*)"}, watermark="1 hour", input="b"),
             Sql(name="e", sql="SELECT * FROM a"),

@@ -142,9 +142,6 @@ def test_avro_values() -> None:
         "the record has no value",
         "the Avro value ends after 0 bytes: it is truncated or has another schema",
     ]
-    framed = AvroDecoder(json.dumps(schema), kind, header=True)
-    assert framed.one(b"\x00\x00\x00\x00\x07" + good)[0] == found[0]["value"]
-    assert framed.one(good) == (None, "the value has no schema registry header")
     # A record that decodes but does not match the columns is broken; others are not affected.
     small = pa.struct([("id", pa.int8()), ("price", pa.decimal128(9, 2)), ("at", pa.timestamp("us", "UTC"))])
     out = io.BytesIO()
@@ -152,6 +149,39 @@ def test_avro_values() -> None:
     rows = AvroDecoder(json.dumps(schema), small).column(pa.array([good, out.getvalue()], pa.binary())).to_pylist()
     assert rows[0]["value"]["id"] == 1
     assert rows[1]["error"].startswith("the Avro record does not match the columns")
+
+
+def test_avro_values_with_the_id_of_a_registry() -> None:
+    """A value of another schema is rejected, even if it happens to decode: it would be in the wrong columns."""
+
+    def record(*fields: dict[str, Any]) -> str:
+        return json.dumps({"type": "record", "name": "r", "fields": fields})
+
+    def encoded(number: int, schema: str, value: dict[str, Any]) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, json.loads(schema), value)
+        return b"\x00" + number.to_bytes(4) + out.getvalue()
+
+    name, city = {"name": "name", "type": "string"}, {"name": "city", "type": "string", "default": "-"}
+    ours, swapped, old = record(name, city), record(city, name), record(name)
+    kind = pa.struct([("name", pa.string()), ("city", pa.string())])
+    decoder = AvroDecoder(ours, kind, {7: ours})
+    good = encoded(7, ours, {"name": "Ann", "city": "Oslo"})
+    other = encoded(9, swapped, {"name": "Bob", "city": "Rome"})
+    assert decoder.one(good) == ({"name": "Ann", "city": "Oslo"}, None)
+    advice = "add the schema with this id to writer_schemas of the source"
+    assert decoder.one(other) == (None, f"schema id 9, expected 7: {advice}")
+    missing = "the value has no schema registry header (a zero byte and the schema id in four bytes): it"
+    assert decoder.one(good[5:]) == (None, f"{missing} begins with the byte 0x06")
+    assert decoder.one(b"\x00\x00") == (None, f"{missing} has 2 bytes")
+    # Declared schemas are converted by name; new fields get their default.
+    more = AvroDecoder(ours, kind, {7: ours, 9: swapped, 3: old})
+    assert more.one(other) == ({"name": "Bob", "city": "Rome"}, None)
+    assert more.one(encoded(3, old, {"name": "Eve"})) == ({"name": "Eve", "city": "-"}, None)
+    assert more.one(encoded(8, old, {"name": "Eve"})) == (None, f"schema id 8, expected 3 or 7 or 9: {advice}")
+    assert (
+        AvroDecoder(old, kind, {7: old, 3: record(city)}).one(encoded(3, record(city), {"city": "Rome"}))[1] is not None
+    )
 
 
 ORDERS = from_ddl(

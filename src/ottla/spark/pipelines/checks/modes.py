@@ -13,6 +13,7 @@ from ottla.spark.pipelines.declaration import (
     Pipeline,
     Problem,
     Python,
+    Session,
     Sink,
     Source,
     Sql,
@@ -31,13 +32,17 @@ _MODES: dict[type[Sink], tuple[str, ...]] = {
 
 
 def chain(pipeline: Pipeline, part: Step | Sink) -> list[Source | Step]:
-    """The inputs of a part, nearest first; ends at a source or at SQL."""
+    """The inputs of a part, nearest first; ends at a source or at SQL. A joined stream is not an input."""
+    return chain_from(pipeline, input_of(pipeline, part))
+
+
+def chain_from(pipeline: Pipeline, name: str | None) -> list[Source | Step]:
+    """The source or step with this name, and its inputs."""
     named: dict[str, Source | Step] = {
         **{source.name: source for source in pipeline.sources},
         **{step.name: step for step in pipeline.steps},
     }
     found: list[Source | Step] = []
-    name = input_of(pipeline, part)
     while name in named and named[name] not in found:
         one = named[name]
         found.append(one)
@@ -45,6 +50,11 @@ def chain(pipeline: Pipeline, part: Step | Sink) -> list[Source | Step]:
             break
         name = input_of(pipeline, one)
     return found
+
+
+def joins_stream(pipeline: Pipeline, step: Step) -> bool:
+    """Whether a step joins a source or another step, not a table."""
+    return isinstance(step, Join) and step.join not in [table.name for table in pipeline.tables]
 
 
 def input_of(pipeline: Pipeline, part: Step | Sink) -> str | None:
@@ -59,25 +69,29 @@ def input_of(pipeline: Pipeline, part: Step | Sink) -> str | None:
 
 
 def source_of(pipeline: Pipeline, part: Step | Sink) -> Source | None:
-    """The source of a part; None if SQL or Python is in between."""
+    """The source of a part; None if SQL, Python or a join of streams is in between."""
     found = chain(pipeline, part)
-    known = found and not any(isinstance(one, Sql | Python) for one in found)
+    known = found and not any(isinstance(one, Sql | Python) or _joins(pipeline, one) for one in found)
     return found[-1] if known and isinstance(found[-1], Source) else None
+
+
+def _joins(pipeline: Pipeline, one: Source | Step) -> bool:
+    return isinstance(one, Join) and joins_stream(pipeline, one)
 
 
 def mode_problems(pipeline: Pipeline) -> Iterator[Problem]:
     for step in pipeline.steps:
-        if isinstance(step, Dedupe | Window):
+        if isinstance(step, Dedupe | Window | Session):
             yield from _times(pipeline, step)
     for sink in pipeline.sinks:
         if type(sink) in _MODES:
             yield from _mode(pipeline, sink)
 
 
-def _times(pipeline: Pipeline, step: Dedupe | Window) -> Iterator[Problem]:
-    own = _delay(step)
+def _times(pipeline: Pipeline, step: Dedupe | Window | Session) -> Iterator[Problem]:
+    own = delay_of(step)
     for one in chain(pipeline, step):
-        if own is None or isinstance(one, Sql | Python | Join) or not (other := _delay(one)):
+        if own is None or isinstance(one, Sql | Python | Join) or not (other := delay_of(one)):
             continue
         if millis(own) != millis(other):
             key = "within" if isinstance(step, Dedupe) else "watermark"
@@ -94,10 +108,11 @@ def _times(pipeline: Pipeline, step: Dedupe | Window) -> Iterator[Problem]:
             )
 
 
-def _delay(one: Source | Step) -> str | None:
+def delay_of(one: Source | Step) -> str | None:
+    """The watermark that a source or step sets."""
     if isinstance(one, Dedupe):
         return one.within
-    return one.watermark if isinstance(one, Source | Window) else None
+    return one.watermark if isinstance(one, Source | Window | Session) else None
 
 
 def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
@@ -111,22 +126,27 @@ def _mode(pipeline: Pipeline, sink: Sink) -> Iterator[Problem]:
     if isinstance(sink, JdbcSink) and mode == "update" and not sink.keys:
         yield sink.where.problem('mode update requires keys, such as keys = ["id"]', "mode")
     before = chain(pipeline, sink)
-    window = next((one for one in before if isinstance(one, Window)), None)
+    window = next((one for one in before if isinstance(one, Window | Session)), None)
     known = bool(before) and not any(isinstance(one, Sql | Python) for one in before)
     if isinstance(sink, JdbcSink) and sink.keys and not sink.sequence and known and window is not None:
         yield from _windows_per_key(sink, window)
     if mode == "complete" and known and window is None:
         yield sink.where.problem("mode complete requires an aggregation before this sink", "mode")
-    if mode == "append" and window is not None and known and not any(map(_delay, before)):
-        others = " or set mode = update here" if "update" in allowed else ""
+    if mode == "update" and isinstance(window, Session):
+        text = f"sessions can merge, so {window.name} has no mode update: remove mode, or use a window"
+        yield sink.where.problem(text, "mode")
+    yield from _join_modes(pipeline, sink, mode, before)
+    if mode == "append" and window is not None and known and not any(map(delay_of, before)):
+        what = "session" if isinstance(window, Session) else "window"
+        others = " or set mode = update here" if "update" in allowed and what == "window" else ""
         yield window.where.problem(
-            f"windows without a watermark never end, so sink {sink.name} would never write them: set watermark, "
+            f"{what}s without a watermark never end, so sink {sink.name} would never write them: set watermark, "
             f"such as 10 minutes,{others}".removesuffix(","),
-            "window",
+            what,
         )
 
 
-def _windows_per_key(sink: JdbcSink, window: Window) -> Iterator[Problem]:
+def _windows_per_key(sink: JdbcSink, window: Window | Session) -> Iterator[Problem]:
     """Keys that match several rows of a window step need an order."""
     left = [name for name in window.group_by if name not in sink.keys]
     if left:
@@ -139,3 +159,12 @@ def _windows_per_key(sink: JdbcSink, window: Window) -> Iterator[Problem]:
             '"window_start" to keep the last window',
             "keys",
         )
+
+
+def _join_modes(pipeline: Pipeline, sink: Sink, mode: str, before: list[Source | Step]) -> Iterator[Problem]:
+    for one in before:
+        if isinstance(one, Join) and joins_stream(pipeline, one):
+            outer = one.how in ("left", "right", "full")
+            if mode == "complete" or (mode == "update" and outer):
+                kind = f"a {one.how or 'inner'} join of streams"
+                yield sink.where.problem(f"{kind} ({one.name}) does not support mode {mode}: remove mode", "mode")

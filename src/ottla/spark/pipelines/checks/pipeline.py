@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from ottla.spark.options import OptionError, ReadOptions, WriteOptions
+from ottla.spark.pipelines.checks.avro import registry_problems
 from ottla.spark.pipelines.checks.functions import function_problems
+from ottla.spark.pipelines.checks.joins import join_problems
 from ottla.spark.pipelines.checks.modes import mode_problems
+from ottla.spark.pipelines.checks.sql import statement_problems
 from ottla.spark.pipelines.checks.values import value_problems
 from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
@@ -28,6 +31,7 @@ from ottla.spark.pipelines.declaration import (
     Pipeline,
     Problem,
     Python,
+    Session,
     Sink,
     Source,
     Sql,
@@ -158,10 +162,7 @@ class _Check:
             )
         if source.on_error == DEAD_LETTERS and self._pipeline.dead_letters is None:
             yield source.where.problem("on_error = dead-letters requires [dead_letters] with a topic", "on_error")
-        if source.confluent_header and source.format != "avro":
-            yield source.where.problem(
-                f"confluent_header requires format avro, not {source.format}", "confluent_header"
-            )
+        yield from registry_problems(self._pipeline, source, source.format)
         if source.null_values == "keep" and source.format not in ("text", "bytes"):
             yield source.where.problem(
                 f"null_values = keep requires format text or bytes, not {source.format}", "null_values"
@@ -221,9 +222,10 @@ class _Check:
                     f'{table.value_format} requires a schema, such as schema = "id BIGINT, name STRING"'
                 )
                 return
-            yield from self._schema(table, table.value_format)[1]
+            problems = self._schema(table, table.value_format)[1]
+            yield from problems or registry_problems(self._pipeline, table, table.value_format)
             return
-        yield from self._schema(table, "")[1]
+        yield from self._schema(table, "")[1] or registry_problems(self._pipeline, table, "")
         if not table.path:
             yield table.where.problem("path is missing: set the file or directory of the table")
         elif _is_local(path := self._pipeline.path(table.path)) and not _exists(path):
@@ -240,31 +242,29 @@ class _Check:
                 if not isinstance(step, Sql):
                     only = number > 0 or len(before) == 1
                     yield from _input(step, step.input, before, tables, pipeline.steps[number:], only)
-                yield from self._step(step, tables)
+                if isinstance(step, Join):
+                    later = [one.name for one in pipeline.steps[number:]]
+                    yield from join_problems(pipeline, step, tables, before, later)
+                yield from self._step(step)
             before.append(step.name)
 
-    def _step(self, step: Step, tables: Sequence[str]) -> Iterator[Problem]:
+    def _step(self, step: Step) -> Iterator[Problem]:
         if isinstance(step, Sql):
             if step.input is not None:
                 yield step.where.problem("a SQL step names its inputs in FROM: remove input", "input")
             if bool(step.sql) == bool(step.sql_file):
                 yield step.where.problem("a SQL step requires either sql or sql_file", "sql_file")
-        elif isinstance(step, Join):
-            if step.table not in tables:
-                near = did_you_mean(step.table, tables)
-                yield step.where.problem(
-                    f"table {step.table} does not exist: add [[table]] with this name.{near}", "join"
-                )
-            if not step.on:
-                yield step.where.problem('on is empty: name the join columns, such as on = ["customer"]', "on")
+            yield from statement_problems(self._pipeline, step)
         elif isinstance(step, Python):
             yield from function_problems(self._pipeline, step)
         elif isinstance(step, Dedupe) and not step.keys:
             yield step.where.problem('dedupe is empty: name the key columns, such as dedupe = ["id"]', "dedupe")
-        elif isinstance(step, Window) and not step.aggregate:
+        elif isinstance(step, Window | Session) and not step.aggregate:
             yield step.where.problem(
                 'aggregate is empty: add columns, such as aggregate = {orders = "count(*)"}', "aggregate"
             )
+        elif isinstance(step, Session) and not step.group_by:
+            yield step.where.problem('group_by is empty: Spark needs one, such as group_by = ["user"]', "group_by")
 
     def _sink(self, sink: Sink) -> Iterator[Problem]:
         pipeline = self._pipeline

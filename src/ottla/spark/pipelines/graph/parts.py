@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 
-from ottla.spark.pipelines.checks.modes import input_of
+from ottla.spark.pipelines.checks.modes import input_of, joins_stream
 from ottla.spark.pipelines.declaration import (
     ConsoleSink,
     Dedupe,
@@ -17,6 +17,7 @@ from ottla.spark.pipelines.declaration import (
     Join,
     Pipeline,
     Python,
+    Session,
     Sink,
     Source,
     Sql,
@@ -87,7 +88,7 @@ def _inputs(pipeline: Pipeline, step: Step, known: Iterable[str]) -> Sequence[st
     if isinstance(step, Sql):
         return named_in(_query(pipeline, step), known)
     name = input_of(pipeline, step)
-    return [*([name] if name else []), *([step.table] if isinstance(step, Join) else [])]
+    return [*([name] if name else []), *([step.join] if isinstance(step, Join) else [])]
 
 
 _NOISE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'", re.DOTALL)
@@ -149,11 +150,21 @@ def _step_lines(pipeline: Pipeline, step: Step) -> Iterator[str]:
         yield f"window {step.window}{slide}"
         yield f"by {', '.join(step.group_by)}" if step.group_by else ""
         yield ", ".join(step.aggregate)
+    elif isinstance(step, Session):
+        yield f"sessions with a gap of {step.session}"
+        yield f"by {', '.join(step.group_by)}"
+        yield ", ".join(step.aggregate)
     elif isinstance(step, Join):
-        yield f"{step.how} join {step.table}"
+        how = step.how or ("inner" if joins_stream(pipeline, step) else "left")
+        yield f"{how} join {step.join}"
         yield f"on {', '.join(step.on)}"
+        yield f"within {_bound(step.within)}" if step.within else ""
     else:
         yield type(step).__name__.lower()
+
+
+def _bound(within: str | Mapping[str, str]) -> str:
+    return within if isinstance(within, str) else ", ".join(f"{value} {name}" for name, value in within.items())
 
 
 def _sink(sink: Sink) -> Box:

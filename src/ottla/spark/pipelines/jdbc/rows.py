@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.pipelines.columns import StepError, check_columns
 from ottla.spark.pipelines.declaration import ORIGIN, JdbcSink
 from ottla.spark.pipelines.jdbc.upserts import DELETED
 from ottla.spark.pipelines.schemas import quoted
-from ottla.spark.pipelines.steps import StepError, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

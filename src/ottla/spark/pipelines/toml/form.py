@@ -98,7 +98,7 @@ class _Reader:
         kinds = {STEPS[key] for key in given if key in STEPS}
         if len(kinds) == 1:
             return self._part(kinds.pop(), given, path)
-        words = "sql, sql_file, python, dedupe, window and join"
+        words = "sql, sql_file, python, dedupe, window, session and join"
         if kinds:
             self._report(path, f"a step can have only one of {words}: split it into several steps")
         else:
