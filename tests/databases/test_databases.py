@@ -129,7 +129,7 @@ def test_kill_9_leaves_the_newest_rows(topics: Topics, spark: SparkSession, tmp_
     ):
         text = text.replace(name, value)
     file.write_text(text)
-    send(topics, topic, *changes.records(4000))
+    send(topics, topic, *changes.records(2000))
     sink = JdbcSink(name="base", url=url, user="ottla", table="killed")
     base, command = Database(sink, spark), [sys.executable, "-m", "ottla", "pipeline", "run", str(file)]
 
@@ -143,7 +143,7 @@ def test_kill_9_leaves_the_newest_rows(topics: Topics, spark: SparkSession, tmp_
 
     with base.transaction() as statement:
         statement.executeUpdate("DROP TABLE IF EXISTS ottla_batches")
-    for _ in range(3):
+    for _ in range(2):
         enough = batch() + 4
         process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
         try:
@@ -151,6 +151,6 @@ def test_kill_9_leaves_the_newest_rows(topics: Topics, spark: SparkSession, tmp_
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    assert batch() < 99, "it was killed before the end"
+    assert batch() < 49, "it was killed before the end"
     assert subprocess.run([*command, "--once"], check=False, timeout=300).returncode == 0
     assert stored(spark, sink) == changes.rows

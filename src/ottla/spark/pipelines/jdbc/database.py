@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
-_NO_INDEX = ("42P10", "ON CONFLICT clause does not match")
+_NO_INDEX, _NO_INDEX_IN_SQLITE = "42P10", "ON CONFLICT clause does not match"
 #: The length of text columns in a key, where unlimited text cannot be indexed.
 KEY_LENGTH = 255
 
@@ -133,7 +133,7 @@ class Database:
             with self.transaction() as statement:
                 statement.executeUpdate(upsert)
         except JdbcError as error:
-            if any(sign in (error.state, *str(error).split(": ")) for sign in _NO_INDEX):
+            if error.state == _NO_INDEX or _NO_INDEX_IN_SQLITE in str(error):
                 return False
             raise
         return True
