@@ -45,7 +45,7 @@ POINTS = {
     "looked for records": Point(_SOURCE, "StreamReader.latestOffset", "after", 6),
     "offsets written": Point(_SOURCE, "StreamReader.partitions", "before", 4),
     "planned": Point(_SOURCE, "StreamReader.partitions", "after", 4),
-    "task reads": Point(_READING, "read_range", "before", 10),
+    "task reads": Point(_READING, "read_ranges", "before", 10),
     "task begins": Point(_ONCE, "write_task", "before", 8),
     "ledger taken": Point(_ONCE, "_own_ledger", "after", 3),
     "id taken over": Point(_PREPARED, "PreparingProducer.take_over", "after", 8),

@@ -257,7 +257,7 @@ def test_offsets_that_go_back_are_loss_of_data(topics: Topics) -> None:
     asked.stop()
     asked = reader(topics, topic, failOnDataLoss="false")
     end = asked.latestOffset({topic: {"0": 9}}, ReadAllAvailable())
-    assert [one.value.size for one in asked.partitions({topic: {"0": 9}}, end)] == [2]
+    assert [one.size for part in asked.partitions({topic: {"0": 9}}, end) for one in part.value] == [2]
     asked.stop()
 
 

@@ -1,4 +1,4 @@
-"""Read a range of offsets of one partition in a task, as Arrow batches in Spark's layout.
+"""Read ranges of offsets in a task, as Arrow batches in Spark's layout.
 
 A Python worker keeps its consumers for later tasks and micro-batches, so that their connections stay open. They do not
 belong to a group.
@@ -7,7 +7,7 @@ belong to a group.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +51,13 @@ def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
     kept.append(consumer)
 
 
-def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The existing records of a range, in order."""
+def read_ranges(options: ReadOptions, wanted: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The existing records of ranges of different partitions, in order within each partition."""
     settle()
     config = options.consumer_config()
     if "max.partition.fetch.bytes" not in options.kafka:
-        fitting = [size for records, size in FETCH_BYTES if wanted.size < records]
+        largest = max(one.size for one in wanted)
+        fitting = [size for records, size in FETCH_BYTES if largest < records]
         if fitting:
             config["max.partition.fetch.bytes"] = str(fitting[0])
     with _borrowed(config) as consumer:
@@ -64,98 +65,120 @@ def read_range(options: ReadOptions, wanted: Range, schema: pa.Schema) -> Iterat
 
 
 class _Task:
-    def __init__(self, options: ReadOptions, wanted: Range, consumer: Consumer, schema: pa.Schema) -> None:
+    def __init__(self, options: ReadOptions, wanted: Sequence[Range], consumer: Consumer, schema: pa.Schema) -> None:
         self._options = options
-        self._range = wanted
         self._consumer = consumer
         self._schema = schema
-        self._position = wanted.start
+        self._left = {one.key: one for one in wanted}
+        """What is still to be read: each range starts at the position."""
         self._progress = self._doubt = time.monotonic()
 
-    @property
-    def _key(self) -> TopicPartition:
-        return self._range.key
-
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self._consumer.assign([self._key])
-        self._consumer.fetch_until(self._key, self._range.end)
-        self._consumer.seek(self._key, self._position)
-        while self._position < self._range.end:
+        self._consumer.assign(list(self._left))
+        for key, one in self._left.items():
+            self._consumer.fetch_until(key, one.end)
+            self._consumer.seek(key, one.start)
+        while self._left:
             try:
                 table = self._consumer.poll_arrow(POLL_SECONDS)
             except OffsetOutOfRange:
                 self._look()
                 continue
             except NetworkException:  # wait for the broker until the poll timeout
-                self._advance(self._position)
+                self._wait()
                 continue
-            for batch in table.to_batches():
+            for batch in table.to_batches():  # each has records of one partition
                 if (mine := self._before_end(batch)).num_rows:
                     yield in_layout(mine, self._schema)
-            self._advance(self._consumer.position(self._key))
+            self._advance()
 
     def _before_end(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        offsets = batch.column("offset")
         rows = batch.num_rows
-        if not rows or offsets[rows - 1].as_py() < self._range.end:
+        if not rows:
+            return batch
+        key = TopicPartition(batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
+        one, offsets = self._left.get(key), batch.column("offset")
+        if one is None:
+            return batch.slice(0, 0)
+        if offsets[rows - 1].as_py() < one.end:
             return batch
         low, high = 0, rows
         while low < high:
             middle = (low + high) // 2
-            if offsets[middle].as_py() < self._range.end:
+            if offsets[middle].as_py() < one.end:
                 low = middle + 1
             else:
                 high = middle
         return batch.slice(0, low)
 
-    def _advance(self, reached: int) -> None:
+    def _advance(self) -> None:
+        """Take over the positions of the consumer."""
+        progress = False
+        for key, one in list(self._left.items()):
+            reached = self._consumer.position(key)
+            if reached > one.start:
+                self._continue(one, reached)
+                progress = True
+        if progress:
+            self._progress = self._doubt = time.monotonic()
+        else:
+            self._wait()
+
+    def _continue(self, one: Range, start: int) -> None:
+        if start < one.end:
+            self._left[one.key] = Range(one.topic, one.partition, start, one.end)
+        else:
+            del self._left[one.key]
+
+    def _wait(self) -> None:
+        """Nothing was received: give up after the poll timeout, and now and then check what still exists."""
         now = time.monotonic()
-        if reached > self._position:
-            self._position = reached
-            self._progress = self._doubt = now
-        elif now - self._progress > self._options.poll_timeout_ms / 1000:
+        if now - self._progress > self._options.poll_timeout_ms / 1000:
+            one = next(iter(self._left.values()))
             raise RequestTimedOut(
-                f"no record of {self._key} from offset {self._position} on was received within "
+                f"no record of {one.key} from offset {one.start} on was received within "
                 f"{self._options.poll_timeout_ms / 1000:g} s (kafkaConsumer.pollTimeoutMs): check its broker"
             )
-        elif now - self._doubt > DOUBT_SECONDS:
+        if now - self._doubt > DOUBT_SECONDS:
             self._doubt = now
             self._look()
 
     def _look(self) -> None:
-        """Check which part of the range still exists, and continue there."""
-        key, end = self._key, self._range.end
+        """Check which parts of the ranges still exist, and continue there."""
+        for one in list(self._left.values()):
+            self._look_at(one)
+
+    def _look_at(self, wanted: Range) -> None:
+        key = wanted.key
         try:
-            if not any(one.partition == key.partition for one in self._consumer.partitions_for(key.topic, timeout=10)):
+            if not any(
+                part.partition == key.partition for part in self._consumer.partitions_for(key.topic, timeout=10)
+            ):
                 raise UnknownTopicOrPartition
             first = self._consumer.beginning_offsets([key])[key]
             last = self._consumer.end_offsets([key])[key]
         except UnknownTopicOrPartition:
             report_loss(
-                f"offsets {self._position} to {end} of {key} are gone: the partition was deleted", self._options
+                f"offsets {wanted.start} to {wanted.end} of {key} are gone: the partition was deleted", self._options
             )
-            self._position = end
+            del self._left[key]
             return
         except KafkaError as error:
             if not error.retriable:
                 raise
             return
-        if self._position < first:
-            gone = min(first, end)
+        start, end = wanted.start, wanted.end
+        if start < first:
+            start = min(first, end)
             report_loss(
-                f"offsets {self._position} to {gone} of {key} are gone: its log starts at {first}", self._options
+                f"offsets {wanted.start} to {start} of {key} are gone: its log starts at {first}", self._options
             )
-            self._position = gone
         elif last < end:
-            report_loss(
-                f"offsets {max(self._position, last)} to {end} of {key} are gone: its log ends at {last}", self._options
-            )
-            if self._position >= last:
-                self._position = end
-            else:
-                self._range = Range(key.topic, key.partition, self._range.start, last)
-        if self._position < self._range.end:
-            self._consumer.seek(key, self._position)
+            report_loss(f"offsets {max(start, last)} to {end} of {key} are gone: its log ends at {last}", self._options)
+            end = max(start, last)
+        self._continue(Range(key.topic, key.partition, wanted.start, end), start)
+        if key in self._left:
+            self._consumer.seek(key, start)
 
 
 def in_layout(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 
 from ottla.errors import OttlaError
 from ottla.spark.loss import report_loss
-from ottla.spark.offsets import Json, Range, count_between, from_json, limited, ranges_between, split, to_json
+from ottla.spark.offsets import Json, Range, count_between, from_json, is_small, limited, ranges_between, split, to_json
 from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
 from ottla.spark.planning import PLANS_EACH_QUERY
 from ottla.spark.processes import hush, leave_if_hung_up
@@ -61,6 +61,8 @@ COLUMNS = StructType(
 )
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS = StructField("headers", ArrayType(_HEADER))
+#: A micro-batch of at most this many records is read by one task, because a task costs more than its records.
+SMALL_BATCH = 1_000
 
 
 class OttlaSource(DataSource):
@@ -106,9 +108,9 @@ class OttlaSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """The range of one task."""
+    """The ranges of one task, of different partitions."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, *wanted: Range) -> None:
         super().__init__(wanted)
 
 
@@ -119,15 +121,18 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition.value, Range):  # Spark's placeholder for a plan without partitions
+    if not partition.value:  # Spark's placeholder for a plan without partitions
         return iter(())
-    from ottla.spark.reading import read_range
+    from ottla.spark.reading import read_ranges
 
-    return read_range(options, partition.value, _arrow_schema(schema))
+    return read_ranges(options, partition.value, _arrow_schema(schema))
 
 
-def _planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[RangePartition]:
-    ranges = split(ranges_between(start, end), min_partitions=options.min_partitions, max_records=options.max_records)
+def _planned(options: ReadOptions, start: Offsets, end: Offsets, *, small: int = 0) -> list[RangePartition]:
+    ranges = ranges_between(start, end)
+    if options.min_partitions is None and options.max_records is None and is_small(ranges, small):
+        return [RangePartition(*ranges)]
+    ranges = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
     return [RangePartition(one) for one in ranges]
 
 
@@ -273,7 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._latest is None else to_json(self._latest)
 
     def partitions(self, start: Json, end: Json) -> list[RangePartition]:
-        return _planned(self._options, from_json(start), from_json(end))
+        return _planned(self._options, from_json(start), from_json(end), small=SMALL_BATCH)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.spark.offsets import Range, count_between, from_json, limited, ranges_between, split, to_json
+from ottla.spark.offsets import Range, count_between, from_json, is_small, limited, ranges_between, split, to_json
 from ottla.types import TopicPartition
 
 KEYS = [TopicPartition(topic, number) for topic in ("a", "b") for number in range(3)]
@@ -57,3 +57,10 @@ def test_pieces_are_the_same_offsets(sizes: list[int], min_partitions: int, max_
         mine = [piece for piece in pieces if piece.partition == one.partition]
         assert [mine[0].start, mine[-1].end] == [one.start, one.end]
         assert all(left.end == right.start for left, right in pairwise(mine))
+
+
+def test_a_few_records_of_several_partitions_are_one_task() -> None:
+    ranges = [Range("t", 0, 10, 13), Range("t", 1, 0, 2)]
+    assert is_small(ranges, 5)
+    assert not is_small(ranges, 4)
+    assert not is_small(ranges[:1], 5)
