@@ -3,7 +3,8 @@
 Both take turns on the same topics in the same session, with an ottla broker in its own process, after a warm-up
 round. The result is the best round in rows/s, and the lowest CPU time per million rows of Spark's Java and Python
 processes, which other load affects less. `--scale` runs one streaming query over growing numbers of records and shows
-its cost and memory. Without Maven Central, or if the connector does not run on this Spark, only ottla is measured.
+its cost and memory, for each connector in a Spark of its own. Without Maven Central, or if the connector does not run
+on this Spark, only ottla is measured.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -40,7 +43,7 @@ PARTITIONS = 4
 RECORDS = {100: 2_000_000, 1_000: 400_000}
 BATCHES = 10
 SMALL_BATCHES, SMALL = 30, 400
-SCALE = (1_000_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000)
+SCALE = (1_000_000, 5_000_000, 25_000_000)
 SCALE_BATCH = 1_000_000
 OURS, THEIRS, EXACTLY_ONCE = "ottla", "kafka", "ottla exactly-once"
 
@@ -207,7 +210,19 @@ def show(what: str, figures: dict[str, Figure]) -> None:
         print(line, flush=True)
 
 
-def scale(spark: SparkSession, broker: OttlaBroker, sizes: list[int]) -> list[dict[str, float]]:
+def scale_each(names: list[str], sizes: list[int]) -> list[Any]:
+    """Run `scale` for each connector in its own process: Java keeps the memory that one of them has used."""
+    found = []
+    with tempfile.TemporaryDirectory() as place:
+        for name in names:
+            result = Path(place, name)
+            command = [sys.executable, "-m", "benchmarks.spark", "--connector", name, "--json", str(result)]
+            subprocess.run([*command, "--scale", *map(str, sizes)], check=True)
+            found += [{"connector": name, **one} for one in json.loads(result.read_text())]
+    return found
+
+
+def scale(spark: SparkSession, broker: OttlaBroker, name: str, sizes: list[int]) -> list[dict[str, float]]:
     """Run one streaming query per number of records, in micro-batches of a million, to a sink that discards."""
     servers, found = broker.bootstrap_servers, []
     there = 0
@@ -216,7 +231,7 @@ def scale(spark: SparkSession, broker: OttlaBroker, sizes: list[int]) -> list[di
             if there:
                 admin.delete_topics("scale")
         there = fill(servers, "scale", 100, wanted)
-        reader = spark.readStream.format("ottla").option("kafka.bootstrap.servers", servers)
+        reader = spark.readStream.format(name).option("kafka.bootstrap.servers", servers)
         frame = reader.option("subscribe", "scale").options(
             startingOffsets="earliest", maxOffsetsPerTrigger=SCALE_BATCH
         )
@@ -233,8 +248,8 @@ def scale(spark: SparkSession, broker: OttlaBroker, sizes: list[int]) -> list[di
             continue
         found.append(one)
         print(
-            f"{there:>11,} records {there / wall:>10,.0f} rows/s  {cpu:.2f} s of processor a million, at most "
-            f"{one['java_mb']:.0f} MB Java, {one['python_mb']:.0f} MB Python (all processes), read {rows:,}",
+            f"{name:6}{there:>11,} records {there / wall:>10,.0f} rows/s  {cpu:.2f} s of processor a million, at most "
+            f"{one['java_mb']:.0f} MB Java + {one['python_mb']:.0f} MB Python, read {rows:,}",
             flush=True,
         )
     return found
@@ -279,12 +294,19 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=1.0, help="factor for the number of records")
     parser.add_argument("--only", default="", help="jobs with this in their name: read_batch, write_stream, …")
     parser.add_argument("--alone", action="store_true", help="measure only ottla")
-    parser.add_argument("--scale", nargs="*", type=int, metavar="RECORDS", help="1 to 50 million records, or these")
+    parser.add_argument("--scale", nargs="*", type=int, metavar="RECORDS", help="1 to 25 million records, or these")
+    parser.add_argument("--connector", choices=(OURS, THEIRS), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args()
+    found: Any
+    if args.scale is not None and args.connector is None:
+        found = scale_each([OURS] if args.alone else [OURS, THEIRS], args.scale or list(SCALE))
+        if args.json:
+            args.json.write_text(json.dumps(found, indent=2))
+        return
     conf = {"spark.driver.memory": "1g", "spark.sql.streaming.numRecentProgressUpdates": "1000"}
     try:
-        if not args.alone and args.scale is None:
+        if not args.alone and args.connector != OURS:
             import pyspark
 
             version, files = jars(pyspark.__version__)
@@ -293,10 +315,9 @@ def main() -> None:
     except Unavailable as why:
         print(f"ottla is measured alone: {why}")
     spark = session("benchmark", master=f"local[{args.cores}]", conf=conf, log_level="fatal")
-    found: Any
     with OttlaBroker() as broker:
         if args.scale is not None:
-            found = scale(spark, broker, args.scale or list(SCALE))
+            found = scale(spark, broker, args.connector, args.scale)
         else:
             found = compare(spark, broker, connectors(spark, broker), args)
     spark.stop()

@@ -206,13 +206,30 @@ def test_an_open_transaction_is_the_end_and_a_task_does_not_wait_for_it_forever(
         start = asked.initialOffset()
         assert asked.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2}}
         parts = asked.partitions(start, {topic: {"0": 3}})
-        assert [(one.value.start, one.value.end) for one in parts] == [(0, 1), (1, 3)]
+        assert [(one.start, one.end) for part in parts for one in part.value] == [(0, 1), (1, 3)]
         with pytest.raises(RequestTimedOut, match=r"kafkaConsumer\.pollTimeoutMs"):
             list(asked.read(parts[1]))
         producer.abort_transaction()
     assert asked.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 4}}
     rows = [batch.num_rows for one in asked.partitions(start, {topic: {"0": 4}}) for batch in asked.read(one)]
     assert sum(rows) == 2
+    asked.stop()
+
+
+def test_a_small_batch_is_one_task_and_a_large_one_has_a_task_per_partition(topics: Topics) -> None:
+    topic = topics.make(partitions=3)
+    for number in range(3):
+        topics.fill(topic, 10, partition=number)
+    asked = reader(topics, topic, startingOffsets="earliest")
+    start = asked.initialOffset()
+    end = asked.latestOffset(start, ReadAllAvailable())
+    (together,) = asked.partitions(start, end)
+    rows = [row for batch in asked.read(together) for row in batch.to_pylist()]
+    assert len({(row["partition"], row["offset"]) for row in rows}) == len(rows) == 30
+    for number in range(3):
+        own = [row["offset"] for row in rows if row["partition"] == number]
+        assert own == list(range(10))
+    assert len(asked.partitions(start, {topic: {"0": 400, "1": 400, "2": 400}})) == 3
     asked.stop()
 
 

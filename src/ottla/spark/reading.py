@@ -151,9 +151,8 @@ class _Task:
     def _look_at(self, wanted: Range) -> None:
         key = wanted.key
         try:
-            if not any(
-                part.partition == key.partition for part in self._consumer.partitions_for(key.topic, timeout=10)
-            ):
+            partitions = self._consumer.partitions_for(key.topic, timeout=10)
+            if not any(one.partition == key.partition for one in partitions):
                 raise UnknownTopicOrPartition
             first = self._consumer.beginning_offsets([key])[key]
             last = self._consumer.end_offsets([key])[key]
