@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat.brokers import RunningBroker, outside_broker, start_broker
+from compat.brokers import RunningBroker, shared_broker, start_broker
 
 HERE = Path(__file__).parent
 #: The groups of a test need not wait for more members.
@@ -40,16 +40,8 @@ def leave_nothing_behind() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker that all tests share: they use unique topics and groups."""
-    outside = outside_broker()
-    if outside is not None:
-        yield outside
-        return
-    broker = start_broker(DEFAULTS, tmp_path_factory.mktemp("clients"))
-    try:
-        yield broker.bootstrap_servers
-    finally:
-        broker.close()
-        gc.collect()
+    with shared_broker(DEFAULTS, tmp_path_factory.mktemp("clients")) as servers:
+        yield servers
 
 
 @pytest.fixture

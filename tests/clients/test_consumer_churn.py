@@ -27,10 +27,7 @@ KINDS = {
 
 @pytest.fixture
 def servers(own_broker: Any) -> str:
-    settings = {
-        "group_consumer_min_heartbeat_interval_ms": "50",
-        "group_consumer_heartbeat_interval_ms": "50",
-    }
+    settings = {"group_consumer_min_heartbeat_interval_ms": "50", "group_consumer_heartbeat_interval_ms": "50"}
     return str(own_broker(**settings).bootstrap_servers)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from compat.brokers import shared_broker
 from ottla.assignors import Assignment, Assignor
 from ottla.clients.blocking import IllegalUse
 from ottla.clients.consumer.asynchronous import AsyncConsumer
@@ -21,18 +22,7 @@ from ottla.consuming.values import OffsetAndMetadata, RebalanceListener
 from ottla.errors import FencedInstanceId, InvalidSessionTimeout, OffsetMetadataTooLarge, UnknownTopicOrPartition
 from ottla.types import TopicPartition
 
-from .consumer_scenes import (
-    Log,
-    new_group,
-    numbers,
-    partitions,
-    poll_until,
-    polling,
-    read,
-    sizes,
-    values,
-    write,
-)
+from .consumer_scenes import Log, new_group, numbers, partitions, poll_until, polling, read, sizes, values, write
 
 Make = Callable[..., Consumer]
 PROTOCOLS = ("classic", "consumer")
@@ -42,11 +32,6 @@ FAST = {"classic": {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100}, "
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker with short heartbeat intervals."""
-    from compat.brokers import outside_broker, start_broker
-
-    if (outside := outside_broker()) is not None:
-        yield outside
-        return
     config = {
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "500",
@@ -55,8 +40,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "group.consumer.min.heartbeat.interval.ms": "50",
         "group.consumer.heartbeat.interval.ms": "100",
     }
-    with start_broker(config, tmp_path_factory.mktemp("consumers")) as broker:
-        yield broker.bootstrap_servers
+    with shared_broker(config, tmp_path_factory.mktemp("consumers")) as servers:
+        yield servers
 
 
 @pytest.fixture

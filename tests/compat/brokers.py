@@ -10,7 +10,8 @@ from __future__ import annotations
 import abc
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -112,3 +113,13 @@ def start_broker(config: Mapping[str, str], data_dir: Path) -> RunningBroker:
     if kind not in kinds:
         raise ValueError(f"OTTLA_COMPAT_BROKER is {kind!r}; use one of {', '.join(kinds)}")
     return kinds[kind](config, data_dir)
+
+
+@contextmanager
+def shared_broker(config: Mapping[str, str], data_dir: Path) -> Iterator[str]:
+    """The address of a broker that many tests share, or of the one that is there already."""
+    if (outside := outside_broker()) is not None:
+        yield outside
+        return
+    with start_broker(config, data_dir) as broker:
+        yield broker.bootstrap_servers

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from .brokers import RunningBroker, outside_broker, start_broker
+from .brokers import RunningBroker, outside_broker, shared_broker, start_broker
 from .clients import CLIENTS
 from .clients.aio import LoopThread
 from .clients.base import TP, Admin, Client, ClientError, Code
@@ -68,12 +68,8 @@ def _aiokafka_loop() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The broker that all scenarios share."""
-    outside = outside_broker()
-    if outside is not None:
-        yield outside
-        return
-    with start_broker(CONFIG, tmp_path_factory.mktemp("broker")) as broker:
-        yield broker.bootstrap_servers
+    with shared_broker(CONFIG, tmp_path_factory.mktemp("broker")) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="module", autouse=True)

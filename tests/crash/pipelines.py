@@ -29,16 +29,7 @@ from ottla import Admin, NewTopic, Producer
 
 from . import pipeline_doom
 from .broker_process import BrokerProcess
-from .pipeline_books import (
-    Writer,
-    differences,
-    is_broken,
-    open_transactions,
-    read_table,
-    read_topic,
-    repeats,
-    value_of,
-)
+from .pipeline_books import Writer, differences, is_broken, open_transactions, read_table, read_topic, repeats, value_of
 from .pipeline_doom import POINTS
 from .pipeline_faults import FAULTS, LOCAL, Fault, await_doom, choose
 from .pipeline_process import Application, Flow, Stuck

@@ -40,19 +40,7 @@ CONFIGS = [
     ("log.cleaner.threads", "2"), ("background.threads", "3"), ("log.retention.ms", "10000"),
     ("segment.jitter.ms", "5"),
 ]  # fmt: skip
-ODD_NAMES = [
-    "",
-    ".",
-    "..",
-    "a/b",
-    "a\0b",
-    "ä",
-    "名前",
-    "x" * 249,
-    "x" * 250,
-    "x" * 3000,
-    "fuzz_0",
-]
+ODD_NAMES = ["", ".", "..", "a/b", "a\0b", "ä", "名前", "x" * 249, "x" * 250, "x" * 3000, "fuzz_0"]
 
 GROUPS = ["group-0", "group-1", "group-2", "", "g" * 300, "ä"]
 

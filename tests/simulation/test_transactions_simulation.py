@@ -44,11 +44,7 @@ def test_a_seed_always_tells_the_same_story() -> None:
     ],
 )
 def test_a_response_before_its_records_are_committed_is_found(
-    version: int,
-    seed: int,
-    invariant: str,
-    answer_too_early: Callable[[], None],
-    monkeypatch: pytest.MonkeyPatch,
+    version: int, seed: int, invariant: str, answer_too_early: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most seeds find it at the first write. Without that check the others find it in the end."""
     assert run_seed(seed, version)[0] is None

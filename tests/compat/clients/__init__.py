@@ -7,8 +7,4 @@ from .base import Client
 from .confluent import Confluent
 from .kafka_python import KafkaPython
 
-CLIENTS: dict[str, type[Client]] = {
-    "confluent": Confluent,
-    "kafka_python": KafkaPython,
-    "aiokafka": Aiokafka,
-}
+CLIENTS: dict[str, type[Client]] = {"confluent": Confluent, "kafka_python": KafkaPython, "aiokafka": Aiokafka}

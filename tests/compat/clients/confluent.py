@@ -59,11 +59,7 @@ CONSUMER_NAMES = {
 }
 RESET = {"earliest": "earliest", "latest": "latest", "none": "error"}
 START = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
-SPECS = {
-    "earliest": OffsetSpec.earliest,
-    "latest": OffsetSpec.latest,
-    "max_timestamp": OffsetSpec.max_timestamp,
-}
+SPECS = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest, "max_timestamp": OffsetSpec.max_timestamp}
 OPERATIONS = {
     "set": AlterConfigOpType.SET,
     "delete": AlterConfigOpType.DELETE,

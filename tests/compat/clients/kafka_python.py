@@ -35,11 +35,7 @@ CONSUMER_NAMES = {
     "isolation_level": "isolation_level",
     "metadata_max_age_ms": "metadata_max_age_ms",
 }
-SPECS = {
-    "earliest": OffsetSpec.EARLIEST,
-    "latest": OffsetSpec.LATEST,
-    "max_timestamp": OffsetSpec.MAX_TIMESTAMP,
-}
+SPECS = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST, "max_timestamp": OffsetSpec.MAX_TIMESTAMP}
 LOG_APPEND_TIME = 1
 
 
@@ -178,11 +174,7 @@ class Admin(base.Admin):
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        topic = {
-            "num_partitions": partitions,
-            "replication_factor": replication_factor,
-            "configs": dict(configs or {}),
-        }
+        topic = {"num_partitions": partitions, "replication_factor": replication_factor, "configs": dict(configs or {})}
         with translated():
             self._admin.create_topics({name: topic}, validate_only=validate_only)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import pytest
 
-from ..brokers import RunningBroker, outside_broker, start_broker
+from ..brokers import RunningBroker, shared_broker
 from ..clients import CLIENTS
 from ..clients.aio import LoopThread
 from ..clients.base import Admin
 from ..conftest import CONFIG, Connect, create_and_wait, unique_name
+from ..wire import Wire
+from .raw import RawMember, find
 from .scenario import Scenario
 
 #: Sessions may be short.
@@ -23,6 +25,9 @@ GROUP_CONFIG = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
 }
+
+
+ConnectRaw = Callable[..., RawMember]
 
 
 class MakeScenario(Protocol):
@@ -38,18 +43,38 @@ def _one_loop() -> None:
 @pytest.fixture(scope="session")
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The broker that these scenarios share."""
-    outside = outside_broker()
-    if outside is not None:
-        yield outside
-        return
-    with start_broker(GROUP_CONFIG, tmp_path_factory.mktemp("broker")) as broker:
-        yield broker.bootstrap_servers
+    with shared_broker(GROUP_CONFIG, tmp_path_factory.mktemp("broker")) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")
 def setup_admin(bootstrap_servers: str) -> Iterator[Admin]:
     with CLIENTS["confluent"](bootstrap_servers).admin() as admin:
         yield admin
+
+
+@pytest.fixture
+def group(bootstrap_servers: str) -> str:
+    """The name of a group whose coordinator is ready."""
+    name = unique_name("raw")
+    with Wire(bootstrap_servers) as wire:
+        find(wire, name)
+    return name
+
+
+@pytest.fixture
+def connect_raw(bootstrap_servers: str, group: str) -> Iterator[ConnectRaw]:
+    """Connect members of the group that send hand-made requests; all are cut off at the end."""
+    made: list[RawMember] = []
+
+    def make(**fields: Any) -> RawMember:
+        servers = fields.pop("bootstrap_servers", bootstrap_servers)
+        made.append(RawMember(servers, fields.pop("group", group), **fields))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.vanish()
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ..clients.base import TP
-from ..conftest import MakeTopic, unique_name
+from ..conftest import MakeTopic
 from ..waiting import until
-from ..wire import Wire
+from .conftest import ConnectRaw
 from .raw import (
     FENCED_INSTANCE_ID,
     FENCED_MEMBER_EPOCH,
@@ -26,22 +26,11 @@ from .raw import (
     UNSUPPORTED_ASSIGNOR,
     UNSUPPORTED_VERSION,
     RawConsumer,
-    RawMember,
     committed,
-    find,
     id_of,
 )
 
 Connect = Callable[..., RawConsumer]
-ConnectClassic = Callable[..., RawMember]
-
-
-@pytest.fixture
-def group(bootstrap_servers: str) -> str:
-    name = unique_name("raw")
-    with Wire(bootstrap_servers) as wire:
-        find(wire, name)
-    return name
 
 
 @pytest.fixture
@@ -50,19 +39,6 @@ def connect(bootstrap_servers: str, group: str) -> Iterator[Connect]:
 
     def make(*topics: str, **fields: Any) -> RawConsumer:
         made.append(RawConsumer(bootstrap_servers, group, topics or ("topic",), **fields))
-        return made[-1]
-
-    yield make
-    for member in made:
-        member.vanish()
-
-
-@pytest.fixture
-def connect_classic(bootstrap_servers: str, group: str) -> Iterator[ConnectClassic]:
-    made: list[RawMember] = []
-
-    def make(**fields: Any) -> RawMember:
-        made.append(RawMember(bootstrap_servers, group, **fields))
         return made[-1]
 
     yield make
@@ -163,8 +139,8 @@ def test_a_member_falls_silent(connect: Connect, make_topic: MakeTopic) -> None:
 # ── groups of the other type ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_consumer_in_a_group_of_workers(connect: Connect, connect_classic: ConnectClassic) -> None:
-    worker = connect_classic(protocol_type="connect", protocols=[{"name": "sessioned", "metadata": b""}])
+def test_a_consumer_in_a_group_of_workers(connect: Connect, connect_raw: ConnectRaw) -> None:
+    worker = connect_raw(protocol_type="connect", protocols=[{"name": "sessioned", "metadata": b""}])
     worker.settle_alone()
     consumer = connect()
     assert consumer.heartbeat() == GROUP_ID_NOT_FOUND
@@ -173,19 +149,19 @@ def test_a_consumer_in_a_group_of_workers(connect: Connect, connect_classic: Con
     consumer.settle()  # an empty group may change its type
 
 
-def test_a_worker_in_a_group_of_consumers(connect: Connect, connect_classic: ConnectClassic) -> None:
+def test_a_worker_in_a_group_of_consumers(connect: Connect, connect_raw: ConnectRaw) -> None:
     consumer = connect()
     consumer.settle()
-    worker = connect_classic(protocol_type="connect", protocols=[{"name": "sessioned", "metadata": b""}])
+    worker = connect_raw(protocol_type="connect", protocols=[{"name": "sessioned", "metadata": b""}])
     assert worker.join() == INCONSISTENT_GROUP_PROTOCOL
     assert consumer.heartbeat() == OK
     assert consumer.heartbeat(member_epoch=-1) == OK
     worker.settle_alone()
 
 
-def test_requests_of_the_other_protocol(connect: Connect, connect_classic: ConnectClassic) -> None:
+def test_requests_of_the_other_protocol(connect: Connect, connect_raw: ConnectRaw) -> None:
     """Classic requests do not know a consumer's id, but an administrator can remove it by id."""
-    consumer, classic = connect(), connect_classic()
+    consumer, classic = connect(), connect_raw()
     consumer.settle()
     classic.member_id, classic.generation = consumer.member_id, consumer.epoch
     assert classic.heartbeat() == UNKNOWN_MEMBER_ID
@@ -195,7 +171,7 @@ def test_requests_of_the_other_protocol(connect: Connect, connect_classic: Conne
     assert consumer.heartbeat() == UNKNOWN_MEMBER_ID
 
 
-def test_groups_are_described_by_their_own_kind(connect: Connect, connect_classic: ConnectClassic) -> None:
+def test_groups_are_described_by_their_own_kind(connect: Connect, connect_raw: ConnectRaw) -> None:
     consumer = connect()
     consumer.settle()
     (told,) = consumer.wire.call("describe_groups", 6, {"groups": [consumer.group]}).groups
@@ -204,7 +180,7 @@ def test_groups_are_described_by_their_own_kind(connect: Connect, connect_classi
     assert (int(told.error_code), told.group_state) == (OK, "Stable")
     assert [member.member_id for member in told.members] == [consumer.member_id]
     assert consumer.heartbeat(member_epoch=-1) == OK
-    connect_classic().settle_alone()
+    connect_raw().settle_alone()
     answer = consumer.wire.call("consumer_group_describe", 1, {"group_ids": [consumer.group, ""]})
     assert {told.group_id: int(told.error_code) for told in answer.groups} == {
         consumer.group: GROUP_ID_NOT_FOUND,

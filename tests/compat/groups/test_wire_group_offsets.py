@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +11,7 @@ import pytest
 from ..clients.base import TP
 from ..conftest import MakeTopic, unique_name
 from ..wire import Wire, versions_known
+from .conftest import ConnectRaw
 from .raw import (
     GROUP_ID_NOT_FOUND,
     GROUP_SUBSCRIBED_TO_TOPIC,
@@ -22,7 +23,6 @@ from .raw import (
     UNKNOWN_MEMBER_ID,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
-    RawMember,
     commit_content,
     committed,
     find,
@@ -33,28 +33,6 @@ from .raw import (
 NOBODY = {"member_id": "", "generation_id_or_member_epoch": -1}
 BY_ID = 10  # the first version with topic ids
 LIMIT = 4_096
-Connect = Callable[..., RawMember]
-
-
-@pytest.fixture
-def group(bootstrap_servers: str) -> str:
-    name = unique_name("raw")
-    with Wire(bootstrap_servers) as wire:
-        find(wire, name)
-    return name
-
-
-@pytest.fixture
-def connect(bootstrap_servers: str, group: str) -> Iterator[Connect]:
-    made: list[RawMember] = []
-
-    def make(**fields: Any) -> RawMember:
-        made.append(RawMember(bootstrap_servers, fields.pop("group", group), **fields))
-        return made[-1]
-
-    yield make
-    for member in made:
-        member.vanish()
 
 
 @pytest.fixture
@@ -84,9 +62,11 @@ def test_every_version_of_commit(wire: Wire, group: str, make_topic: MakeTopic, 
 
 
 @pytest.mark.parametrize("version", versions_known("offset_fetch"))
-def test_every_version_of_fetch(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int) -> None:
+def test_every_version_of_fetch(
+    wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic, version: int
+) -> None:
     topic = make_topic(3)
-    assert connect().commit({TP(topic, 0): 7, TP(topic, 2): 9}, "note") == [OK, OK]
+    assert connect_raw().commit({TP(topic, 0): 7, TP(topic, 2): 9}, "note") == [OK, OK]
     topics = [{"name": topic, "topic_id": id_of(wire, topic), "partition_indexes": [0, 1, 2]}]
     asked = {"group_id": group, "member_epoch": -1, "topics": topics}
     answer = wire.call("offset_fetch", version, {**asked, "groups": [asked], "require_stable": False})
@@ -104,11 +84,11 @@ def test_every_version_of_fetch(wire: Wire, connect: Connect, group: str, make_t
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_everything_that_a_group_has_committed(
-    wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int
+    wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic, version: int
 ) -> None:
     one, two = sorted([make_topic(2), make_topic(1)])
     offsets = {TP(one, 0): 1, TP(two, 0): 3}
-    assert connect().commit(offsets) == [OK, OK]
+    assert connect_raw().commit(offsets) == [OK, OK]
     asked = {"group_id": group, "member_epoch": -1, "topics": None}
     answer = wire.call("offset_fetch", version, {**asked, "groups": [asked], "require_stable": True})
     if version >= 8:
@@ -126,13 +106,13 @@ def test_everything_that_a_group_has_committed(
 
 @pytest.mark.parametrize("version", range(2, 11))
 def test_a_topic_is_told_once_however_its_partitions_were_committed(
-    wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int
+    wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic, version: int
 ) -> None:
     """Some clients keep one entry per topic, and would lose partitions."""
     one, two = make_topic(2), make_topic(2)
     names = [group, unique_name("raw")]
     for name in names[: 2 if version >= 8 else 1]:
-        somebody = connect(group=name)
+        somebody = connect_raw(group=name)
         for tp in (TP(one, 0), TP(two, 1), TP(one, 1), TP(two, 0)):
             assert somebody.commit({tp: 5}) == [OK]
     asked = [{"group_id": name, "member_epoch": -1, "topics": None} for name in names]
@@ -166,11 +146,11 @@ def test_answers_have_the_shape_of_the_request(wire: Wire, group: str, make_topi
         assert set(codes(answer)) == {OK}
 
 
-def test_offsets_of_several_groups_at_once(wire: Wire, connect: Connect, make_topic: MakeTopic) -> None:
+def test_offsets_of_several_groups_at_once(wire: Wire, connect_raw: ConnectRaw, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
     names = [unique_name("raw") for _ in range(30)]
     for number, name in enumerate(names[:-1]):
-        assert connect(group=name).commit({TP(topic, 0): number}) == [OK]
+        assert connect_raw(group=name).commit({TP(topic, 0): number}) == [OK]
     topics = [{"name": topic, "partition_indexes": [0, 1]}]
     asked = [{"group_id": name, "member_epoch": -1, "topics": topics} for name in names]
     asked.append({"group_id": names[0], "member_epoch": -1, "topics": None})
@@ -199,19 +179,19 @@ def test_a_topic_id_that_nobody_has(wire: Wire, group: str, make_topic: MakeTopi
     }
 
 
-def test_partitions_that_do_not_exist(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
+def test_partitions_that_do_not_exist(wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic) -> None:
     """Unknown partitions cannot be committed; the others of the request can."""
     topic = make_topic(1)
     offsets = {TP(topic, 0): 5, TP(topic, 1): 5, TP(topic, -1): 5, TP("no-such-topic", 0): 5}
     unknown = UNKNOWN_TOPIC_OR_PARTITION
-    assert sorted(connect().commit(offsets)) == [OK, unknown, unknown, unknown]
+    assert sorted(connect_raw().commit(offsets)) == [OK, unknown, unknown, unknown]
     found = committed(wire, group, list(offsets))
     assert [offset for offset, _ in found.values()] == [5, -1, -1, -1]
 
 
-def test_metadata_that_is_too_large(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
+def test_metadata_that_is_too_large(wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic(2)
-    somebody = connect()
+    somebody = connect_raw()
     assert somebody.commit({TP(topic, 0): 5}, "m" * LIMIT) == [OK]
     assert somebody.commit({TP(topic, 0): 6}, "m" * (LIMIT + 1)) == [OFFSET_METADATA_TOO_LARGE]
     content = commit_content({TP(topic, 0): 7, TP(topic, 1): 8}, "small")
@@ -244,18 +224,18 @@ def test_each_partition_is_told_what_became_of_it(wire: Wire, group: str, make_t
     assert {tp for tp, (offset, _) in found.items() if offset == 5} == {TP(topic, 0), TP(topic, 2)}
 
 
-def test_metadata_that_is_null(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
+def test_metadata_that_is_null(wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    assert connect().commit({TP(topic, 0): 5}, None) == [OK]
+    assert connect_raw().commit({TP(topic, 0): 5}, None) == [OK]
     assert committed(wire, group, [TP(topic, 0)]) == {TP(topic, 0): (5, "")}
 
 
 # ── who may commit ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_commits_of_another_generation(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
+def test_commits_of_another_generation(wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    there = connect()
+    there = connect_raw()
     there.settle_alone()
     assert there.commit({TP(topic, 0): 5}) == [OK]
     for generation in (-1, 0, there.generation + 1):
@@ -264,9 +244,11 @@ def test_commits_of_another_generation(wire: Wire, connect: Connect, group: str,
     assert there.heartbeat() == OK
 
 
-def test_commits_of_those_who_are_no_members(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
+def test_commits_of_those_who_are_no_members(
+    wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic
+) -> None:
     topic = make_topic()
-    there, nobody = connect(), connect()
+    there, nobody = connect_raw(), connect_raw()
     there.settle_alone()
     assert nobody.commit({TP(topic, 0): 6}) == [UNKNOWN_MEMBER_ID]
     nobody.member_id, nobody.generation = "nobody", there.generation
@@ -280,8 +262,8 @@ def test_commits_of_those_who_are_no_members(wire: Wire, connect: Connect, group
     assert nobody.commit({TP(topic, 0): 6}) == [OK]  # now the group is empty
 
 
-def test_commits_for_a_group_that_is_not_there(connect: Connect, make_topic: MakeTopic) -> None:
-    nobody = connect()
+def test_commits_for_a_group_that_is_not_there(connect_raw: ConnectRaw, make_topic: MakeTopic) -> None:
+    nobody = connect_raw()
     nobody.member_id, nobody.generation = "nobody", 1
     topic = make_topic()
     assert nobody.commit({TP(topic, 0): 6}, version=8) == [ILLEGAL_GENERATION]
@@ -341,10 +323,10 @@ def deleted(wire: Wire, groups: list[str], version: int = 2) -> dict[str, int]:
 # ── groups as a whole ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_offsets_are_deleted(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
+def test_offsets_are_deleted(wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic) -> None:
     """Offsets of topics that members read cannot be deleted."""
     read, other = make_topic(), make_topic()
-    there = connect(protocols=[{"name": "range", "metadata": subscription([read])}])
+    there = connect_raw(protocols=[{"name": "range", "metadata": subscription([read])}])
     there.settle_alone()
     assert there.commit({TP(read, 0): 5, TP(other, 0): 6}) == [OK, OK]
     topics = [{"name": name, "partitions": [{"partition_index": 0}]} for name in (read, other, "no-such-topic")]
@@ -362,7 +344,7 @@ def test_offsets_are_deleted(wire: Wire, connect: Connect, group: str, make_topi
     assert committed(wire, group, [TP(read, 0)]) == {TP(read, 0): (-1, "")}
 
 
-def test_offsets_that_cannot_be_deleted(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic) -> None:
+def test_offsets_that_cannot_be_deleted(wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic) -> None:
     topics = [{"name": make_topic(), "partitions": [{"partition_index": 0}]}]
 
     def delete(group_id: str) -> int:
@@ -370,19 +352,21 @@ def test_offsets_that_cannot_be_deleted(wire: Wire, connect: Connect, group: str
 
     assert delete(unique_name("no-such-group")) == GROUP_ID_NOT_FOUND
     assert delete("") == INVALID_GROUP_ID
-    workers = connect(protocol_type="connect", protocols=[{"name": "sessioned", "metadata": b""}])
+    workers = connect_raw(protocol_type="connect", protocols=[{"name": "sessioned", "metadata": b""}])
     workers.settle_alone()
     assert delete(group) == NON_EMPTY_GROUP  # only its members know their topics
     assert workers.heartbeat() == OK
 
 
 @pytest.mark.parametrize("version", versions_known("delete_groups"))
-def test_groups_are_deleted(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int) -> None:
+def test_groups_are_deleted(
+    wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic, version: int
+) -> None:
     topic = make_topic()
     kept, unknown = unique_name("raw"), unique_name("no-such-group")
-    there = connect(group=kept)
+    there = connect_raw(group=kept)
     there.settle_alone()
-    assert connect().commit({TP(topic, 0): 5}) == [OK]
+    assert connect_raw().commit({TP(topic, 0): 5}) == [OK]
     assert deleted(wire, [group, kept, unknown], version) == {
         group: OK,
         kept: NON_EMPTY_GROUP,
@@ -393,8 +377,8 @@ def test_groups_are_deleted(wire: Wire, connect: Connect, group: str, make_topic
 
 
 @pytest.mark.parametrize("version", versions_known("describe_groups"))
-def test_every_version_of_describe(wire: Wire, connect: Connect, group: str, version: int) -> None:
-    there = connect(instance_id="static" if version >= 4 else None)
+def test_every_version_of_describe(wire: Wire, connect_raw: ConnectRaw, group: str, version: int) -> None:
+    there = connect_raw(instance_id="static" if version >= 4 else None)
     there.settle_alone()
     unknown = unique_name("no-such-group")
     asked = {"groups": [group, unknown], "include_authorized_operations": True}
@@ -416,10 +400,12 @@ def test_every_version_of_describe(wire: Wire, connect: Connect, group: str, ver
 
 
 @pytest.mark.parametrize("version", versions_known("list_groups"))
-def test_every_version_of_list(wire: Wire, connect: Connect, group: str, make_topic: MakeTopic, version: int) -> None:
-    connect().settle_alone()
+def test_every_version_of_list(
+    wire: Wire, connect_raw: ConnectRaw, group: str, make_topic: MakeTopic, version: int
+) -> None:
+    connect_raw().settle_alone()
     empty = unique_name("raw")
-    assert connect(group=empty).commit({TP(make_topic(), 0): 5}) == [OK]
+    assert connect_raw(group=empty).commit({TP(make_topic(), 0): 5}) == [OK]
     answer = wire.call("list_groups", version, {})
     assert int(answer.error_code) == OK
     found = {each.group_id: each for each in answer.groups}

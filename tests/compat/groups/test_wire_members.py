@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ..clients.base import TP
-from ..conftest import MakeTopic, StartBroker, unique_name
+from ..conftest import MakeTopic, StartBroker
 from ..wire import Wire
-from .conftest import GROUP_CONFIG
+from .conftest import GROUP_CONFIG, ConnectRaw
 from .raw import (
     FENCED_INSTANCE_ID,
     GROUP_MAX_SIZE_REACHED,
@@ -29,30 +28,6 @@ from .raw import (
     subscription,
 )
 
-Connect = Callable[..., RawMember]
-
-
-@pytest.fixture
-def group(bootstrap_servers: str) -> str:
-    name = unique_name("raw")
-    with Wire(bootstrap_servers) as wire:
-        find(wire, name)
-    return name
-
-
-@pytest.fixture
-def connect(bootstrap_servers: str, group: str) -> Iterator[Connect]:
-    """Connect members of the group; all are cut off at the end."""
-    made: list[RawMember] = []
-
-    def make(**fields: Any) -> RawMember:
-        made.append(RawMember(fields.pop("bootstrap_servers", bootstrap_servers), group, **fields))
-        return made[-1]
-
-    yield make
-    for member in made:
-        member.vanish()
-
 
 def goes_on(member: RawMember) -> bool:
     """Return whether the member is still in the group, which is stable."""
@@ -62,8 +37,8 @@ def goes_on(member: RawMember) -> bool:
 # ── groups and timeouts ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_empty_group_id(connect: Connect) -> None:
-    nobody = connect()
+def test_an_empty_group_id(connect_raw: ConnectRaw) -> None:
+    nobody = connect_raw()
     nobody.group = ""
     assert nobody.join() == INVALID_GROUP_ID
     assert nobody.sync() == INVALID_GROUP_ID
@@ -72,18 +47,18 @@ def test_an_empty_group_id(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("session_timeout", [-1, 0, 1, 2**31 - 1])
-def test_a_session_timeout_out_of_range(connect: Connect, session_timeout: int) -> None:
-    there, other = connect(), connect()
+def test_a_session_timeout_out_of_range(connect_raw: ConnectRaw, session_timeout: int) -> None:
+    there, other = connect_raw(), connect_raw()
     there.settle_alone()
     assert other.join(session_timeout=session_timeout) == INVALID_SESSION_TIMEOUT
     assert goes_on(there)
 
 
-def test_a_group_that_is_full(start_own_broker: StartBroker, connect: Connect, group: str) -> None:
+def test_a_group_that_is_full(start_own_broker: StartBroker, connect_raw: ConnectRaw, group: str) -> None:
     broker = start_own_broker(**GROUP_CONFIG, **{"group.max.size": "1"})
     with Wire(broker.bootstrap_servers) as wire:
         find(wire, group)
-    there, other = (connect(bootstrap_servers=broker.bootstrap_servers) for _ in range(2))
+    there, other = (connect_raw(bootstrap_servers=broker.bootstrap_servers) for _ in range(2))
     there.settle_alone()
     assert other.join() == GROUP_MAX_SIZE_REACHED
     assert goes_on(there)
@@ -92,8 +67,8 @@ def test_a_group_that_is_full(start_own_broker: StartBroker, connect: Connect, g
 # ── who is there ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_requests_of_somebody_in_a_group_that_is_not_there(connect: Connect) -> None:
-    nobody = connect()
+def test_requests_of_somebody_in_a_group_that_is_not_there(connect_raw: ConnectRaw) -> None:
+    nobody = connect_raw()
     nobody.member_id, nobody.generation = "nobody", 1
     assert nobody.join() == UNKNOWN_MEMBER_ID
     assert nobody.sync() == UNKNOWN_MEMBER_ID
@@ -101,8 +76,8 @@ def test_requests_of_somebody_in_a_group_that_is_not_there(connect: Connect) -> 
     assert nobody.leave() == UNKNOWN_MEMBER_ID
 
 
-def test_requests_of_somebody_who_is_not_a_member(connect: Connect) -> None:
-    there, nobody = connect(), connect()
+def test_requests_of_somebody_who_is_not_a_member(connect_raw: ConnectRaw) -> None:
+    there, nobody = connect_raw(), connect_raw()
     there.settle_alone()
     nobody.member_id, nobody.generation = "nobody", there.generation
     assert nobody.join() == UNKNOWN_MEMBER_ID
@@ -112,9 +87,9 @@ def test_requests_of_somebody_who_is_not_a_member(connect: Connect) -> None:
     assert goes_on(there)
 
 
-def test_a_new_member_is_given_an_id_first(connect: Connect) -> None:
+def test_a_new_member_is_given_an_id_first(connect_raw: ConnectRaw) -> None:
     """From version 4 on. A pending member that never returns delays the group by at most its session timeout."""
-    gone, there = connect(session_timeout=1_000), connect()
+    gone, there = connect_raw(session_timeout=1_000), connect_raw()
     assert gone.receive_join(gone.send_join()) == MEMBER_ID_REQUIRED
     assert gone.member_id
     gone.vanish()
@@ -124,16 +99,16 @@ def test_a_new_member_is_given_an_id_first(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_an_old_client_joins_at_once(connect: Connect, version: int) -> None:
-    old = connect()
+def test_an_old_client_joins_at_once(connect_raw: ConnectRaw, version: int) -> None:
+    old = connect_raw()
     assert old.receive_join(old.send_join(version), version) == OK
     assert old.members == (old.member_id,)
     assert old.sync({old.member_id: b"everything"}) == OK
 
 
 @pytest.mark.parametrize("generation", [-1, 0, 99])
-def test_another_generation(connect: Connect, generation: int) -> None:
-    there = connect()
+def test_another_generation(connect_raw: ConnectRaw, generation: int) -> None:
+    there = connect_raw()
     there.settle_alone()
     assert there.heartbeat(generation_id=generation) == ILLEGAL_GENERATION
     assert there.sync(generation_id=generation) == ILLEGAL_GENERATION
@@ -153,16 +128,16 @@ def test_another_generation(connect: Connect, generation: int) -> None:
     ],
     ids=["another assignor", "none", "another type", "no type"],
 )
-def test_protocols_that_do_not_fit_the_group(connect: Connect, strange: dict[str, Any]) -> None:
-    there, other = connect(), connect()
+def test_protocols_that_do_not_fit_the_group(connect_raw: ConnectRaw, strange: dict[str, Any]) -> None:
+    there, other = connect_raw(), connect_raw()
     there.settle_alone()
     assert other.join(**strange) == INCONSISTENT_GROUP_PROTOCOL
     assert goes_on(there)
 
 
 @pytest.mark.parametrize("missing", [{"protocols": []}, {"protocol_type": ""}], ids=["no protocols", "no type"])
-def test_a_first_member_without_protocols(connect: Connect, missing: dict[str, Any]) -> None:
-    assert connect().join(**missing) == INCONSISTENT_GROUP_PROTOCOL
+def test_a_first_member_without_protocols(connect_raw: ConnectRaw, missing: dict[str, Any]) -> None:
+    assert connect_raw().join(**missing) == INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize(
@@ -170,18 +145,18 @@ def test_a_first_member_without_protocols(connect: Connect, missing: dict[str, A
     [{"protocol_type": "connect"}, {"protocol_name": "other"}, {"protocol_type": None}, {"protocol_name": None}],
     ids=["another type", "another name", "no type", "no name"],
 )
-def test_a_sync_for_another_protocol(connect: Connect, strange: dict[str, Any]) -> None:
-    there = connect()
+def test_a_sync_for_another_protocol(connect_raw: ConnectRaw, strange: dict[str, Any]) -> None:
+    there = connect_raw()
     assert there.join() == OK
     assert there.sync({there.member_id: b""}, **strange) == INCONSISTENT_GROUP_PROTOCOL
     assert there.sync({there.member_id: b""}) == OK
     assert goes_on(there)
 
 
-def test_members_agree_on_what_all_of_them_know(connect: Connect) -> None:
+def test_members_agree_on_what_all_of_them_know(connect_raw: ConnectRaw) -> None:
     """The first member prefers `sticky`, but the second does not support it."""
-    one = connect(protocols=[{"name": name, "metadata": subscription(["t"])} for name in ("sticky", "range")])
-    two = connect(protocols=[{"name": name, "metadata": subscription(["t"])} for name in ("roundrobin", "range")])
+    one = connect_raw(protocols=[{"name": name, "metadata": subscription(["t"])} for name in ("sticky", "range")])
+    two = connect_raw(protocols=[{"name": name, "metadata": subscription(["t"])} for name in ("roundrobin", "range")])
     one.settle_alone()
     assert two.receive_join(two.send_join()) == MEMBER_ID_REQUIRED
     waiting = two.send_join()
@@ -196,9 +171,9 @@ def test_members_agree_on_what_all_of_them_know(connect: Connect) -> None:
 # ── in the middle of a rebalance ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_requests_while_the_group_waits_for_joins(connect: Connect, make_topic: MakeTopic) -> None:
+def test_requests_while_the_group_waits_for_joins(connect_raw: ConnectRaw, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    there, other = connect(), connect()
+    there, other = connect_raw(), connect_raw()
     there.settle_alone()
     assert other.receive_join(other.send_join()) == MEMBER_ID_REQUIRED
     waiting = other.send_join()
@@ -209,9 +184,9 @@ def test_requests_while_the_group_waits_for_joins(connect: Connect, make_topic: 
     assert other.receive_join(waiting) == OK
 
 
-def test_requests_while_the_group_waits_for_its_leader(connect: Connect, make_topic: MakeTopic) -> None:
+def test_requests_while_the_group_waits_for_its_leader(connect_raw: ConnectRaw, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    there = connect()
+    there = connect_raw()
     assert there.join() == OK
     assert there.heartbeat() == OK
     assert there.commit({TP(topic, 0): 5}) == [REBALANCE_IN_PROGRESS]
@@ -222,10 +197,10 @@ def test_requests_while_the_group_waits_for_its_leader(connect: Connect, make_to
     assert there.commit({TP(topic, 0): 5}) == [OK]
 
 
-def test_a_leader_that_never_assigns(connect: Connect) -> None:
+def test_a_leader_that_never_assigns(connect_raw: ConnectRaw) -> None:
     """It is removed after the rebalance timeout, and the next member leads."""
-    silent = connect(rebalance_timeout=1_000, session_timeout=30_000)
-    other = connect(rebalance_timeout=1_000, session_timeout=30_000)
+    silent = connect_raw(rebalance_timeout=1_000, session_timeout=30_000)
+    other = connect_raw(rebalance_timeout=1_000, session_timeout=30_000)
     assert silent.join() == OK
     assert other.receive_join(other.send_join()) == MEMBER_ID_REQUIRED
     waiting = other.send_join()
@@ -257,8 +232,8 @@ def test_a_group_that_is_too_large_for_its_log(start_own_broker: StartBroker, gr
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_several_members_are_removed_at_once(connect: Connect) -> None:
-    there = connect(instance_id="static")
+def test_several_members_are_removed_at_once(connect_raw: ConnectRaw) -> None:
+    there = connect_raw(instance_id="static")
     there.settle_alone()
     leaving = [
         {"member_id": "nobody", "group_instance_id": None},
@@ -273,8 +248,8 @@ def test_several_members_are_removed_at_once(connect: Connect) -> None:
     assert there.heartbeat() == UNKNOWN_MEMBER_ID
 
 
-def test_a_member_leaves_twice(connect: Connect) -> None:
-    there = connect()
+def test_a_member_leaves_twice(connect_raw: ConnectRaw) -> None:
+    there = connect_raw()
     there.settle_alone()
     assert there.leave() == OK
     assert there.leave() == UNKNOWN_MEMBER_ID
@@ -287,9 +262,9 @@ def test_a_member_leaves_twice(connect: Connect) -> None:
 # ── static members ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_static_member_that_was_replaced(connect: Connect, make_topic: MakeTopic) -> None:
+def test_a_static_member_that_was_replaced(connect_raw: ConnectRaw, make_topic: MakeTopic) -> None:
     topic = make_topic()
-    old, new = connect(instance_id="same"), connect(instance_id="same")
+    old, new = connect_raw(instance_id="same"), connect_raw(instance_id="same")
     old.settle_alone()
     assert new.join() == OK
     assert new.generation == old.generation
@@ -303,8 +278,8 @@ def test_a_static_member_that_was_replaced(connect: Connect, make_topic: MakeTop
     assert goes_on(new)
 
 
-def test_an_instance_id_that_nobody_has(connect: Connect) -> None:
-    there = connect()
+def test_an_instance_id_that_nobody_has(connect_raw: ConnectRaw) -> None:
+    there = connect_raw()
     there.settle_alone()
     assert there.heartbeat(group_instance_id="unknown") == UNKNOWN_MEMBER_ID
     assert there.sync(group_instance_id="unknown") == UNKNOWN_MEMBER_ID

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -23,12 +22,6 @@ TRANSACTIONS = {
     ApiKey.TXN_OFFSET_COMMIT, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS,
 }  # fmt: skip
 IDS = [f"{HANDLERS[key].name}-v{version}" for key, version in SERVED]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ottla.Broker]:
-    with ottla.Broker() as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")

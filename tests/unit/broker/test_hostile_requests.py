@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -15,18 +14,6 @@ from ottla.protocol.apis import ApiKey
 from unit.broker.wire import Wire, batch, fetch_request
 
 MANY = 30_000
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ottla.Broker]:
-    with ottla.Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def wire(broker: ottla.Broker) -> Iterator[Wire]:
-    with Wire(broker.bootstrap_servers) as wire:
-        yield wire
 
 
 def with_unreadable_records(data: bytes) -> bytes:

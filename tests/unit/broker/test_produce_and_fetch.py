@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,6 @@ from ottla import errors
 from ottla.protocol.apis import ApiKey
 from ottla.records import Compression, decode_batch, scan
 from unit.broker.wire import Wire, batch, fetch_request
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[ottla.Broker]:
-    with ottla.Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def wire(broker: ottla.Broker) -> Iterator[Wire]:
-    with Wire(broker.bootstrap_servers) as wire:
-        yield wire
 
 
 @pytest.fixture

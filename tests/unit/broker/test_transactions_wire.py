@@ -29,12 +29,6 @@ def broker() -> Iterator[ottla.Broker]:
 
 
 @pytest.fixture
-def wire(broker: ottla.Broker) -> Iterator[Wire]:
-    with Wire(broker.bootstrap_servers) as wire:
-        yield wire
-
-
-@pytest.fixture
 def topic(wire: Wire) -> str:
     name = f"topic-{next(_numbers)}"
     wire.create_topic(name, 2)

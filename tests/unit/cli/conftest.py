@@ -30,10 +30,7 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 def ottla(
-    bootstrap: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Ottla:
     """The command in this process: ``ottla("produce", "t", stdin=b"x")``."""
     monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", bootstrap)

@@ -150,10 +150,7 @@ def test_status_without_a_broker(
 
 def test_times_are_told_as_people_do() -> None:
     flow = FlowStatus(
-        "table",
-        "state/table",
-        Checkpoint(7, 1_000, {}, unfinished=8),
-        (TopicStatus("a", 1), TopicStatus("b", None)),
+        "table", "state/table", Checkpoint(7, 1_000, {}, unfinished=8), (TopicStatus("a", 1), TopicStatus("b", None))
     )
     dead = (DeadLetterStatus("a.dead", 25_000, exact=False), DeadLetterStatus("b.dead", 0))
     text = as_text(Status("orders", None, (flow,), dead), now=61_000, file="f.toml").splitlines()

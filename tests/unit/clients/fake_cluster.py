@@ -20,14 +20,7 @@ from ottla.records import Record, decode_batch, encode_batch, read_header, stamp
 from ottla.types import TopicPartition
 
 HANG_UP = "hang up"
-SERVED = (
-    ApiKey.PRODUCE,
-    ApiKey.FETCH,
-    ApiKey.LIST_OFFSETS,
-    ApiKey.METADATA,
-    ApiKey.API_VERSIONS,
-    ApiKey.CREATE_TOPICS,
-)
+SERVED = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS)
 
 
 class FakeCluster:
@@ -128,11 +121,7 @@ class FakeCluster:
 
     async def _api_versions(self, broker: int, body: Any) -> dict[str, Any]:
         keys = [
-            {
-                "api_key": key,
-                "min_version": api(key).first,
-                "max_version": self._newest.get(key, api(key).last),
-            }
+            {"api_key": key, "min_version": api(key).first, "max_version": self._newest.get(key, api(key).last)}
             for key in SERVED
         ]
         return {"error_code": 0, "api_keys": keys, "throttle_time": 0}

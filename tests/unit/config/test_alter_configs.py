@@ -2,14 +2,7 @@
 
 import pytest
 
-from ottla.config import (
-    Alteration,
-    AlterOp,
-    BrokerConfig,
-    alter_broker,
-    alter_group,
-    alter_topic,
-)
+from ottla.config import Alteration, AlterOp, BrokerConfig, alter_broker, alter_group, alter_topic
 from ottla.errors import ConfigError, InvalidRequest
 
 BROKER = BrokerConfig()
@@ -81,14 +74,8 @@ def test_replace_drops_what_is_not_named() -> None:
 def test_broker_layers_are_apart() -> None:
     broker = BROKER.with_dynamic({"max.connections": "1"}, {"max.connections": "2"})
     change = [Alteration("message.max.bytes", SET, "3")]
-    assert alter_broker(broker, change, for_all_brokers=False) == {
-        "max.connections": "1",
-        "message.max.bytes": "3",
-    }
-    assert alter_broker(broker, change, for_all_brokers=True) == {
-        "max.connections": "2",
-        "message.max.bytes": "3",
-    }
+    assert alter_broker(broker, change, for_all_brokers=False) == {"max.connections": "1", "message.max.bytes": "3"}
+    assert alter_broker(broker, change, for_all_brokers=True) == {"max.connections": "2", "message.max.bytes": "3"}
     assert alter_broker(broker, {"log.roll.ms": "4"}, for_all_brokers=True) == {"log.roll.ms": "4"}
 
 

@@ -36,10 +36,7 @@ def test_names_may_have_dots_or_underscores_and_be_in_both_places() -> None:
         ({"ssl.ca.location": "x"}, r"Use ssl\.cafile, as in Kafka"),
         ({"ssl.truststore.type": "BCFKS"}, "one of PEM, PKCS12, JKS"),
         ({"sasl_kerberos_service_name": "x"}, "Kerberos is not supported"),
-        (
-            {"sasl.oauthbearer.token.endpoint.url": "x"},
-            r"Leave it out\. The function sasl\.oauth\.token\.provider",
-        ),
+        ({"sasl.oauthbearer.token.endpoint.url": "x"}, r"Leave it out\. The function sasl\.oauth\.token\.provider"),
         ({"config.providers": "x"}, "pass them as values"),
         ({"auto.include.jmx.reporter": "x"}, r"`metrics\(\)`"),
         ({"request_timeout_ms": -1}, "at least 0"),

@@ -120,9 +120,5 @@ def test_broker_name_that_another_one_stands_in_for() -> None:
 def test_default_for_all_brokers_tells_only_what_was_altered() -> None:
     broker = BrokerConfig.parse({"num.partitions": "2"}).with_dynamic({"max.connections": "1"}, {"log.roll.ms": "5"})
     (entry,) = describe_broker_default(broker)
-    assert (entry.name, entry.value, entry.source) == (
-        "log.roll.ms",
-        "5",
-        ConfigSource.DYNAMIC_DEFAULT_BROKER,
-    )
+    assert (entry.name, entry.value, entry.source) == ("log.roll.ms", "5", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert not entry.read_only

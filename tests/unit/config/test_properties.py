@@ -98,10 +98,7 @@ def test_kafkas_own_file_starts_this_broker() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            "\nnum.partitions=0\n",
-            r"my\.properties, line 2: Invalid value '0' for configuration num\.partitions",
-        ),
+        ("\nnum.partitions=0\n", r"my\.properties, line 2: Invalid value '0' for configuration num\.partitions"),
         ("a.b=1\n", r"my\.properties, line 1: Unknown broker configuration name: a\.b"),
         ("log.dirs=a,\\\n b\nnum.partition=1", r"line 3: .*Did you mean num\.partitions\?"),
         ("=1", r"my\.properties, line 1: the name before the value is missing"),

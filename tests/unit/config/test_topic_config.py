@@ -117,11 +117,7 @@ def test_lags_must_fit_each_other() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [
-        ("retention.msec", "retention.ms"),
-        ("log.retention.ms", "retention.ms"),
-        ("cleanup_polcy", "cleanup.policy"),
-    ],
+    [("retention.msec", "retention.ms"), ("log.retention.ms", "retention.ms"), ("cleanup_polcy", "cleanup.policy")],
 )
 def test_unknown_name_suggests_the_nearest(wrong: str, right: str) -> None:
     with pytest.raises(ConfigError, match=rf"Unknown topic configuration name: {wrong}\. Did you mean {right}\?"):

@@ -99,10 +99,7 @@ def test_what_goes_is_revoked_first_and_what_comes_is_assigned_after_it() -> Non
     assert scene.do().kind is DutyKind.ASSIGN
     assert scene.member.due() is None
     told = scene.one().message
-    assert told["topic_partitions"] == [
-        {"topic_id": T_ID, "partitions": [0]},
-        {"topic_id": U_ID, "partitions": [0]},
-    ]
+    assert told["topic_partitions"] == [{"topic_id": T_ID, "partitions": [0]}, {"topic_id": U_ID, "partitions": [0]}]
     assert told["member_epoch"] == 2
 
 

@@ -16,10 +16,7 @@ from ottla.types import TopicPartition
 def test_the_modes_exclude_each_other_until_unsubscribe() -> None:
     subscription = Subscription()
     subscription.subscribe(["a", "b"])
-    for other in (
-        lambda: subscription.subscribe_pattern("a.*", on_server=False),
-        lambda: subscription.assign([T0]),
-    ):
+    for other in (lambda: subscription.subscribe_pattern("a.*", on_server=False), lambda: subscription.assign([T0])):
         with pytest.raises(SubscriptionConflict, match=r"already reads topics.*unsubscribe\(\) first"):
             other()
     subscription.unsubscribe()

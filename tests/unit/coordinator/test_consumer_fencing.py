@@ -134,43 +134,6 @@ def test_a_member_in_a_state_of_a_newer_broker_starts_anew() -> None:
 # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_member_commits_in_its_epoch() -> None:
-    context = group_of("a")
-    call = context.commit(member_id="a", generation_id=1)
-    assert call.response.error_codes == (0,)
-    assert context.committed(member_id="a", member_epoch=1).offset == 100
-
-
-def test_a_commit_of_another_epoch_is_stale() -> None:
-    context = group_of("a")
-    with pytest.raises(errors.StaleMemberEpoch, match="member epoch 0 does not match the expected member epoch 1"):
-        context.commit(member_id="a", generation_id=0)
-    with pytest.raises(errors.StaleMemberEpoch):
-        context.committed(member_id="a", member_epoch=2)
-
-
-def test_a_commit_of_nobody_is_rejected_while_the_group_has_members() -> None:
-    context = group_of("a")
-    with pytest.raises(errors.UnknownMemberId):
-        context.commit()
-    with pytest.raises(errors.UnknownMemberId):
-        context.commit(member_id="x", generation_id=1)
-    with pytest.raises(errors.UnknownMemberId):
-        context.committed(member_id="x", member_epoch=1)
-    context.beat("a", -1)
-    assert context.commit().response.error_codes == (0,)
-
-
-def test_anybody_without_a_member_id_may_fetch() -> None:
-    assert group_of("a").committed().offset == -1
-
-
-def test_a_commit_in_an_old_version_is_rejected() -> None:
-    context = group_of("a")
-    with pytest.raises(errors.UnsupportedVersion, match="OffsetCommit version 9 or above"):
-        context.commit(member_id="a", generation_id=1, api_version=8)
-
-
 def test_a_transaction_commits_as_a_member_or_as_nobody() -> None:
     context = group_of("a")
     fields = {"group_id": GROUP, "transactional_id": "t", "producer_id": 1, "producer_epoch": 0}

@@ -148,13 +148,7 @@ def test_a_member_that_changes_its_topics_gives_up_the_old_ones_first() -> None:
         epoch_record(2, metadata_hash(["users"], context.topics)),
         target_record("a", users=[0, 1, 2]),
         target_epoch_record(2),
-        current_record(
-            "a",
-            1,
-            1,
-            state=MemberState.UNREVOKED_PARTITIONS,
-            revoking=having(orders=[0, 1, 2, 3, 4, 5]),
-        ),
+        current_record("a", 1, 1, state=MemberState.UNREVOKED_PARTITIONS, revoking=having(orders=[0, 1, 2, 3, 4, 5])),
     ]
     call = context.beat("a", 1, topic_partitions=())
     assert (call.response.member_epoch, call.response.assignment) == (2, having(users=[0, 1, 2]))
@@ -219,14 +213,6 @@ def test_a_malformed_request_is_told_what_is_wrong(changes: dict[str, object], m
     call = context.enroll("a", **changes)
     assert (call.error_code, call.response.error_message) == (errors.InvalidRequest.code, message)
     assert call.outcome.records == ()
-
-
-def test_only_a_join_makes_a_group() -> None:
-    context = ConsumerContext()
-    for epoch in (1, -1):
-        call = context.beat("a", epoch)
-        assert call.error_code == errors.GroupIdNotFound.code
-        assert context.coordinator.groups == {}
 
 
 def test_groups_whose_first_member_was_refused_are_not_remembered() -> None:

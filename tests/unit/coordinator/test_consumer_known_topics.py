@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from ottla.coordinator import history
 from ottla.coordinator.consumer.topics import KnownTopics, metadata_hash
 from ottla.coordinator.group import TopicInfo
-from unit.coordinator.consumer_context import ORDERS, PRICES, USERS, topics
+from unit.coordinator.consumer_context import USERS, topics
 
 
 def known(*names: str, **partitions: int) -> KnownTopics:
@@ -35,40 +33,8 @@ def test_a_check_whose_epoch_the_log_has_is_not_taken_back() -> None:
     assert remembered.difference(["orders"], topics(orders=8))[1] == "orders has 8 partitions instead of 6"
 
 
-def test_more_partitions_are_told_from_new_and_deleted_topics() -> None:
-    remembered = known(orders=6, users=3)
-    kind, what = remembered.difference(["orders", "users"], topics(orders=8, users=3))
-    assert (kind, what) == (history.PARTITIONS_ADDED, "orders has 8 partitions instead of 6")
-    kind, what = remembered.difference(["orders", "users", "prices"], topics(orders=6, prices=1))
-    assert (kind, what) == (history.TOPIC_METADATA_CHANGED, "prices is new; users was deleted")
-    again = {"orders": TopicInfo(UUID(int=77), 6), **topics(users=3)}
-    assert remembered.difference(["orders", "users"], again)[1] == "orders was deleted and created again"
-
-
-def test_a_topic_that_nobody_subscribes_to_any_more_has_not_changed() -> None:
-    now = topics(orders=6, users=3)
-    assert known(orders=6, users=3).difference(["orders"], now) == (history.PARTITIONS_ADDED, "")
-
-
 def test_nothing_is_known_after_a_restart() -> None:
     assert KnownTopics().difference(["orders"], topics(orders=6)) == (history.TOPIC_METADATA_CHANGED, "")
-
-
-def test_a_change_that_was_not_written_is_found_again() -> None:
-    remembered = known(orders=6)
-    remembered.remember(["orders"], topics(orders=8), 2)
-    remembered.append_failed(1)
-    remembered.append_failed(1)
-    assert remembered.difference(["orders"], topics(orders=8))[1] == "orders has 8 partitions instead of 6"
-
-
-def test_a_deleted_topic_has_its_name_until_the_check_after_the_next() -> None:
-    remembered = known(orders=6, users=3)
-    assert remembered.former_name(USERS) == "users"
-    remembered.remember(["orders"], topics(orders=6), 1)
-    assert (remembered.former_name(USERS), remembered.former_name(ORDERS)) == ("users", "orders")
-    remembered.remember(["orders"], topics(orders=6), 1)
-    assert (remembered.former_name(USERS), remembered.former_name(PRICES)) == (None, None)
 
 
 def test_the_hash_depends_on_ids_and_partitions_and_on_nothing_else() -> None:

@@ -48,10 +48,7 @@ def test_a_member_that_keeps_what_it_has_enters_the_epoch() -> None:
 
 
 def test_a_member_takes_what_nobody_owns() -> None:
-    assert step(
-        member(0),
-        goal(0, 1),
-    ) == (2, STABLE, orders(0, 1), {})
+    assert step(member(0), goal(0, 1)) == (2, STABLE, orders(0, 1), {})
 
 
 def test_a_member_waits_in_the_new_epoch_for_what_others_own() -> None:

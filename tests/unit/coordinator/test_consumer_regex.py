@@ -108,10 +108,7 @@ def test_expressions_that_make_others_backtrack_take_no_time(pattern: str) -> No
     "pattern", [r"(?:(?:(?:){300}){300}){300}", r"(?:(?:.?){70}){70}x!", r"((a{1000})*){2}", r"(a{0,1000}){0,5}"]
 )
 def test_nested_counts_may_make_a_thousand_copies(pattern: str) -> None:
-    with pytest.raises(
-        InvalidPattern,
-        match=r"^invalid repetition size: \{.*may be at most 1,000",
-    ):
+    with pytest.raises(InvalidPattern, match=r"^invalid repetition size: \{.*may be at most 1,000"):
         Pattern(pattern)
 
 
@@ -125,8 +122,7 @@ def test_an_empty_group_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    [r"(?:.?){1000}x!", r"(?:a?|b?|c?){900}!", "(?:" + "[a-z]*" * 800 + ")*!", "(" * 5_000 + ")" * 5_000],
+    "pattern", [r"(?:.?){1000}x!", r"(?:a?|b?|c?){900}!", "(?:" + "[a-z]*" * 800 + ")*!", "(" * 5_000 + ")" * 5_000]
 )
 def test_many_names_are_matched_in_a_short_time(pattern: str) -> None:
     """Captures and states cost memory and time, which are limited. Without limits this takes minutes."""

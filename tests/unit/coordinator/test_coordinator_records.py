@@ -62,11 +62,7 @@ GOLDEN: dict[str, r.CoordinatorRecord] = {
         ("offset_tombstone", OFFSET, None),
         *((f"group_v{version}", r.GroupMetadataKey("billing"), group_of_version(version)) for version in range(5)),
         ("group_empty", r.GroupMetadataKey("billing"), r.GroupMetadataValue("", 0, None, None, -1, ())),
-        (
-            "consumer_group",
-            r.ConsumerGroupMetadataKey("billing"),
-            r.ConsumerGroupMetadataValue(10, -123456789012345),
-        ),
+        ("consumer_group", r.ConsumerGroupMetadataKey("billing"), r.ConsumerGroupMetadataValue(10, -123456789012345)),
         ("consumer_group_no_hash", r.ConsumerGroupMetadataKey("billing"), r.ConsumerGroupMetadataValue(10)),
         (
             "partition_metadata",
@@ -80,7 +76,7 @@ GOLDEN: dict[str, r.CoordinatorRecord] = {
             "consumer_member_classic",
             r.ConsumerGroupMemberMetadataKey("billing", "m-1"),
             CONSUMER_MEMBER._replace(
-                classic_member_metadata=r.ClassicMemberMetadata(45_000, (r.ClassicProtocol("range", b"\1\2\3"),)),
+                classic_member_metadata=r.ClassicMemberMetadata(45_000, (r.ClassicProtocol("range", b"\1\2\3"),))
             ),
         ),
         (

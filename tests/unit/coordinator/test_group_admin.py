@@ -10,11 +10,6 @@ from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 
 
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
-
-
 def test_a_stable_group_is_described_with_subscriptions_and_assignments(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     metadata = subscription("orders")
@@ -54,10 +49,7 @@ def test_an_empty_group_is_deleted_with_its_offsets_and_its_history(context: Gro
     context.leave(a)
     call = context.run(context.coordinator.delete_groups, [GROUP])
     assert call.response == (m.DeletedGroup(GROUP),)
-    assert call.records == [
-        (r.OffsetCommitKey(GROUP, "orders", 0), None),
-        (r.GroupMetadataKey(GROUP), None),
-    ]
+    assert call.records == [(r.OffsetCommitKey(GROUP, "orders", 0), None), (r.GroupMetadataKey(GROUP), None)]
     assert call.history == [None, None]
     assert context.coordinator.groups == {}
     assert context.rebalances() == []

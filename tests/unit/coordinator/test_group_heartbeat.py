@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from group_context import (
-    GROUP,
-    JOIN_TIMER,
-    REBALANCE,
-    SESSION,
-    SYNC_TIMER,
-    GroupContext,
-    heartbeat_timer,
-)
+from group_context import GROUP, JOIN_TIMER, REBALANCE, SESSION, SYNC_TIMER, GroupContext, heartbeat_timer
 
 from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
 
 FINE = m.HeartbeatResponse()
-
-
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
 
 
 def refused(error: type[errors.KafkaError]) -> m.HeartbeatResponse:

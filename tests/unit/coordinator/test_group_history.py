@@ -5,24 +5,11 @@ from __future__ import annotations
 import gc
 
 import pytest
-from group_context import (
-    SESSION,
-    START,
-    AppendFailed,
-    GroupContext,
-    assignment,
-    protocols,
-    subscription,
-)
+from group_context import SESSION, START, AppendFailed, GroupContext, assignment, protocols, subscription
 
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-
-
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
 
 
 def who(member_id: str, instance_id: str | None = None) -> r.Who:

@@ -25,11 +25,6 @@ SUBSCRIPTION = subscription("orders")
 CREATED = r.CoordinatorRecord(r.GroupMetadataKey(GROUP), r.GroupMetadataValue("", 0, None, None, START, ()))
 
 
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
-
-
 def generation(number: int, member_id: str, leader: str, *members: str) -> m.JoinResponse:
     """Return the response when everybody has joined. Only the leader gets the members."""
     return m.JoinResponse(
@@ -144,9 +139,7 @@ def test_everybody_leaving_during_the_initial_delay_leaves_an_empty_group(contex
     a, joined = context.enter("a")
     call = context.leave(a)
     assert joined.response == m.JoinResponse(error_code=errors.UnknownMemberId.code)
-    assert call.records == [
-        (r.GroupMetadataKey(GROUP), r.GroupMetadataValue("consumer", 1, None, None, START, ())),
-    ]
+    assert call.records == [(r.GroupMetadataKey(GROUP), r.GroupMetadataValue("consumer", 1, None, None, START, ()))]
     assert call.timers == {heartbeat_timer(a): None, JOIN_TIMER: None}
     assert context.state == "Empty"
 

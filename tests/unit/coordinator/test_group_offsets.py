@@ -17,11 +17,6 @@ OTHER = UUID("ffffffff-89ab-cdef-8899-aabbccddeeff")
 NOTHING = m.FetchedPartition("orders", 0)
 
 
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
-
-
 # ── commit ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -29,9 +24,7 @@ def test_a_commit_is_a_record_and_is_fetched_afterwards(context: GroupContext) -
     (a,) = context.stable("a")
     call = context.commit("orders", 3, 100, member_id=a, generation_id=1, metadata="note", leader_epoch=7)
     assert call.response == m.CommitResponse(error_codes=(0,))
-    assert call.records == [
-        (r.OffsetCommitKey(GROUP, "orders", 3), r.OffsetCommitValue(100, 7, "note", context.now)),
-    ]
+    assert call.records == [(r.OffsetCommitKey(GROUP, "orders", 3), r.OffsetCommitValue(100, 7, "note", context.now))]
     assert context.committed("orders", 3) == m.FetchedPartition("orders", 3, 100, 7, "note")
 
 

@@ -24,11 +24,6 @@ from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest
 from ottla.coordinator.serde import encode
 
 
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
-
-
 def test_a_stable_group_goes_on_after_a_restart_as_if_nothing_had_happened(context: GroupContext) -> None:
     a, b = context.stable("a", "b")
     before = context.group.record(context.group.assignments)

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from group_context import (
-    GROUP,
-    JOIN_TIMER,
-    SESSION,
-    GroupContext,
-    assignment,
-    heartbeat_timer,
-    protocols,
-    subscription,
-)
+from group_context import GROUP, JOIN_TIMER, SESSION, GroupContext, assignment, heartbeat_timer, protocols, subscription
 
 from ottla import errors
 from ottla.coordinator import history
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-
-
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
 
 
 def test_a_static_member_joins_in_one_step(context: GroupContext) -> None:
@@ -40,9 +25,7 @@ def test_a_restart_inside_the_session_timeout_moves_nothing(context: GroupContex
         generation_id=1, protocol_type="consumer", protocol_name="range", leader=a, member_id="i2-3"
     )
     member = before.members[1]._replace(member_id="i2-3", client_id="new", client_host="/10.0.0.2")
-    assert call.records == [
-        (r.GroupMetadataKey(GROUP), before._replace(members=(before.members[0], member))),
-    ]
+    assert call.records == [(r.GroupMetadataKey(GROUP), before._replace(members=(before.members[0], member)))]
     assert call.timers == {heartbeat_timer("i2-3"): context.now + SESSION}
     assert context.state == "Stable"
     assert b not in context.group.members

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from group_context import (
-    GROUP,
-    REBALANCE,
-    SESSION,
-    SYNC_TIMER,
-    GroupContext,
-    heartbeat_timer,
-    protocols,
-    subscription,
-)
+from group_context import GROUP, REBALANCE, SESSION, SYNC_TIMER, GroupContext, heartbeat_timer, protocols, subscription
 
 from ottla import errors
 from ottla.coordinator import messages as m
 from ottla.coordinator import records as r
-
-
-@pytest.fixture
-def context() -> GroupContext:
-    return GroupContext()
 
 
 @pytest.fixture

@@ -372,9 +372,5 @@ async def test_an_awaited_answer_follows_earlier_ones_that_the_client_has_not_re
             await asyncio.sleep(0)
         answers.put_nowait(Buffer(framed(b"one")))
         answers.put_nowait(Buffer(framed(b"two")))
-        assert [len(await receive(reader)), await receive(reader), await receive(reader)] == [
-            8 << 20,
-            b"one",
-            b"two",
-        ]
+        assert [len(await receive(reader)), await receive(reader), await receive(reader)] == [8 << 20, b"one", b"two"]
         writer.close()

@@ -89,9 +89,7 @@ def spoil(data: bytes, spot: int, how: str, value: int) -> bytes:
 
 
 spoilings = st.tuples(
-    st.integers(0, 2**20),
-    st.sampled_from(["cut", "flip", "set", "insert", "drop", "zero"]),
-    st.integers(0, 255),
+    st.integers(0, 2**20), st.sampled_from(["cut", "flip", "set", "insert", "drop", "zero"]), st.integers(0, 255)
 )
 
 

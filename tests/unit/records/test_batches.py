@@ -164,10 +164,7 @@ def test_header_keys_need_not_be_utf8() -> None:
         ({"records": [], "base_offset": -1, "last_offset": 0}, "cannot span the offsets -1 to 0"),
         ({"records": RECORDS, "delete_horizon": 2**63}, "timestamp 9223372036854775808 is out of range"),
         ({"records": RECORDS, "producer_epoch": 2**15}, "does not fit into the batch header"),
-        (
-            {"records": RECORDS, "compression": Compression.GZIP, "level": 10},
-            "gzip level must be from 1 to 9",
-        ),
+        ({"records": RECORDS, "compression": Compression.GZIP, "level": 10}, "gzip level must be from 1 to 9"),
     ],
 )
 def test_what_cannot_be_a_batch_is_refused(arguments: dict[str, object], message: str) -> None:

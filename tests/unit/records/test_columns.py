@@ -141,11 +141,7 @@ def test_columns_have_the_records_that_decoding_gives(
 
 @needs_both
 @relaxed(100)
-@given(
-    st.lists(record_lists(min_size=1), min_size=1, max_size=3),
-    st.lists(spoilings, max_size=3),
-    st.integers(0, 5),
-)
+@given(st.lists(record_lists(min_size=1), min_size=1, max_size=3), st.lists(spoilings, max_size=3), st.integers(0, 5))
 def test_spoiled_batches_are_refused_alike(
     lists: list[list[Record]], damages: list[tuple[int, str, int]], start: int
 ) -> None:

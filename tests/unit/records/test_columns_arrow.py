@@ -174,10 +174,7 @@ def test_small_chunks_are_put_together() -> None:
         ({"value": [b""], "partition": [2**40]}, "column 'partition': Integer value 1099511627776 not in range"),
         ({"value": [b""], "partition": ["one"]}, "column 'partition' has type string: give int32"),
         ({"value": [b""], "headers": [["h"]]}, "column 'headers' has type list<.*>: give list<struct<key"),
-        (
-            {"value": [b"", b""], "key": [b""]},
-            "cannot convert this dict to a table: .*expected length 2",
-        ),
+        ({"value": [b"", b""], "key": [b""]}, "cannot convert this dict to a table: .*expected length 2"),
         (pandas.Series(["a"], name="value"), "cannot convert this Series to a table"),
         (polars.Series("value", ["a"]), "cannot convert this Series to a table"),
         (pandas.DataFrame({"value": ["a", 1]}), "cannot convert this DataFrame to a table: .*column value"),

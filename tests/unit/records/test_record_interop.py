@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import (
-    DefaultRecordBatch as AiokafkaBatch,
-)
-from aiokafka.record.default_records import (
-    DefaultRecordBatchBuilder as AiokafkaBuilder,
-)
+from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
@@ -40,9 +36,7 @@ modest = settings(max_examples=40, suppress_health_check=[HealthCheck.function_s
 every_combination = pytest.mark.parametrize(("client", "compression"), COMBINATIONS)
 
 
-def as_records(
-    rows: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]],
-) -> list[Record]:
+def as_records(rows: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]]) -> list[Record]:
     return [Record(offset, *row) for offset, row in enumerate(rows)]
 
 
@@ -58,11 +52,7 @@ def built(client: str, compression: Compression, records: list[Record]) -> bytes
     )
     for record in records:
         builder.append(
-            record.offset,
-            timestamp=record.timestamp,
-            key=record.key,
-            value=record.value,
-            headers=list(record.headers),
+            record.offset, timestamp=record.timestamp, key=record.key, value=record.value, headers=list(record.headers)
         )
     return bytes(builder.build())
 
@@ -163,11 +153,6 @@ def test_batches_of_the_java_client_decode_here(compression: Compression) -> Non
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.SNAPPY, Compression.LZ4])
 def test_our_bytes_are_those_of_the_java_client(compression: Compression) -> None:
     batch = encode_batch(
-        JAVA_RECORDS,
-        compression=compression,
-        producer_id=7000,
-        producer_epoch=3,
-        base_sequence=11,
-        leader_epoch=5,
+        JAVA_RECORDS, compression=compression, producer_id=7000, producer_epoch=3, base_sequence=11, leader_epoch=5
     )
     assert batch.hex() == JAVA[compression.name].replace(" ", "")

@@ -191,10 +191,7 @@ def test_noise_is_refused_alike(payload: bytes, count: int) -> None:
 
 @settings(max_examples=200)
 @given(
-    st.lists(record_lists(min_size=1), max_size=3),
-    st.lists(spoilings, max_size=2),
-    st.integers(0, 200),
-    st.booleans(),
+    st.lists(record_lists(min_size=1), max_size=3), st.lists(spoilings, max_size=2), st.integers(0, 200), st.booleans()
 )
 def test_a_scan_finds_the_same(
     batches: list[list[Record]], damages: list[tuple[int, str, int]], start: int, check_crc: bool

@@ -54,11 +54,7 @@ def marker_batch(producer_id: int, *, epoch: int = 0, commit: bool, coordinator_
     key = (0).to_bytes(2, "big") + int(commit).to_bytes(2, "big")
     value = (0).to_bytes(2, "big") + coordinator_epoch.to_bytes(4, "big")
     data = encode_batch(
-        [Record(0, T0, key, value)],
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        transactional=True,
-        control=True,
+        [Record(0, T0, key, value)], producer_id=producer_id, producer_epoch=epoch, transactional=True, control=True
     )
     return memoryview(bytearray(data))
 

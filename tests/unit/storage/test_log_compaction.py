@@ -292,10 +292,7 @@ def test_records_of_aborted_transactions_go(store: Store) -> None:
     compact(store)
     assert [
         (key, value) for _, key, value in contents(store.log)[:4] if value in (b"kept", b"aborted", b"committed")
-    ] == [
-        (b"a", b"kept"),
-        (b"b", b"committed"),
-    ]
+    ] == [(b"a", b"kept"), (b"b", b"committed")]
     assert store.log.aborted_transactions(0, 100) != [], "the marker is still there, and so is its entry"
 
 

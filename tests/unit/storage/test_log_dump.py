@@ -73,10 +73,7 @@ def test_snapshots_epochs_checkpoints_and_aborted_transactions_are_shown(store: 
         "producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong."
     )
     assert "firstSequence: 3 lastSequence: 4 lastOffset: 1 offsetDelta: 1" in snapshot[0]
-    assert lines(store, "leader-epoch-checkpoint") == [
-        "leaderEpoch: 0 startOffset: 0",
-        "leaderEpoch: 2 startOffset: 2",
-    ]
+    assert lines(store, "leader-epoch-checkpoint") == ["leaderEpoch: 0 startOffset: 0", "leaderEpoch: 2 startOffset: 2"]
     assert lines(store, f"{0:020d}.txnindex") == [
         "version: 0 producerId: 8 firstOffset: 3 lastOffset: 4 lastStableOffset: 5"
     ]

@@ -13,10 +13,7 @@ from ottla.types import TopicPartition
 
 TOPIC = "topic1794786150"
 FIRST, SECOND = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-KEYS = {
-    "t1794786150": "0000000b7431373934373836313530",
-    "u1794786150": "0000000b7531373934373836313530",
-}
+KEYS = {"t1794786150": "0000000b7431373934373836313530", "u1794786150": "0000000b7531373934373836313530"}
 
 
 def known(name: str, state: State, producer: tuple[int, int], times: tuple[int, int], *partitions: TopicPartition,

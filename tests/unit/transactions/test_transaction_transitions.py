@@ -20,11 +20,7 @@ FENCED = errors.ProducerFenced.code
 WRONG_STATE = errors.InvalidTxnState.code
 WRONG_ID = errors.InvalidProducerIdMapping.code
 EMPTY = Transaction(
-    transactional_id=ID,
-    producer_id=FIRST_PRODUCER,
-    producer_epoch=0,
-    timeout=TIMEOUT,
-    updated_at=START,
+    transactional_id=ID, producer_id=FIRST_PRODUCER, producer_epoch=0, timeout=TIMEOUT, updated_at=START
 )
 
 
@@ -212,10 +208,7 @@ def test_partitions_are_verified(context: TransactionContext) -> None:
 
 @pytest.mark.parametrize(
     ("committed", "prepared", "complete"),
-    [
-        (True, State.PREPARE_COMMIT, State.COMPLETE_COMMIT),
-        (False, State.PREPARE_ABORT, State.COMPLETE_ABORT),
-    ],
+    [(True, State.PREPARE_COMMIT, State.COMPLETE_COMMIT), (False, State.PREPARE_ABORT, State.COMPLETE_ABORT)],
 )
 def test_a_transaction_is_decided_then_marked_then_complete(
     context: TransactionContext, committed: bool, prepared: State, complete: State

@@ -58,12 +58,7 @@ def test_json_has_members_and_moves(
         ("other", "leaves", 0),
         ("worker", "stays", 5),
     ]
-    assert planned["moves"][0] == {
-        "topic": records,
-        "partition": 1,
-        "from": other.member_id,
-        "to": active.member_id,
-    }
+    assert planned["moves"][0] == {"topic": records, "partition": 1, "from": other.member_id, "to": active.member_id}
     assert [move["from"] for move in planned["moves"]] == [other.member_id] * 2 + [None] * 2
 
 
