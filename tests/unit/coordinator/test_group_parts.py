@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from group_context import GROUP, REBALANCE, SESSION, protocols, subscription
 
 from ottla import errors
@@ -33,75 +32,11 @@ def recorded(name: str, subscription: bytes = b"", rebalance_timeout: int = 300_
     return r.MemberMetadata(f"{name}-1", None, name, "", rebalance_timeout, 20_000, subscription, b"share")
 
 
-def test_the_first_member_leads_and_the_next_one_follows_it() -> None:
-    roster = roster_of(member("a"), member("b"))
-    assert (list(roster.members), roster.leader) == (["a-1", "b-1"], "a-1")
-    roster.drop("a-1")
-    assert roster.leader == "b-1"
-    roster.drop("b-1")
-    assert (roster.leader, roster.is_empty) == (None, True)
-
-
-def test_a_pending_member_makes_a_group_not_empty_until_it_joins_or_leaves() -> None:
-    roster = Roster()
-    roster.pending.update({"a-1": None, "b-1": None})
-    assert not roster.is_empty
-    roster.add(member("a"))
-    roster.drop("b-1")
-    assert (list(roster.pending), list(roster.members)) == ([], ["a-1"])
-
-
-def test_the_rebalance_timeout_is_the_longest() -> None:
-    assert Roster().rebalance_timeout == 0
-    assert roster_of(member("a", rebalance_timeout=5), member("b", rebalance_timeout=7)).rebalance_timeout == 7
-
-
-@pytest.mark.parametrize(
-    ("member_id", "instance_id", "problem"),
-    [
-        ("a-1", None, None),
-        ("a-1", "i1", None),
-        ("b-1", "i1", errors.FencedInstanceId),
-        ("b-1", "i2", errors.UnknownMemberId),
-        ("b-1", None, errors.UnknownMemberId),
-        ("", None, errors.UnknownMemberId),
-    ],
-)
-def test_requests_of_strangers_and_of_fenced_members_are_rejected(
-    member_id: str, instance_id: str | None, problem: type[errors.KafkaError] | None
-) -> None:
-    assert roster_of(member("a", instance_id="i1")).problem(member_id, instance_id) is problem
-
-
-def test_a_leader_that_is_absent_is_replaced_by_the_first_member_that_is_present() -> None:
-    roster = roster_of(member("a"), member("b"), member("c"))
-    assert roster.elect({"c-1", "b-1"})
-    assert roster.leader == "b-1"
-    assert roster.elect({"c-1", "b-1", "a-1"})
-    assert roster.leader == "b-1"
-    assert not roster.elect(set())
-    assert roster.leader == "b-1"
-
-
 def test_a_swapped_member_has_the_old_ones_place_and_leads_if_that_did() -> None:
     old, new = member("a", instance_id="i1"), member("z", instance_id="i1")
     roster = roster_of(old, member("b"))
     roster.swap(old, new)
     assert (list(roster.members), roster.leader, roster.static) == (["z-1", "b-1"], "z-1", {"i1": "z-1"})
-
-
-def test_members_vote_for_a_protocol_that_all_support() -> None:
-    first = member("a", "range", "sticky")
-    roster = roster_of(first, member("b", "sticky", "range"), member("c", "sticky", "own", "range"))
-    assert roster.vote() == "sticky"
-    assert roster.supports_one_of(protocols("own", "range"))
-    assert not roster.supports_one_of(protocols("own"))
-    assert roster.vote_with(first, member("d", "range")) == "range"
-    assert roster.vote() == "sticky"
-    roster.set_protocols(first, protocols("range"))
-    assert roster.vote() == "range"
-    roster.drop(first.member_id)
-    assert roster.vote() == "sticky"
 
 
 def test_replay_keeps_what_a_live_member_supports_and_takes_the_rest_from_the_record() -> None:

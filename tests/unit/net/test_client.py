@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -27,10 +27,10 @@ class Request(NamedTuple):
     body: codec.Struct
 
 
-def run(main: Coroutine[Any, Any, Any], *, loop: str = "best") -> Any:
-    factory = new_event_loop if loop == "best" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+@pytest.fixture(autouse=True)
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """The event loop of the clients."""
+    return new_event_loop
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:
@@ -96,41 +96,34 @@ async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     await reader.read()
 
 
-def open_error(handler: Handler, *, request_timeout_ms: int = 20_000) -> str:
-    async def main() -> str:
-        async with serving(handler) as port:
-            with pytest.raises((NotKafka, CannotConnect)) as caught:
-                await Connection.open("127.0.0.1", port, request_timeout_ms=request_timeout_ms)
-            assert f"127.0.0.1:{port}" in str(caught.value)
-            return str(caught.value)
-
-    return str(run(main()))
+async def open_error(handler: Handler, *, request_timeout_ms: int = 20_000) -> str:
+    async with serving(handler) as port:
+        with pytest.raises((NotKafka, CannotConnect)) as caught:
+            await Connection.open("127.0.0.1", port, request_timeout_ms=request_timeout_ms)
+        assert f"127.0.0.1:{port}" in str(caught.value)
+        return str(caught.value)
 
 
 # Negotiation.
 
 
-def test_the_newest_common_version_is_used() -> None:
+async def test_the_newest_common_version_is_used() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await read_request(reader)
         writer.write(metadata(request, f"version {request.version}"))
         await reader.read()
 
     served = [{"api_key": ApiKey.METADATA, "min_version": 0, "max_version": 7}]
-
-    async def main() -> None:
-        async with serving(negotiated(handle, served)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            response = await connection.request(ApiKey.METADATA, {"topics": None})
-            assert response.cluster_id == "version 7"
-            assert connection.version_of(ApiKey.METADATA, at_most=3) == 3
-            await connection.close()
-
-    run(main())
+    async with serving(negotiated(handle, served)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        response = await connection.request(ApiKey.METADATA, {"topics": None})
+        assert response.cluster_id == "version 7"
+        assert connection.version_of(ApiKey.METADATA, at_most=3) == 3
+        await connection.close()
 
 
 @pytest.mark.parametrize("listed", [2, 0, None])
-def test_a_broker_that_does_not_know_our_api_versions_is_asked_again_in_its_own(listed: int | None) -> None:
+async def test_a_broker_that_does_not_know_our_api_versions_is_asked_again_in_its_own(listed: int | None) -> None:
     tried = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,29 +137,22 @@ def test_a_broker_that_does_not_know_our_api_versions_is_asked_again_in_its_own(
         writer.write(api_versions(request))
         await reader.read()
 
-    async def main() -> None:
-        async with serving(handle) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            assert connection.api_versions[ApiKey.FETCH] == (0, 99)
-            await connection.close()
-
-    run(main())
+    async with serving(handle) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        assert connection.api_versions[ApiKey.FETCH] == (0, 99)
+        await connection.close()
     assert tried == [api(18).last, listed or 0]
 
 
-def test_what_the_broker_does_not_serve_is_said_with_its_name() -> None:
+async def test_what_the_broker_does_not_serve_is_said_with_its_name() -> None:
     served = [{"api_key": ApiKey.FETCH, "min_version": 0, "max_version": 2}]
-
-    async def main() -> None:
-        async with serving(negotiated(until_closed, served)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            with pytest.raises(UnsupportedVersion, match="does not support CreateTopics"):
-                await connection.request(ApiKey.CREATE_TOPICS, {})
-            with pytest.raises(UnsupportedVersion, match=r"Fetch in versions 0 to 2.* versions 4 to \d+"):
-                await connection.request(ApiKey.FETCH, {})
-            await connection.close()
-
-    run(main())
+    async with serving(negotiated(until_closed, served)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        with pytest.raises(UnsupportedVersion, match="does not support CreateTopics"):
+            await connection.request(ApiKey.CREATE_TOPICS, {})
+        with pytest.raises(UnsupportedVersion, match=r"Fetch in versions 0 to 2.* versions 4 to \d+"):
+            await connection.request(ApiKey.FETCH, {})
+        await connection.close()
 
 
 @pytest.mark.parametrize(
@@ -183,63 +169,57 @@ def test_what_the_broker_does_not_serve_is_said_with_its_name() -> None:
         (b"\x00\x00\x00\x05\x00\x00\x00\x00\x00", "invalid response"),
     ],
 )
-def test_a_peer_that_does_not_speak_kafka_is_recognised(data: bytes, hint: str) -> None:
-    assert hint in open_error(saying(data))
+async def test_a_peer_that_does_not_speak_kafka_is_recognised(data: bytes, hint: str) -> None:
+    assert hint in await open_error(saying(data))
 
 
-def test_a_peer_that_says_nothing_is_given_up() -> None:
-    assert "check that this is the port of a PLAINTEXT listener" in open_error(until_closed, request_timeout_ms=100)
+async def test_a_peer_that_says_nothing_is_given_up() -> None:
+    assert "check that this is the port of a PLAINTEXT listener" in await open_error(
+        until_closed, request_timeout_ms=100
+    )
 
 
-def test_a_peer_that_hangs_up_at_once_is_no_broker() -> None:
+async def test_a_peer_that_hangs_up_at_once_is_no_broker() -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4)
 
-    assert "closed the connection" in open_error(hang_up)
+    assert "closed the connection" in await open_error(hang_up)
 
 
-def test_an_address_where_nobody_listens_is_named() -> None:
-    async def main() -> None:
-        async with serving(until_closed) as port:
-            pass
-        with pytest.raises(CannotConnect, match=rf"nothing listens at 127\.0\.0\.1:{port}: check the address"):
-            await Connection.open("127.0.0.1", port)
-
-    run(main())
+async def test_an_address_where_nobody_listens_is_named() -> None:
+    async with serving(until_closed) as port:
+        pass
+    with pytest.raises(CannotConnect, match=rf"nothing listens at 127\.0\.0\.1:{port}: check the address"):
+        await Connection.open("127.0.0.1", port)
 
 
-def test_a_host_name_that_does_not_exist_is_named() -> None:
+async def test_a_host_name_that_does_not_exist_is_named() -> None:
     with pytest.raises(CannotConnect, match=r"cannot resolve the host name 'no-such-host\.invalid'"):
-        run(Connection.open("no-such-host.invalid", 9092))
+        await Connection.open("no-such-host.invalid", 9092)
 
 
 # Requests and responses.
 
 
-def test_answers_are_matched_by_correlation_id_in_any_order() -> None:
+async def test_answers_are_matched_by_correlation_id_in_any_order() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests = [await read_request(reader) for _ in range(20)]
         frames = [metadata(request, request.body.topics[0].name) for request in reversed(requests)]
         writer.write(b"".join(frames))
         await reader.read()
 
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            names = [f"topic-{number}" for number in range(20)]
-            asked = (
-                connection.request(ApiKey.METADATA, {"topics": [{"name": name, "topic_id": None}]}) for name in names
-            )
-            assert [answer.cluster_id for answer in await asyncio.gather(*asked)] == names
-            assert connection.in_flight == 0
-            await connection.close()
-
-    run(main())
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        names = [f"topic-{number}" for number in range(20)]
+        asked = (connection.request(ApiKey.METADATA, {"topics": [{"name": name, "topic_id": None}]}) for name in names)
+        assert [answer.cluster_id for answer in await asyncio.gather(*asked)] == names
+        assert connection.in_flight == 0
+        await connection.close()
 
 
-@pytest.mark.parametrize("loop", ["best", "asyncio"])
+@pytest.mark.parametrize("loop_factory", [new_event_loop, asyncio.new_event_loop])
 @pytest.mark.parametrize("step", [1, 5, 64 * 1024, 1_000_000])
-def test_responses_arrive_whole_however_the_network_cuts_them(step: int, loop: str) -> None:
+async def test_responses_arrive_whole_however_the_network_cuts_them(step: int, loop_factory: Any) -> None:
     sizes = [0, 1, 300_000, 2, 65_536, 3] if step > 5 else [0, 1, 100, 2]
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -250,69 +230,56 @@ def test_responses_arrive_whole_however_the_network_cuts_them(step: int, loop: s
             await asyncio.sleep(0)
         await reader.read()
 
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            asked = (connection.request(ApiKey.METADATA, {"topics": []}) for _ in sizes)
-            assert [len(answer.cluster_id) for answer in await asyncio.gather(*asked)] == sizes
-            await connection.close()
-
-    run(main(), loop=loop)
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        asked = (connection.request(ApiKey.METADATA, {"topics": []}) for _ in sizes)
+        assert [len(answer.cluster_id) for answer in await asyncio.gather(*asked)] == sizes
+        await connection.close()
 
 
-def test_a_response_above_the_limit_closes_the_connection() -> None:
+async def test_a_response_above_the_limit_closes_the_connection() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(metadata(await read_request(reader), "x" * 20_000))
         await reader.read()
 
     served = [{"api_key": ApiKey.METADATA, "min_version": 0, "max_version": 13}]
-
-    async def main() -> None:
-        async with serving(negotiated(handle, served)) as port:
-            connection = await Connection.open("127.0.0.1", port, max_response_bytes=10_000)
-            with pytest.raises(NotKafka, match=r"a size of 20,\d+ bytes"):
-                await connection.request(ApiKey.METADATA, {"topics": []})
-            assert connection.closed
-            await connection.close()
-
-    run(main())
+    async with serving(negotiated(handle, served)) as port:
+        connection = await Connection.open("127.0.0.1", port, max_response_bytes=10_000)
+        with pytest.raises(NotKafka, match=r"a size of 20,\d+ bytes"):
+            await connection.request(ApiKey.METADATA, {"topics": []})
+        assert connection.closed
+        await connection.close()
 
 
-def test_a_request_that_is_not_answered_in_time_ends_the_connection() -> None:
-    async def main() -> None:
-        async with serving(negotiated(until_closed)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            patient = asyncio.create_task(connection.request(ApiKey.METADATA, {"topics": []}))
-            await asyncio.sleep(0)
-            with pytest.raises(RequestTimedOut, match=r"did not respond to DescribeConfigs within 0\.05 s"):
-                await connection.request(ApiKey.DESCRIBE_CONFIGS, {"resources": []}, timeout_ms=50)
-            with pytest.raises(Disconnected, match="did not respond to DescribeConfigs"):
-                await patient
-            with pytest.raises(Disconnected):
-                await connection.request(ApiKey.METADATA, {"topics": []})
-            await connection.close()
-
-    run(main())
+async def test_a_request_that_is_not_answered_in_time_ends_the_connection() -> None:
+    async with serving(negotiated(until_closed)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        patient = asyncio.create_task(connection.request(ApiKey.METADATA, {"topics": []}))
+        await asyncio.sleep(0)
+        with pytest.raises(RequestTimedOut, match=r"did not respond to DescribeConfigs within 0\.05 s"):
+            await connection.request(ApiKey.DESCRIBE_CONFIGS, {"resources": []}, timeout_ms=50)
+        with pytest.raises(Disconnected, match="did not respond to DescribeConfigs"):
+            await patient
+        with pytest.raises(Disconnected):
+            await connection.request(ApiKey.METADATA, {"topics": []})
+        await connection.close()
 
 
-def test_requests_in_flight_hear_that_the_broker_hung_up() -> None:
+async def test_requests_in_flight_hear_that_the_broker_hung_up() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         await read_request(reader)
 
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            asked = (connection.request(ApiKey.METADATA, {"topics": []}) for _ in range(2))
-            errors = await asyncio.gather(*asked, return_exceptions=True)
-            assert [type(error) for error in errors] == [Disconnected, Disconnected]
-            assert f"127.0.0.1:{port} closed the connection" in str(errors[0])
-            await connection.close()
-
-    run(main())
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        asked = (connection.request(ApiKey.METADATA, {"topics": []}) for _ in range(2))
+        errors = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(error) for error in errors] == [Disconnected, Disconnected]
+        assert f"127.0.0.1:{port} closed the connection" in str(errors[0])
+        await connection.close()
 
 
-def test_the_late_answer_of_a_cancelled_request_harms_nobody() -> None:
+async def test_the_late_answer_of_a_cancelled_request_harms_nobody() -> None:
     go = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -322,20 +289,17 @@ def test_the_late_answer_of_a_cancelled_request_harms_nobody() -> None:
         writer.write(metadata(await read_request(reader), "good"))
         await reader.read()
 
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.02):
-                    await connection.request(ApiKey.METADATA, {"topics": []})
-            go.set()
-            assert (await connection.request(ApiKey.METADATA, {"topics": []})).cluster_id == "good"
-            await connection.close()
-
-    run(main())
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await connection.request(ApiKey.METADATA, {"topics": []})
+        go.set()
+        assert (await connection.request(ApiKey.METADATA, {"topics": []})).cluster_id == "good"
+        await connection.close()
 
 
-def test_what_was_sent_without_an_answer_arrives_before_the_connection_closes() -> None:
+async def test_what_was_sent_without_an_answer_arrives_before_the_connection_closes() -> None:
     received = []
     all_received = asyncio.Event()
 
@@ -350,20 +314,16 @@ def test_what_was_sent_without_an_answer_arrives_before_the_connection_closes() 
         "timeout": 1,
         "topic_data": [{"name": "t", "topic_id": None, "partition_data": [{"index": 0, "records": bytes(500_000)}]}],
     }
-
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            for _ in range(20):
-                await connection.send(ApiKey.PRODUCE, produce, at_most=9)
-            await connection.close()
-            await all_received.wait()
-
-    run(main())
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        for _ in range(20):
+            await connection.send(ApiKey.PRODUCE, produce, at_most=9)
+        await connection.close()
+        await all_received.wait()
     assert received == [500_000] * 20
 
 
-def test_a_peer_that_does_not_read_holds_the_sender_back() -> None:
+async def test_a_peer_that_does_not_read_holds_the_sender_back() -> None:
     go = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -371,16 +331,12 @@ def test_a_peer_that_does_not_read_holds_the_sender_back() -> None:
         await reader.read(-1)
 
     big = {"topics": [{"name": "x" * 30_000, "topic_id": None}] * 100}
-
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            sends = [asyncio.create_task(connection.send(ApiKey.METADATA, big)) for _ in range(20)]
-            done, waiting = await asyncio.wait(sends, timeout=0.2)
-            assert done
-            assert waiting, "60 MB were taken although nobody reads"
-            go.set()
-            await asyncio.wait(sends)
-            await connection.close()
-
-    run(main())
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        sends = [asyncio.create_task(connection.send(ApiKey.METADATA, big)) for _ in range(20)]
+        done, waiting = await asyncio.wait(sends, timeout=0.2)
+        assert done
+        assert waiting, "60 MB were taken although nobody reads"
+        go.set()
+        await asyncio.wait(sends)
+        await connection.close()

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.net.test_client import answer, negotiated, read_request, run, serving
+from tests.unit.net.test_client import answer, negotiated, read_request, serving
 
 from ottla.net.client.connection import Connection, Records
 from ottla.net.client.frames import KEPT_BYTES, LARGE_BYTES, SHARED_BYTES, FrameMemory, Frames
 from ottla.protocol.apis import ApiKey
 from ottla.records import Record, encode_batch
+from ottla.runtime.loops import new_event_loop
 
 
 class Heard:
@@ -97,8 +98,8 @@ def test_a_small_frame_does_not_take_a_large_buffer() -> None:
 # On a connection.
 
 
-@pytest.mark.parametrize("loop", ["best", "asyncio"])
-def test_records_are_sent_from_where_they_lie_and_arrive_whole(loop: str) -> None:
+@pytest.mark.parametrize("loop_factory", [new_event_loop, asyncio.new_event_loop])
+async def test_records_are_sent_from_where_they_lie_and_arrive_whole(loop_factory: Any) -> None:
     batches = [encode_batch([Record(0, 0, None, bytes([number]) * size)]) for number, size in enumerate((10, 500_000))]
     arrived: list[bytes] = []
 
@@ -116,19 +117,16 @@ def test_records_are_sent_from_where_they_lie_and_arrive_whole(loop: str) -> Non
         data = [{"name": "t", "topic_id": None, "partition_data": parts}]
         return {"transactional_id": None, "acks": acks, "timeout": 1, "topic_data": data}
 
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            await connection.request(ApiKey.PRODUCE, message(-1, bytes), at_most=12)
-            await connection.send(ApiKey.PRODUCE, message(0, Records), at_most=12)
-            await connection.request(ApiKey.PRODUCE, message(-1, Records), at_most=12)
-            await connection.close()
-
-    run(main(), loop=loop)
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        await connection.request(ApiKey.PRODUCE, message(-1, bytes), at_most=12)
+        await connection.send(ApiKey.PRODUCE, message(0, Records), at_most=12)
+        await connection.request(ApiKey.PRODUCE, message(-1, Records), at_most=12)
+        await connection.close()
     assert arrived == [b"".join(batches)] * 3
 
 
-def test_records_of_a_fetch_are_views_and_not_copies() -> None:
+async def test_records_of_a_fetch_are_views_and_not_copies() -> None:
     records = b"r" * 300_000
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,15 +142,12 @@ def test_records_of_a_fetch_are_views_and_not_copies() -> None:
         writer.write(answer(request, {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": [response]}))
         await reader.read()
 
-    async def main() -> None:
-        async with serving(negotiated(handle)) as port:
-            connection = await Connection.open("127.0.0.1", port)
-            message = {"max_wait": 1, "min_bytes": 1, "topics": [], "forgotten_topics_data": []}
-            response = await connection.request(ApiKey.FETCH, message, at_most=12)
-            found = response.responses[0].partitions[0].records
-            assert isinstance(found, memoryview)
-            assert found == records
-            await connection.close()
-            assert found == records, "it outlives the connection"
-
-    run(main())
+    async with serving(negotiated(handle)) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        message = {"max_wait": 1, "min_bytes": 1, "topics": [], "forgotten_topics_data": []}
+        response = await connection.request(ApiKey.FETCH, message, at_most=12)
+        found = response.responses[0].partitions[0].records
+        assert isinstance(found, memoryview)
+        assert found == records
+        await connection.close()
+        assert found == records, "it outlives the connection"

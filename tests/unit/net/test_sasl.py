@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.net.sasl_server import SaslServer
-from tests.unit.net.test_client import negotiated, read_request, run, serving
+from tests.unit.net.test_client import negotiated, read_request, serving
 
 from ottla.config.client import ClientConfig
 from ottla.errors import (
@@ -34,13 +34,10 @@ async def ask(port: int, sasl: Sasl | None, requests: int = 1) -> Connection:
     return connection
 
 
-def meet(server: Any, sasl: Sasl | None, requests: int = 1) -> None:
-    async def main() -> None:
-        async with serving(server) as port:
-            connection = await ask(port, sasl, requests)
-            await connection.close()
-
-    run(main())
+async def meet(server: Any, sasl: Sasl | None, requests: int = 1) -> None:
+    async with serving(server) as port:
+        connection = await ask(port, sasl, requests)
+        await connection.close()
 
 
 # The conversations.
@@ -110,9 +107,9 @@ def test_credentials_come_from_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_the_right_password_is_accepted(mechanism: str) -> None:
+async def test_the_right_password_is_accepted(mechanism: str) -> None:
     server = SaslServer(mechanisms=(mechanism,))
-    meet(server, Sasl(mechanism, USER, PASSWORD))
+    await meet(server, Sasl(mechanism, USER, PASSWORD))
     rounds = 1 if mechanism == "PLAIN" else 2
     said = ["api_versions", "sasl_handshake", *["sasl_authenticate"] * rounds, "metadata"]
     assert server.diary == said
@@ -120,19 +117,21 @@ def test_the_right_password_is_accepted(mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize(("username", "password"), [(USER, "wrong"), ("mallory", PASSWORD)])
-def test_a_wrong_password_is_said_without_saying_the_password(mechanism: str, username: str, password: str) -> None:
+async def test_a_wrong_password_is_said_without_saying_the_password(
+    mechanism: str, username: str, password: str
+) -> None:
     with pytest.raises(SaslAuthenticationFailed) as caught:
-        meet(SaslServer(mechanisms=(mechanism,)), Sasl(mechanism, username, password))
+        await meet(SaslServer(mechanisms=(mechanism,)), Sasl(mechanism, username, password))
     message = str(caught.value)
     assert f"rejected user '{username}' with {mechanism}" in message
     assert "check sasl.username, sasl.password" in message
     assert password not in message
 
 
-def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
+async def test_a_broker_that_does_not_know_the_password_is_not_believed() -> None:
     server = SaslServer(mechanisms=("SCRAM-SHA-256",), broken_signature=True)
     with pytest.raises(SaslAuthenticationFailed, match="could not prove that it knows the password"):
-        meet(server, Sasl("SCRAM-SHA-256", USER, PASSWORD))
+        await meet(server, Sasl("SCRAM-SHA-256", USER, PASSWORD))
 
 
 class Provider:
@@ -150,38 +149,38 @@ async def good_token() -> str:
 
 
 @pytest.mark.parametrize("provider", [lambda: "good.token", good_token, Provider()])
-def test_a_token_comes_from_a_function(provider: Any) -> None:
-    meet(SaslServer(mechanisms=("OAUTHBEARER",)), Sasl("OAUTHBEARER", token_provider=provider))
+async def test_a_token_comes_from_a_function(provider: Any) -> None:
+    await meet(SaslServer(mechanisms=("OAUTHBEARER",)), Sasl("OAUTHBEARER", token_provider=provider))
 
 
-def test_a_refused_token_is_told_with_the_reason_of_the_broker() -> None:
+async def test_a_refused_token_is_told_with_the_reason_of_the_broker() -> None:
     with pytest.raises(SaslAuthenticationFailed, match=r"Authentication failed; check sasl\.oauth\.token\.provider"):
-        meet(SaslServer(mechanisms=("OAUTHBEARER",)), Sasl("OAUTHBEARER", token_provider=lambda: "bad"))
+        await meet(SaslServer(mechanisms=("OAUTHBEARER",)), Sasl("OAUTHBEARER", token_provider=lambda: "bad"))
 
 
-def test_a_provider_that_gives_no_text_is_told() -> None:
+async def test_a_provider_that_gives_no_text_is_told() -> None:
     with pytest.raises(SaslAuthenticationFailed, match="must return the token as str, not NoneType"):
-        meet(SaslServer(mechanisms=("OAUTHBEARER",)), Sasl("OAUTHBEARER", token_provider=lambda: None))
+        await meet(SaslServer(mechanisms=("OAUTHBEARER",)), Sasl("OAUTHBEARER", token_provider=lambda: None))
 
 
-def test_a_mechanism_that_the_broker_does_not_know_is_told_with_those_that_it_does() -> None:
+async def test_a_mechanism_that_the_broker_does_not_know_is_told_with_those_that_it_does() -> None:
     server = SaslServer(mechanisms=("SCRAM-SHA-256", "SCRAM-SHA-512"))
     with pytest.raises(UnsupportedSaslMechanism, match=r"does not support PLAIN.*: SCRAM-SHA-256, SCRAM-SHA-512"):
-        meet(server, Sasl("PLAIN", USER, PASSWORD))
+        await meet(server, Sasl("PLAIN", USER, PASSWORD))
 
 
-def test_sasl_on_a_listener_without_it_is_told() -> None:
+async def test_sasl_on_a_listener_without_it_is_told() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
 
     served = [{"api_key": ApiKey.METADATA, "min_version": 0, "max_version": 7}]
     with pytest.raises(IllegalSaslState, match=r"has no SASL: set security\.protocol"):
-        meet(negotiated(handle, served), Sasl("PLAIN", USER, PASSWORD))
+        await meet(negotiated(handle, served), Sasl("PLAIN", USER, PASSWORD))
 
 
-def test_no_sasl_on_a_listener_with_it_is_guessed() -> None:
+async def test_no_sasl_on_a_listener_with_it_is_guessed() -> None:
     with pytest.raises(Disconnected, match=r"requires SASL, set security\.protocol=SASL_PLAINTEXT"):
-        meet(SaslServer(), None)
+        await meet(SaslServer(), None)
 
 
 def test_the_password_is_in_no_text_of_the_objects() -> None:
@@ -191,50 +190,42 @@ def test_the_password_is_in_no_text_of_the_objects() -> None:
 # Session expiry (KIP-368).
 
 
-def test_a_session_is_renewed_before_it_ends_and_requests_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_is_renewed_before_it_ends_and_requests_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # For this client, the sessions of a day expire at once.
     monkeypatch.setattr(client, "RENEW_AFTER", (0.0, 0.0))
     server = SaslServer(mechanisms=("SCRAM-SHA-256",), lifetimes_ms=[86_400_000, 86_400_000])
-
-    async def main() -> None:
-        async with serving(server) as port:
-            connection = await ask(port, Sasl("SCRAM-SHA-256", USER, PASSWORD), requests=0)
-            await asyncio.gather(*(connection.request(ApiKey.METADATA, {"topics": None}) for _ in range(3)))
-            await connection.close()
-
-    run(main())
+    async with serving(server) as port:
+        connection = await ask(port, Sasl("SCRAM-SHA-256", USER, PASSWORD), requests=0)
+        await asyncio.gather(*(connection.request(ApiKey.METADATA, {"topics": None}) for _ in range(3)))
+        await connection.close()
     renewal = ["sasl_handshake", "sasl_authenticate", "sasl_authenticate"]
     assert server.diary == ["api_versions", *renewal * 3, "metadata", "metadata", "metadata"]
 
 
-def test_a_session_without_end_is_not_renewed() -> None:
+async def test_a_session_without_end_is_not_renewed() -> None:
     server = SaslServer()
-    meet(server, Sasl("PLAIN", USER, PASSWORD), requests=3)
+    await meet(server, Sasl("PLAIN", USER, PASSWORD), requests=3)
     assert server.diary.count("sasl_handshake") == 1
 
 
-def test_a_renewal_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_renewal_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "RENEW_AFTER", (0.0, 0.0))
     server = SaslServer(lifetimes_ms=[86_400_000])
-
-    async def main() -> None:
-        async with serving(server) as port:
-            connection = await Connection.open("127.0.0.1", port, security=Security(sasl=Sasl("PLAIN", USER, PASSWORD)))
-            server.password = "changed meanwhile"
-            with pytest.raises(SaslAuthenticationFailed, match="rejected user 'alice'"):
-                await connection.request(ApiKey.METADATA, {"topics": None})
-            assert connection.closed
-            with pytest.raises(SaslAuthenticationFailed):
-                await connection.request(ApiKey.METADATA, {"topics": None})
-
-    run(main())
+    async with serving(server) as port:
+        connection = await Connection.open("127.0.0.1", port, security=Security(sasl=Sasl("PLAIN", USER, PASSWORD)))
+        server.password = "changed meanwhile"
+        with pytest.raises(SaslAuthenticationFailed, match="rejected user 'alice'"):
+            await connection.request(ApiKey.METADATA, {"topics": None})
+        assert connection.closed
+        with pytest.raises(SaslAuthenticationFailed):
+            await connection.request(ApiKey.METADATA, {"topics": None})
     assert "metadata" not in server.diary
 
 
 # Broken connections.
 
 
-def test_a_connection_that_is_cut_anywhere_is_an_error_and_never_a_wait() -> None:
+async def test_a_connection_that_is_cut_anywhere_is_an_error_and_never_a_wait() -> None:
     """Cut the server's responses after each number of bytes."""
     server = SaslServer(mechanisms=("SCRAM-SHA-256",))
     sasl = Sasl("SCRAM-SHA-256", USER, PASSWORD)
@@ -252,25 +243,22 @@ def test_a_connection_that_is_cut_anywhere_is_an_error_and_never_a_wait() -> Non
             if self.left <= 0:
                 raise ConnectionError
 
-    async def main() -> None:
-        limit, said = 1_000_000, 0
+    limit, said = 1_000_000, 0
 
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal said
-            cut = Cut(writer, limit)
-            try:
-                await server(reader, cut)  # type: ignore[arg-type]
-            finally:
-                said = max(said, cut.said)
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal said
+        cut = Cut(writer, limit)
+        try:
+            await server(reader, cut)  # type: ignore[arg-type]
+        finally:
+            said = max(said, cut.said)
 
-        async with serving(handle) as port:
-            await (await ask(port, sasl)).close()
-            await asyncio.sleep(0)
-            total = said
-            assert total > 500
-            async with asyncio.timeout(60):
-                while (limit := 1 if limit > total else limit + 7) < total:
-                    with pytest.raises((NetworkException, AuthenticationError)):
-                        await (await ask(port, sasl)).close()
-
-    run(main())
+    async with serving(handle) as port:
+        await (await ask(port, sasl)).close()
+        await asyncio.sleep(0)
+        total = said
+        assert total > 500
+        async with asyncio.timeout(60):
+            while (limit := 1 if limit > total else limit + 7) < total:
+                with pytest.raises((NetworkException, AuthenticationError)):
+                    await (await ask(port, sasl)).close()
