@@ -6,11 +6,13 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
+import pytest
 from tests.virtual import AppendFailed, Log, VirtualJournal, VirtualReply, begin, manual_driver
 
 from ottla.coordinator import messages as m
@@ -147,6 +149,14 @@ class GroupContext:
 
     def run(self, operation: Callable[..., Outcome[r.CoordinatorRecord, Any]], *args: Any, **kwargs: Any) -> Call:
         return Call(*begin(self.driver, operation, *args, **kwargs))
+
+    @contextmanager
+    def losing(self) -> Iterator[None]:
+        """The log does not take the records of what is done here."""
+        self.append_fails = True
+        with pytest.raises(AppendFailed):
+            yield
+        self.append_fails = False
 
     def sleep(self, duration: int) -> list[Expired]:
         """Let time pass; return the timers that fired and did something, in order, without those of the history."""

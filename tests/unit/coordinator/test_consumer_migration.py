@@ -29,7 +29,7 @@ from unit.coordinator.consumer_context import (
     tombstones,
     topics,
 )
-from unit.coordinator.group_context import GROUP, REBALANCE, SESSION, AppendFailed, Call
+from unit.coordinator.group_context import GROUP, REBALANCE, SESSION, Call
 
 
 def subscription(*topics: str, **owned: list[int]) -> bytes:
@@ -135,10 +135,8 @@ def test_a_member_that_is_rejected_leaves_the_classic_group_and_its_parked_reque
 
 def test_a_migration_that_was_not_written_leaves_the_classic_group_as_it_was() -> None:
     context, [one] = classic_group("one")
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.enroll("new")
-    context.append_fails = False
     assert isinstance(context.coordinator.groups[GROUP], ClassicGroup)
     assert context.heartbeat(one).error_code == 0
     assert context.enroll("new").error_code == 0
@@ -388,10 +386,8 @@ def test_the_classic_group_rebalances_so_that_nothing_is_left_over() -> None:
 
 def test_a_downgrade_that_was_not_written_leaves_the_consumer_group_as_it_was() -> None:
     context, _ = mixed_group()
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.beat("new", -1)
-    context.append_fails = False
     assert context.described().group_state == "Stable"
     assert context.beat("new", context.consumers.group_epoch).error_code == 0
 
@@ -438,10 +434,8 @@ def test_a_member_that_changes_its_protocol_is_no_longer_asked_to_join_again() -
 
 def test_a_group_that_could_not_be_downgraded_is_deleted_as_any_other() -> None:
     context, one = mixed_group()
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.beat("new", -1)
-    context.append_fails = False
     context.leave(one)
     context.beat("new", -1)
     context.run(context.coordinator.delete_groups, [GROUP])

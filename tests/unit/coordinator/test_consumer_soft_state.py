@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from ottla.coordinator import records as r
 from ottla.coordinator.consumer.group import ConsumerGroup
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest
 from ottla.coordinator.serde import decode
-from unit.coordinator.consumer_context import REBALANCE, ConsumerContext, group_of, having
+from unit.coordinator.consumer_context import REBALANCE, SESSION, ConsumerContext, group_of, having
 from unit.coordinator.group_context import GROUP, AppendFailed, protocols
 
 MEMBERS = ["a", "b", "c", "d"]
@@ -45,18 +45,6 @@ def written(context: ConsumerContext) -> list[object]:
     return [
         (key, replace(value, revoked_at=-1) if isinstance(value, r.HistoryValue) else value) for key, value in records
     ]
-
-
-@contextmanager
-def losing(context: ConsumerContext) -> Iterator[None]:
-    """The log takes no records."""
-    context.append_fails = True
-    try:
-        yield
-    except AppendFailed:
-        pass
-    finally:
-        context.append_fails = False
 
 
 class Clients:
@@ -191,7 +179,7 @@ def test_a_static_member_that_is_rejected_keeps_its_session() -> None:
 
 def test_the_resolution_of_expressions_is_asked_for_again_if_its_timer_was_lost() -> None:
     context = group_of("a")
-    with losing(context):
+    with context.losing():
         context.beat("a", 1, subscribed_topic_names=(), subscribed_topic_regex="users")
     call = context.beat("a", 1, subscribed_topic_names=(), subscribed_topic_regex="users")
     assert call.timers[("consumer-regex", GROUP)] == context.now
@@ -199,7 +187,7 @@ def test_the_resolution_of_expressions_is_asked_for_again_if_its_timer_was_lost(
 
 def test_a_group_whose_first_records_were_lost_is_forgotten() -> None:
     context = ConsumerContext()
-    with losing(context):
+    with context.losing():
         context.enroll("a")
     assert GROUP not in context.coordinator.groups
     context.enroll("b")
@@ -210,7 +198,7 @@ def test_a_group_whose_first_records_were_lost_is_forgotten() -> None:
 def test_the_topics_are_checked_again_if_the_result_of_the_check_was_lost() -> None:
     context = group_of("a")
     context.grow(orders=7)
-    with losing(context):
+    with context.losing():
         context.beat("a", 1)
     (value,) = context.beat("a", 1).history
     assert value is not None
@@ -218,9 +206,18 @@ def test_the_topics_are_checked_again_if_the_result_of_the_check_was_lost() -> N
     assert context.consumers.group_epoch == 2
 
 
+def test_a_member_whose_leave_was_lost_is_gone_after_its_session() -> None:
+    context = group_of("a")
+    with context.losing():
+        context.beat("a", -1)
+    assert context.described().group_state == "Stable"
+    context.sleep(SESSION)
+    assert context.described().group_state == "Empty"
+
+
 def test_a_leave_that_was_lost_does_not_take_a_check_of_the_topics_back() -> None:
     context = group_of("a")
-    with losing(context):
+    with context.losing():
         context.beat("a", -1)
     context.grow(orders=7)
     (value,) = context.beat("a", 1).history
@@ -245,7 +242,7 @@ def test_a_member_whose_step_was_lost_no_longer_counts_as_following() -> None:
 def test_the_member_that_asked_for_a_resolution_is_named_also_if_the_first_one_was_lost() -> None:
     context = group_of("a")
     context.beat("a", 1, subscribed_topic_names=(), subscribed_topic_regex="users")
-    with losing(context):
+    with context.losing():
         context.sleep(0)
     (value,) = context.run(context.coordinator.fire, ("consumer-regex", GROUP)).history
     assert value is not None

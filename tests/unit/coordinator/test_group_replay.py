@@ -173,10 +173,8 @@ def test_an_assignment_that_could_not_be_written_is_given_to_nobody_and_the_grou
     context.wait_for_generation()
     told = context.sync(b)
     given = (m.MemberAssignment(a, b"A"), m.MemberAssignment(b, b"B"))
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.sync(a, assignments=given)
-    context.append_fails = False
     assert isinstance(told.response, AppendFailed)
     assert context.state == "PreparingRebalance"
     assert context.heartbeat(b).error_code == errors.RebalanceInProgress.code
@@ -191,20 +189,16 @@ def test_an_assignment_that_could_not_be_written_is_given_to_nobody_and_the_grou
 def test_members_that_stay_away_after_an_assignment_could_not_be_written_are_removed(context: GroupContext) -> None:
     a, _ = context.enter("a")
     context.wait_for_generation()
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.sync(a, assignments=(m.MemberAssignment(a, b"A"),))
-    context.append_fails = False
     context.sleep(max(SESSION, REBALANCE))
     assert context.state == "Empty"
 
 
 def test_a_group_whose_end_could_not_be_written_takes_new_members(context: GroupContext) -> None:
     (a,) = context.stable("a")
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.leave(a)
-    context.append_fails = False
     b, joined = context.enter("b")
     context.wait_for_generation()
     assert joined.response.generation_id == 3
@@ -228,10 +222,8 @@ def test_a_group_whose_end_could_not_be_written_tries_again(context: GroupContex
 def test_expiry_goes_on_after_the_log_did_not_take_it(context: GroupContext) -> None:
     context.run(context.coordinator.loaded)
     context.commit(retention_time=1_000)
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.sleep(600_000)
-    context.append_fails = False
     context.sleep(1_000)
     assert context.committed().offset == -1
     assert context.timers.next_deadline() is not None
@@ -239,10 +231,8 @@ def test_expiry_goes_on_after_the_log_did_not_take_it(context: GroupContext) -> 
 
 def test_a_static_member_whose_return_could_not_be_written_leaves_the_old_one_in_place(context: GroupContext) -> None:
     a, b = context.stable_static("i1", "i2")
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.join(group_instance_id="i2")
-    context.append_fails = False
     assert context.heartbeat(b, group_instance_id="i2").error_code == 0
     assert context.group.assignments.keys() == {a, b}
     again = context.join(group_instance_id="i2")
@@ -290,10 +280,8 @@ def test_a_member_that_expired_while_the_log_failed_is_removed_all_the_same(cont
     context.sleep(SESSION - 1)
     context.heartbeat(a)
     context.sleep(1)  # The timer of b fires while its sync waits.
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.sync(a)
-    context.append_fails = False
     context.sleep(SESSION - 1)
     context.heartbeat(a)
     context.sleep(1)
@@ -312,10 +300,8 @@ def test_an_empty_consumer_group_stays_one_if_the_log_does_not_take_its_end(cont
     )
     assert context.run(beat, join).error_code == 0
     context.run(beat, ConsumerHeartbeatRequest(group_id=GROUP, member_id="m", member_epoch=-1))
-    context.append_fails = True
-    with pytest.raises(AppendFailed):
+    with context.losing():
         context.join(client_id="a")
-    context.append_fails = False
     assert context.coordinator.groups[GROUP].type == "Consumer"
     _, joined = context.enter("a")
     context.wait_for_generation()
