@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 import time
@@ -426,26 +425,22 @@ def test_a_commit_that_is_wrong_in_itself_says_what_is_wrong(topic: str, make: M
     alone.commit({TopicPartition(topic, 0): 1})
 
 
-def test_asyncio_listeners_may_be_coroutines(servers: str, topic: str) -> None:
+async def test_asyncio_listeners_may_be_coroutines(servers: str, topic: str) -> None:
     write(servers, topic, numbers(0, 3))
+    heard = []
+    async with AsyncConsumer(bootstrap_servers=servers, group_id=new_group(), auto_offset_reset="earliest") as ours:
 
-    async def scene() -> list[str]:
-        heard = []
-        async with AsyncConsumer(bootstrap_servers=servers, group_id=new_group(), auto_offset_reset="earliest") as ours:
+        class Listener(RebalanceListener):
+            async def on_partitions_assigned(self, given: Any) -> None:
+                heard.append("assigned")
+                await ours.seek(TopicPartition(topic, 0), 2)
 
-            class Listener(RebalanceListener):
-                async def on_partitions_assigned(self, given: Any) -> None:
-                    heard.append("assigned")
-                    await ours.seek(TopicPartition(topic, 0), 2)
+            async def on_partitions_revoked(self, given: Any) -> None:
+                await ours.commit()
+                heard.append("revoked")
 
-                async def on_partitions_revoked(self, given: Any) -> None:
-                    await ours.commit()
-                    heard.append("revoked")
-
-            await ours.subscribe([topic], listener=Listener())
-            async for record in ours:
-                heard.append(record.value.decode())
-                break
-        return heard
-
-    assert asyncio.run(scene()) == ["assigned", "2", "revoked"]
+        await ours.subscribe([topic], listener=Listener())
+        async for record in ours:
+            heard.append(record.value.decode())
+            break
+    assert heard == ["assigned", "2", "revoked"]

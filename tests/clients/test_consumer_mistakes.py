@@ -361,22 +361,18 @@ def test_offsets_that_an_open_transaction_holds_say_so(bootstrap_servers: str, m
 # ── what others have too ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_asyncio_consumer_may_be_started_and_stopped(bootstrap_servers: str, make_topic: Any) -> None:
+async def test_an_asyncio_consumer_may_be_started_and_stopped(bootstrap_servers: str, make_topic: Any) -> None:
     topic = make_topic()
     write(bootstrap_servers, topic, numbers(0, 3))
-
-    async def scene() -> list[bytes]:
-        consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
-        await consumer.start()
-        try:
-            await consumer.assign(partitions(topic, 1))
-            return values(await consumer.poll(10))
-        finally:
-            await consumer.stop()
-            with pytest.raises(IllegalUse, match="closed"):
-                await consumer.start()
-
-    assert asyncio.run(scene()) == numbers(0, 3)
+    consumer = aio.Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        await consumer.assign(partitions(topic, 1))
+        assert values(await consumer.poll(10)) == numbers(0, 3)
+    finally:
+        await consumer.stop()
+        with pytest.raises(IllegalUse, match="closed"):
+            await consumer.start()
 
 
 def test_records_that_were_put_back_count_once(bootstrap_servers: str, make_topic: Any, make: Make) -> None:

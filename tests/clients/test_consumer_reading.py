@@ -242,26 +242,22 @@ def test_an_iteration_goes_on_where_its_body_left_the_position(
     assert seen == [*numbers(0, 8), b"98", b"99"]
 
 
-def test_an_iteration_of_a_coroutine_does_so_too(bootstrap_servers: str, make_topic: Any) -> None:
+async def test_an_iteration_of_a_coroutine_does_so_too(bootstrap_servers: str, make_topic: Any) -> None:
     topic = make_topic()
     (key,) = partitions(topic, 1)
     write(bootstrap_servers, topic, numbers(0, 100))
-
-    async def read_on() -> list[bytes | None]:
-        seen: list[bytes | None] = []
-        async with AsyncConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
-            await consumer.assign([key])
-            async for record in consumer:
-                seen.append(record.value)
-                if record.offset == 2:
-                    seen += values(await consumer.poll(1, max_records=3))
-                if record.offset == 7:
-                    await consumer.seek(key, 98)
-                if record.offset == 99:
-                    break
-        return seen
-
-    assert asyncio.run(read_on()) == [*numbers(0, 8), b"98", b"99"]
+    seen: list[bytes | None] = []
+    async with AsyncConsumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([key])
+        async for record in consumer:
+            seen.append(record.value)
+            if record.offset == 2:
+                seen += values(await consumer.poll(1, max_records=3))
+            if record.offset == 7:
+                await consumer.seek(key, 98)
+            if record.offset == 99:
+                break
+    assert seen == [*numbers(0, 8), b"98", b"99"]
 
 
 def test_deserializers_and_interceptors(bootstrap_servers: str, make_topic: Any, make: Make) -> None:

@@ -282,7 +282,7 @@ def test_not_even_an_exit_in_a_callback_stops_a_producer(
     assert "in the callback" in caplog.text
 
 
-def test_an_exit_in_a_callback_of_asyncio_stops_no_producer_either(
+async def test_an_exit_in_a_callback_of_asyncio_stops_no_producer_either(
     bootstrap_servers: str, make_topic: MakeTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = make_topic()
@@ -290,12 +290,9 @@ def test_an_exit_in_a_callback_of_asyncio_stops_no_producer_either(
     def leave(*_: object) -> None:
         raise SystemExit("in the callback")
 
-    async def run() -> list[int]:
-        async with AsyncProducer(bootstrap_servers=bootstrap_servers) as producer:
-            futures = [await producer.send(topic, b"v", callback=leave) for _ in range(3)]
-            return [(await future).offset for future in futures]
-
-    assert asyncio.run(run()) == [0, 1, 2]
+    async with AsyncProducer(bootstrap_servers=bootstrap_servers) as producer:
+        futures = [await producer.send(topic, b"v", callback=leave) for _ in range(3)]
+        assert [(await future).offset for future in futures] == [0, 1, 2]
     assert "in the callback" in caplog.text
 
 

@@ -180,7 +180,9 @@ def test_an_expression_that_nobody_has_any_more_is_forgotten() -> None:
     enroll_by_regex(context, "b", "or.*")
     context.sleep(0)
     context.settle_consumers()
-    call = context.beat("b", context.consumers.group_epoch, subscribed_topic_names=("users",), subscribed_topic_regex="")
+    call = context.beat(
+        "b", context.consumers.group_epoch, subscribed_topic_names=("users",), subscribed_topic_regex=""
+    )
     assert regex_record("or.*", None) not in call.records
     assert regex_record("or.*", None) not in context.beat("b", -1).records
     context.settle_consumers()
