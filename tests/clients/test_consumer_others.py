@@ -28,6 +28,10 @@ class Other(threading.Thread):
         self.stop = threading.Event()
         self.start()
 
+    def options(self) -> dict[str, Any]:
+        times = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 200}
+        return {"bootstrap_servers": self.servers, "group_id": self.group, "auto_offset_reset": "earliest", **times}
+
 
 class Confluent(Other):
     def run(self) -> None:
@@ -57,15 +61,7 @@ class KafkaPython(Other):
         from kafka import KafkaConsumer
         from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-        consumer = KafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.servers,
-            group_id=self.group,
-            auto_offset_reset="earliest",
-            partition_assignment_strategy=[RangePartitionAssignor],
-            session_timeout_ms=6000,
-            heartbeat_interval_ms=200,
-        )
+        consumer = KafkaConsumer(self.topic, **self.options(), partition_assignment_strategy=[RangePartitionAssignor])
         while not self.stop.is_set():
             for records in consumer.poll(timeout_ms=50).values():
                 self.seen += [(record.partition, record.offset) for record in records]
@@ -82,13 +78,7 @@ class Aiokafka(Other):
         from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
         consumer = AIOKafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.servers,
-            group_id=self.group,
-            auto_offset_reset="earliest",
-            partition_assignment_strategy=[RangePartitionAssignor],
-            session_timeout_ms=6000,
-            heartbeat_interval_ms=200,
+            self.topic, **self.options(), partition_assignment_strategy=[RangePartitionAssignor]
         )
         await consumer.start()
         while not self.stop.is_set():

@@ -24,7 +24,7 @@ def bootstrap() -> Iterator[str]:
     if outside:
         yield outside
         return
-    with Broker() as broker:
+    with Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
         yield broker.bootstrap_servers
 
 

@@ -168,13 +168,22 @@ def test_a_group_that_is_too_large_for_a_consumer_group_stays_a_classic_one() ->
     assert "exceeds the consumer group maximum size" in context.enroll("new").response.error_message
 
 
-def test_a_group_that_is_not_of_consumers_stays_a_classic_one() -> None:
+@pytest.mark.parametrize(
+    ("protocol_type", "protocol", "message"),
+    [
+        ("connect", m.MemberProtocol("sessioned", b"x"), "does not use the consumer embedded protocol"),
+        ("consumer", m.MemberProtocol("range", b"\x00\x01garbage"), "the embedded consumer protocol is malformed"),
+    ],
+)
+def test_a_group_whose_subscriptions_cannot_be_read_stays_a_classic_one(
+    protocol_type: str, protocol: m.MemberProtocol, message: str
+) -> None:
     context = ConsumerContext()
-    context.enter("worker", protocol_type="connect", protocols=(m.MemberProtocol("sessioned", b"x"),))
+    context.enter("one", protocol_type=protocol_type, protocols=(protocol,))
     context.wait_for_generation()
     call = context.enroll("new")
     assert call.error_code == errors.GroupIdNotFound.code
-    assert "does not use the consumer embedded protocol" in call.response.error_message
+    assert message in call.response.error_message
 
 
 def test_a_group_with_user_data_in_its_assignment_stays_a_classic_one() -> None:
@@ -186,15 +195,6 @@ def test_a_group_with_user_data_in_its_assignment_stays_a_classic_one() -> None:
     call = context.enroll("new")
     assert call.error_code == errors.GroupIdNotFound.code
     assert "an unsupported custom assignor is in use" in call.response.error_message
-
-
-def test_a_group_whose_subscriptions_cannot_be_read_stays_a_classic_one() -> None:
-    context = ConsumerContext()
-    context.enter("one", protocols=(m.MemberProtocol("range", b"\x00\x01garbage"),))
-    context.wait_for_generation()
-    call = context.enroll("new")
-    assert call.error_code == errors.GroupIdNotFound.code
-    assert "the embedded consumer protocol is malformed" in call.response.error_message
 
 
 # ── classic members in a consumer group ───────────────────────────────────────────────────────────────────────────

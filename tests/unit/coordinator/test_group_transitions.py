@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from group_context import GroupContext
 
 from ottla.coordinator import records as r
-from ottla.coordinator.classic.states import TRANSITIONS, State, Status
+from ottla.coordinator.classic.states import State, Status
 from ottla.transitions import IllegalTransition
 
 #: The states from which a state may be entered, as in Kafka's ClassicGroupState.
@@ -17,13 +16,6 @@ KAFKA = {
     State.STABLE: {State.COMPLETING_REBALANCE},
     State.DEAD: {State.STABLE, State.PREPARING_REBALANCE, State.COMPLETING_REBALANCE, State.EMPTY},
 }
-
-
-def test_the_table_allows_what_kafka_allows() -> None:
-    allowed: dict[State, set[State]] = {state: set() for state in State}
-    for row in TRANSITIONS:
-        allowed[row.target].add(row.source)
-    assert allowed == KAFKA
 
 
 @pytest.mark.parametrize("source", State)
@@ -56,18 +48,3 @@ def test_a_status_becomes_what_the_log_says() -> None:
     status.replay(r.GroupMetadataValue("", 8, None, None, 10, ()))
     assert (status.state, status.since, status.generation) == (State.EMPTY, 10, 8)
     assert (status.protocol_type, status.protocol) == (None, None)
-
-
-def test_a_group_lives_from_empty_through_stable_to_empty() -> None:
-    context = GroupContext()
-    member_id = context.join().response.member_id
-    seen = [context.state]
-    context.join(member_id)
-    seen.append(context.state)
-    context.sleep(3_000)
-    seen.append(context.state)
-    context.sync(member_id)
-    seen.append(context.state)
-    context.leave(member_id)
-    seen.append(context.state)
-    assert seen == ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Empty"]

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
 from tests.unit.cli.cli_results import Ottla
 from tests.unit.cli.groups.group_members import Member, give_all
-
-from ottla.broker.broker import Broker
-
-
-@pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
-    """An embedded broker, or the one that OTTLA_COMPAT_BOOTSTRAP names."""
-    outside = os.environ.get("OTTLA_COMPAT_BOOTSTRAP")
-    if outside:
-        yield outside
-        return
-    with Broker(config={"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker.bootstrap_servers
 
 
 @pytest.fixture
