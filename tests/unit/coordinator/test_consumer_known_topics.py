@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ottla.coordinator import history
 from ottla.coordinator.consumer.topics import KnownTopics, metadata_hash
 from ottla.coordinator.group import TopicInfo
 from unit.coordinator.consumer_context import USERS, topics
@@ -31,10 +30,6 @@ def test_a_check_whose_epoch_the_log_has_is_not_taken_back() -> None:
     remembered.append_failed(1)
     assert remembered.are_checked
     assert remembered.difference(["orders"], topics(orders=8))[1] == "orders has 8 partitions instead of 6"
-
-
-def test_nothing_is_known_after_a_restart() -> None:
-    assert KnownTopics().difference(["orders"], topics(orders=6)) == (history.TOPIC_METADATA_CHANGED, "")
 
 
 def test_the_hash_depends_on_ids_and_partitions_and_on_nothing_else() -> None:

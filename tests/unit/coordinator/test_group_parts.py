@@ -11,9 +11,6 @@ from ottla.coordinator.classic.logged import Logged, created_record, empty_recor
 from ottla.coordinator.classic.members import Member, Roster
 from ottla.coordinator.classic.states import Status
 from ottla.coordinator.classic.subscriptions import same_topics, topics_of_all
-from ottla.coordinator.classic.waiting import Waiting
-from ottla.coordinator.effects import Effects
-from ottla.machine import Parked
 
 
 def member(name: str, *supported: str, instance_id: str | None = None, rebalance_timeout: int = REBALANCE) -> Member:
@@ -30,13 +27,6 @@ def roster_of(*members: Member) -> Roster:
 
 def recorded(name: str, subscription: bytes = b"", rebalance_timeout: int = 300_000) -> r.MemberMetadata:
     return r.MemberMetadata(f"{name}-1", None, name, "", rebalance_timeout, 20_000, subscription, b"share")
-
-
-def test_a_swapped_member_has_the_old_ones_place_and_leads_if_that_did() -> None:
-    old, new = member("a", instance_id="i1"), member("z", instance_id="i1")
-    roster = roster_of(old, member("b"))
-    roster.swap(old, new)
-    assert (list(roster.members), roster.leader, roster.static) == (["z-1", "b-1"], "z-1", {"i1": "z-1"})
 
 
 def test_replay_keeps_what_a_live_member_supports_and_takes_the_rest_from_the_record() -> None:
@@ -108,15 +98,3 @@ def test_a_subscription_is_the_same_if_the_order_of_topics_or_the_owned_partitio
     assert not same_topics(before, protocols("range", metadata=subscription("b")))
     assert not same_topics(before, protocols("sticky", metadata=subscription("a", "b")))
     assert not same_topics(protocols("range", metadata=b"x"), protocols("range", metadata=b"y"))
-
-
-def test_a_parked_request_is_answered_once() -> None:
-    waiting, fx = Waiting(), Effects(now=0)
-    assert waiting.park("a", Parked(0)) == Parked(0)
-    waiting.park("b", Parked(1))
-    assert (list(waiting), len(waiting), "a" in waiting) == (["a", "b"], 2, True)
-    assert waiting.answer("a", "hello", fx)
-    assert not waiting.answer("a", "again", fx)
-    assert not waiting.answer("c", "nobody", fx)
-    assert fx.answers == {0: "hello"}
-    assert (list(waiting), "a" in waiting) == (["b"], False)

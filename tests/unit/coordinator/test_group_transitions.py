@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coordinator import records as r
 from ottla.coordinator.classic.states import State, Status
 from ottla.transitions import IllegalTransition
 
@@ -37,14 +36,3 @@ def test_a_rebalance_may_start_in_every_living_state_but_its_own(state: State) -
     status = Status(now=0)
     status.state = state
     assert status.can_rebalance == (state in {State.EMPTY, State.COMPLETING_REBALANCE, State.STABLE})
-
-
-def test_a_status_becomes_what_the_log_says() -> None:
-    status = Status(now=0)
-    member = r.MemberMetadata("a-1", None, "a", "/127.0.0.1", 300_000, 45_000, b"", b"")
-    status.replay(r.GroupMetadataValue("consumer", 7, "range", "a-1", 9, (member,)))
-    assert (status.state, status.since, status.generation) == (State.STABLE, 9, 7)
-    assert (status.uses_consumer_protocol, status.protocol) == (True, "range")
-    status.replay(r.GroupMetadataValue("", 8, None, None, 10, ()))
-    assert (status.state, status.since, status.generation) == (State.EMPTY, 10, 8)
-    assert (status.protocol_type, status.protocol) == (None, None)
