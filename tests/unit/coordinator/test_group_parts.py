@@ -1,4 +1,4 @@
-"""The parts of a classic group: its roster, what the log says, subscriptions, and parked requests."""
+"""The parts of a classic group: its roster, what the log says, and subscriptions."""
 
 from __future__ import annotations
 
