@@ -236,6 +236,15 @@ def fresh_frame(world: World) -> Any:
     return before, frame.count(), frame.where("offset >= 1").count()
 
 
+@case("queries", "`collect()` again on the same frame repeats its plan")
+def collected_again(world: World) -> Any:
+    topic = world.own(3)
+    frame = world.read(topic)
+    before = len(frame.collect())
+    world.fill(topic, 5, first=3)
+    return before, len(frame.collect()), len(frame.select("value").collect())
+
+
 @case("queries", "`CREATE TEMPORARY VIEW … USING`")
 def temporary_view(world: World) -> Any:
     topic = world.own(3)

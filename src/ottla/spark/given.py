@@ -116,6 +116,11 @@ class Given:
                 key(table, name).parse(value)
             except ConfigError as error:
                 raise OptionError(f"option kafka.{name}: {error}") from None
+        if not self._values:
+            raise OptionError(
+                "there are no options. For a table of CREATE TABLE … USING ottla OPTIONS (…), call "
+                "ottla.spark.activate(spark) before the query, or use CREATE TEMPORARY VIEW"
+            )
         if not named.get("bootstrap.servers"):
             raise OptionError('option kafka.bootstrap.servers is missing: name a broker, such as "localhost:9092"')
         return named

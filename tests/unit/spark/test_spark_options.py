@@ -128,6 +128,8 @@ def test_mistakes_of_streams_are_named() -> None:
         read(True, maxTriggerDelay="soon")
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
         ReadOptions.of({"subscribe": "a"}, streaming=True)
+    with pytest.raises(OptionError, match=r"CREATE TABLE .* ottla\.spark\.activate"):
+        ReadOptions.of({}, streaming=False)
 
 
 def test_options_of_the_sink() -> None:
