@@ -43,11 +43,11 @@ _FAST = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
+#: Writes checkpoints in local directories without a process (`chmod`) for each file. Like Spark's default, it writes a
+#: file under another name and renames it, so a killed driver leaves no half file.
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 _LINKED = ("jars", "bin", "sbin")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -132,6 +132,7 @@ def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
     if on_this_machine(master):
         # Keep traffic on the machine, and do not depend on the host name.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINT_FILES
         if os.environ.get("PYSPARK_PYTHON") == sys.executable:
             settings["spark.python.daemon.module"] = "ottla.spark.daemon"
     return {**settings, **_FAST} if fast else settings
