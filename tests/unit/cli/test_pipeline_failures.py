@@ -70,7 +70,7 @@ KILLED = (
             "offsets 0 to 7 of orders-0 are gone: its log begins at 7. The query stops because failOnDataLoss is true: "
             "set it to false to go on with what is left",
         ),
-        (IN_A_BATCH, "boom in sql (USER_RAISED_EXCEPTION)"),
+        (IN_A_BATCH, "boom in sql"),
         (IN_JAVA, "IOException: Mkdirs failed to create file:/proc/nope/t"),
         (IN_SQL, 'The value \'x\' of the type "STRING" cannot be cast to "INT". (CAST_INVALID_INPUT)'),
         (WRAPPED, "ConnectException: Connection refused"),
@@ -93,6 +93,13 @@ def test_two_lines_say_everything() -> None:
         "flow table: it was reading orders-0 from offset 40 to 41, orders-1 up to offset 57",
     ]
     assert "Traceback" in failure.details
+
+
+def test_refused_data_is_not_any_failure() -> None:
+    refused = "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] rule a: x is false SQLSTATE: P0001"
+    assert Failure.of("table", HEAD + refused + STATE).is_refusal
+    assert Failure.of("table", HEAD + refused + STATE).cause == "rule a: x is false"
+    assert not Failure.of("table", HEAD + IN_SQL + STATE).is_refusal
 
 
 def test_what_was_read_is_told_where_it_is_known() -> None:

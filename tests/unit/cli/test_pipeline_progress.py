@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.pipeline.display import JsonLines, Lines, Silence, Table, summary
+from ottla.spark.pipelines.limits import parse_limit
 from ottla.spark.pipelines.metrics import MetricsError, render, serve, write_file
 from ottla.spark.pipelines.progress import ENDED, FAILED, Board, batch_of
 
@@ -132,6 +133,7 @@ def test_programs_get_json(board: Board) -> None:
         "seconds": 0.5,
         "rows_total": 100,
         "dead_letters_total": None,
+        "rules": {},
     }
     assert last == {"event": "done", "exit_code": 0}
 
@@ -178,3 +180,41 @@ def test_metrics_in_a_file(board: Board, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "ottla.prom"]
     with pytest.raises(MetricsError, match=r"cannot write metrics to .*: No such file or directory"):
         write_file(tmp_path / "nowhere" / "ottla.prom", "")
+
+
+@pytest.fixture
+def ruled() -> Board:
+    """Two batches in which rows broke a rule, and one row more than its limit."""
+    found = Board("orders", ["table"], limits={"positive": parse_limit(4)})
+    found.started("table", "run-1")
+    for number, broken in enumerate((2, 0, 3)):
+        observed = {"ottla.rules.orders": {"all rows": 100, "positive": broken, "named": 0}}
+        found.progress("run-1", {**progress(number), "observedMetrics": observed})
+    return found
+
+
+def test_rules_are_shown_wherever_progress_is(ruled: Board) -> None:
+    lines, table = io.StringIO(), io.StringIO()
+    Table(table, clock=lambda: BEGIN, width=lambda: 100).close(ruled)
+    Lines(lines).show(ruled)
+    assert "lag 30, rule positive broken by 5 of 300 (1.7 %)\n" in lines.getvalue()
+    assert "named" not in lines.getvalue(), "no row broke it"
+    for text in (table.getvalue(), summary(ruled)):
+        assert [line.split("  ")[0] for line in text.splitlines()[-3:]] == ["RULE", "named", "positive"]
+        assert "table  5 of 300 (1.7 %)  3 of 100 (3 %)     4" in text
+
+
+def test_rules_as_json_and_as_metrics(ruled: Board) -> None:
+    stream = io.StringIO()
+    JsonLines(stream).show(ruled)
+    first = json.loads(stream.getvalue().splitlines()[0])
+    assert first["rules"] == {
+        "positive": {"rows": 100, "violations": 2},
+        "named": {"rows": 100, "violations": 0},
+    }
+    text = render(ruled)
+    labels = '{pipeline="orders",flow="table",rule="positive"}'
+    assert f"ottla_pipeline_rule_rows_total{labels} 300\n" in text
+    assert f"ottla_pipeline_rule_violations_total{labels} 5\n" in text
+    assert f"ottla_pipeline_rule_last_batch_violations{labels} 3\n" in text
+    assert f"ottla_pipeline_rule_limit_exceeded{labels} 1\n" in text

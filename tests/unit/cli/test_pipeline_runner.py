@@ -18,7 +18,8 @@ import pytest
 
 import ottla as public
 from ottla.clients.admin.blocking import Admin
-from ottla.spark.pipelines import ConsoleSink, Pipeline, Source
+from ottla.spark.pipelines import ConsoleSink, Pipeline, Source, exit_codes
+from ottla.spark.pipelines.limits import Counted, Limit, parse_limit
 from ottla.spark.pipelines.progress import Board
 from ottla.spark.pipelines.run_lock import FILE, AlreadyRunning, holder, local_path, run_lock
 from ottla.spark.pipelines.runner import Ending, Runner, Stop, commit_groups, handle_signals
@@ -112,10 +113,11 @@ class Played:
     grace: float = 30.0
     at: dict[int, Callable[[], None]] = field(default_factory=dict)
     stop: Stop = field(default_factory=Stop)
+    limits: dict[str, Limit] = field(default_factory=dict)
     waits: int = 0
 
     def run(self) -> Ending:
-        self.board = Board("p", [flow.name for flow in self.flows])
+        self.board = Board("p", [flow.name for flow in self.flows], limits=self.limits)
         runner = Runner(self.flows, self.board, stop=self.stop, ends=self.ends, grace=self.grace, sleep=self._sleep)
         return runner.run()
 
@@ -181,6 +183,41 @@ def test_a_batch_that_takes_too_long_is_given_up() -> None:
     played.at = {2: lambda: played.stop.request(signal.SIGINT)}
     ending = played.run()
     assert (ending.code, ending.given_up, played.flows[0].query.batch) == (130, ("a",), None)
+
+
+def report(played: Played, flow: str, batch: int, rows: int, violations: int) -> None:
+    observed = {"ottla.rules.orders": {"all rows": rows, "positive": violations}}
+    progress = {"batchId": batch, "timestamp": TIME, "observedMetrics": observed}
+    played.board.progress(f"run-{flow}", progress)
+
+
+def test_an_exceeded_limit_stops_all_flows_after_their_batches() -> None:
+    played = Played([flow("a"), flow("b", "begin", "", "", "", "end")], limits={"positive": parse_limit(3)})
+    played.at[1] = lambda: report(played, "a", 1, 10, 3)
+    played.at[2] = lambda: report(played, "a", 2, 10, 1)
+    ending = played.run()
+    assert (ending.code, ending.word, ending.failure) == (exit_codes.LIMIT_EXCEEDED, "limit exceeded", None)
+    assert [(one.rule, one.flow, one.exceeded) for one in ending.exceeded] == [("positive", "a", Counted(20, 4))]
+    assert played.states == ["stopped", "stopped"]
+    assert played.flows[1].query.batch == 0, "its batch was finished"
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"), [(True, exit_codes.LIMIT_EXCEEDED), (False, exit_codes.stopped_by(signal.SIGTERM))]
+)
+def test_the_whole_of_a_run_that_ends_is_judged(ends: bool, code: int) -> None:
+    """A share of a few rows says nothing about a stream that goes on."""
+    played = Played([flow("a", "", "", "done")], ends=ends, limits={"positive": parse_limit("1%")})
+    played.at[1] = lambda: report(played, "a", 1, 10, 3)
+    if not ends:
+        played.at[2] = lambda: played.stop.request(signal.SIGTERM)
+    assert played.run().code == code
+
+
+def test_refused_data_has_its_own_code() -> None:
+    refused = "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] rule a: x is false SQLSTATE: P0001"
+    assert Played([flow("a", refused)]).run().code == exit_codes.DATA_REFUSED
+    assert Played([flow("a", "boom")]).run().code == exit_codes.FAILED
 
 
 def test_a_stop_before_the_start_starts_nothing() -> None:

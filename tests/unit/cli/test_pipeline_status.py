@@ -14,7 +14,11 @@ import ottla as public
 from ottla.cli.main import main
 from ottla.cli.pipeline.status import as_text
 from ottla.clients.admin.blocking import Admin
+from ottla.spark.pipelines import exit_codes, load
 from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, read_checkpoint
+from ottla.spark.pipelines.progress import Board
+from ottla.spark.pipelines.rule_counts import save
+from ottla.spark.pipelines.rules import limits_of
 from ottla.spark.pipelines.run_lock import run_lock
 from ottla.spark.pipelines.status import DeadLetterStatus, FlowStatus, Status, TopicStatus
 from ottla.types import TopicPartition
@@ -146,6 +150,38 @@ def test_status_without_a_broker(
     (file.parent / "state" / "table" / "offsets" / "3").write_text("?")
     damaged = ottla("pipeline", "status", str(file), "--offline", *unreachable)
     assert (damaged.code, "offsets/3 is damaged" in damaged.err) == (1, True)
+
+
+def test_an_exceeded_limit_is_in_the_status_and_refuses_the_next_run(ottla: Ottla, declared: tuple[Path, str]) -> None:
+    """A scheduler that retries must not see success."""
+    file, _ = declared
+    rule = '[[expect]]\nname = "positive"\nthat = "id >= 0"\nat_most = "1%"\n'
+    file.write_text(file.read_text() + rule)
+    pipeline = load(file, bootstrap_servers="localhost:1")
+    (file.parent / "state").mkdir()
+    board = Board("orders", ["table"], limits=limits_of(pipeline))
+    board.started("table", "run")
+    observed = {"ottla.rules.orders": {"all rows": 2_000, "positive": 30}}
+    board.progress("run", {"batchId": 0, "timestamp": "2023-11-14T22:13:20.000Z", "observedMetrics": observed})
+    save(pipeline, board)
+    broken = "rule positive: 30 of 2,000 (1.5 %) rows of flow table broke it, at_most is 1%"
+
+    shown = ottla("pipeline", "status", str(file), "--offline")
+    assert shown.lines[-1] == f"limit exceeded: {broken}"
+    assert shown.lines[-2].split("  ") == ["positive", "table", *["30 of 2,000 (1.5 %)"] * 2, "1%"]
+    told = json.loads(ottla("pipeline", "status", str(file), "--offline", "--json").out)
+    assert told["limits_exceeded"] == [broken]
+    assert told["rules"][0] | {"rule": "positive", "violations": 30, "limit_exceeded": True} == told["rules"][0]
+
+    for _ in range(2):
+        refused = ottla("pipeline", "run", str(file), "--once")
+        assert refused.code == exit_codes.LIMIT_EXCEEDED
+        assert refused.err.splitlines() == [
+            f"ottla: error: an earlier run exceeded a limit: {broken}",
+            "ottla: the pipeline was not started. Change the limit, the rule, the steps or the schema, or accept what "
+            "happened with --accept-limits",
+        ]
+    assert json.loads(ottla("pipeline", "run", str(file), "--once", "--json").out)["exit_code"] == 4
 
 
 def test_times_are_told_as_people_do() -> None:

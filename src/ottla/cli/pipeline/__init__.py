@@ -14,13 +14,14 @@ from typing import Any
 
 from ottla.cli.options import add_json_option, add_parser
 from ottla.cli.pipeline import graph, init, replay, reset, run, status, test
-from ottla.cli.pipeline.common import WRONG, add_cluster, add_file, declared
+from ottla.cli.pipeline.common import add_cluster, add_file, declared
 from ottla.cli.spark_session import spark_session
 from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines.checks.sql import syntax_problems
 from ottla.spark.pipelines.compile import compile_pipeline
 from ottla.spark.pipelines.declaration import DeclarationError, Pipeline, Problem, TopicSink
+from ottla.spark.pipelines.exit_codes import WRONG
 from ottla.spark.pipelines.runner import admin_config, reads
 from ottla.spark.pipelines.spark_parser import NoParser
 from ottla.spark.pipelines.status import dead_letter_topics, flows_of
@@ -85,7 +86,8 @@ def check(args: Namespace) -> int:
 
 def _check_sql(pipeline: Pipeline, found: _Found) -> None:
     try:
-        found.problems += syntax_problems(pipeline, [*pipeline.sources, *pipeline.steps, *pipeline.sinks])
+        parts = [*pipeline.sources, *pipeline.steps, *pipeline.expects, *pipeline.sinks]
+        found.problems += syntax_problems(pipeline, parts)
     except NoParser as error:
         found.notes.append(f"the syntax of some SQL was not checked: {error}")
 
@@ -152,6 +154,7 @@ def _counts(pipeline: Pipeline) -> Iterator[str]:
         ("source", pipeline.sources),
         ("table", pipeline.tables),
         ("step", pipeline.steps),
+        ("rule", pipeline.expects),
         ("sink", pipeline.sinks),
     ):
         if parts:

@@ -18,9 +18,8 @@ from ottla.cli.options import (
     parse_addresses,
 )
 from ottla.spark.pipelines.declaration import DeclarationError, Pipeline
+from ottla.spark.pipelines.exit_codes import WRONG
 from ottla.spark.pipelines.loading import load
-
-WRONG = 2
 
 
 def add_file(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:

@@ -10,11 +10,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TextIO
 
 from ottla.cli.terminal import plural, table
-from ottla.spark.pipelines.progress import RUNNING, STARTING, Batch, Board, FlowProgress
+from ottla.spark.pipelines.declaration import DEAD_LETTERS
+from ottla.spark.pipelines.limits import Counted
+from ottla.spark.pipelines.progress import RUNNING, STARTING, Batch, Board, FlowProgress, RuleProgress
 
 HEADERS = ("FLOW", "BATCH", "ROWS", "ROWS/S", "LAG", "BATCH TIME", "DEAD LETTERS")
 REDRAW_SECONDS = 0.2
@@ -42,6 +44,16 @@ def rows_of(flows: list[FlowProgress], *, now: float) -> list[list[str | None]]:
         ]
         for flow in flows
     ]
+
+
+def rule_table(rules: Iterable[RuleProgress]) -> str:
+    """The rules with their counts; empty without rules. Dead letters have their own column and line."""
+    rows = [
+        [one.rule, one.flow, str(one.total), str(one.last), None if one.limit is None else str(one.limit)]
+        for one in rules
+        if not one.rule.startswith(f"{DEAD_LETTERS}.")
+    ]
+    return table(("RULE", "FLOW", "BROKEN BY", "IN THE LAST BATCH", "AT MOST"), rows) if rows else ""
 
 
 def _rate(batch: Batch, now: float) -> float:
@@ -92,7 +104,8 @@ class Table:
             state = "ended"
         title = f"{board.pipeline}: {state}, {elapsed(self._clock() - self._begin)}{dead}.{hint}"
         text = table(HEADERS, _right(rows_of(flows, now=self._clock())))
-        lines = [line[: self._width() - 1] for line in (title, *text.splitlines())]
+        rules = rule_table(board.rules()).splitlines()
+        lines = [line[: self._width() - 1] for line in (title, *text.splitlines(), *rules)]
         back = f"\x1b[{self._drawn}F" if self._drawn else ""
         self._stream.write(back + "\x1b[J" + "\n".join(lines) + "\n")
         self._stream.flush()
@@ -158,9 +171,19 @@ class Lines:
             parts.append(f"lag {last.lag:,}")
         if flow.dead_letters is not None:
             parts.append(f"{plural(flow.dead_letters, 'dead letter')} so far")
+        parts += [f"rule {rule} broken by {counted}" for rule, counted in _broken(batch for _, batch in news)]
         at = time.strftime("%H:%M:%S", time.localtime(last.at / 1000 + last.seconds))
         self._stream.write(f"{at} {name}, {', '.join(parts)}\n")
         self._stream.flush()
+
+
+def _broken(batches: Iterable[Batch]) -> list[tuple[str, Counted]]:
+    """The rules that rows of these batches broke."""
+    found: dict[str, Counted] = {}
+    for batch in batches:
+        for rule, counted in batch.rules.items():
+            found[rule] = found.get(rule, Counted()) + counted
+    return [(rule, counted) for rule, counted in found.items() if counted.violations]
 
 
 class Silence:
@@ -203,6 +226,20 @@ def progress_fields(pipeline: str, flow: FlowProgress, batch: Batch) -> dict[str
         "seconds": batch.seconds,
         "rows_total": flow.rows,
         "dead_letters_total": flow.dead_letters,
+        "rules": {rule: {"rows": one.rows, "violations": one.violations} for rule, one in batch.rules.items()},
+    }
+
+
+def rule_fields(one: RuleProgress) -> dict[str, Any]:
+    """A rule as JSON."""
+    return {
+        "rule": one.rule,
+        "flow": one.flow,
+        "rows": one.total.rows,
+        "violations": one.total.violations,
+        "last_batch": {"rows": one.last.rows, "violations": one.last.violations},
+        "at_most": None if one.limit is None else str(one.limit),
+        "limit_exceeded": one.exceeded is not None,
     }
 
 
@@ -214,4 +251,5 @@ def summary(board: Board) -> str:
     ]
     dead = [flow for flow in board.flows() if flow.writes_dead_letters]
     text = table(("FLOW", "STATE", "BATCHES", "ROWS", "LAG"), rows)
-    return f"{text}\n{plural(board.dead_letters, 'dead letter')}" if dead else text
+    letters = plural(board.dead_letters, "dead letter") if dead else ""
+    return "\n".join(part for part in (text, letters, rule_table(board.rules())) if part)

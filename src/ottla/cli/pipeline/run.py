@@ -9,21 +9,32 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.options import not_negative, parse_setting, settings
 from ottla.cli.pipeline.common import add_cluster, add_file, declared, reports_problems
-from ottla.cli.pipeline.display import LINE_SECONDS, Display, JsonLines, Lines, Silence, Table, summary
+from ottla.cli.pipeline.display import (
+    LINE_SECONDS,
+    Display,
+    JsonLines,
+    Lines,
+    Silence,
+    Table,
+    rule_fields,
+    summary,
+)
 from ottla.cli.terminal import note
 from ottla.errors import OttlaError
+from ottla.spark.pipelines import exit_codes, rule_counts
 from ottla.spark.pipelines.compile import compile_pipeline
 from ottla.spark.pipelines.declaration import ConsoleSink, DeadLetters, DeclarationError, Pipeline
 from ottla.spark.pipelines.failures import Failure, cause_of
 from ottla.spark.pipelines.metrics import render, serve, write_file
-from ottla.spark.pipelines.progress import Board
+from ottla.spark.pipelines.progress import Board, RuleProgress
+from ottla.spark.pipelines.rules import limits_of
 from ottla.spark.pipelines.run_lock import AlreadyRunning, local_path, run_lock
 from ottla.spark.pipelines.runner import (
     GRACE_SECONDS,
@@ -39,7 +50,6 @@ from ottla.spark.sessions import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RUNS_ALREADY = 3
 LOG = "spark.log"
 _ENDING = ("available-now", "once")
 METRICS_SECONDS = 1.0
@@ -49,12 +59,7 @@ Stop it with Ctrl-C or SIGTERM. The current micro-batch is finished (or canceled
 the next run), and offsets are committed. A second signal stops it at once; nothing is lost.
 
 exit codes:
-  0    done: with --once, or a trigger that ends, all current records were processed
-  1    a flow failed, and the others were stopped; stderr has the reason, OTTLA_DEBUG=1 shows the details
-  2    wrong usage, or problems in the declaration; Spark was not started
-  3    the pipeline is already running with this checkpoint
-  130  stopped by Ctrl-C (SIGINT)
-  143  stopped by SIGTERM
+CODES
 
 examples:
   ottla pipeline run orders.toml                              run until stopped
@@ -62,7 +67,7 @@ examples:
   ottla pipeline run orders.toml --master spark://host:7077   on a cluster
   ottla pipeline run orders.toml --json | jq .rows
   ottla pipeline run orders.toml --metrics-port 9464          with Prometheus metrics
-"""
+""".replace("CODES", exit_codes.as_text())
 
 
 class RunError(OttlaError):
@@ -82,6 +87,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a Spark setting, such as spark.driver.memory=2g; overrides the file; repeatable",
     )
     parser.add_argument("--once", action="store_true", help="process all current records, and exit")
+    parser.add_argument(
+        "--accept-limits",
+        action="store_true",
+        help="run although an earlier run has exceeded a limit; the counts start at zero",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object per micro-batch")
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     parser.add_argument(
@@ -121,10 +131,33 @@ def run(args: Namespace) -> int:
     pipeline = declared(args)
     try:
         with run_lock(pipeline.path(pipeline.checkpoint)):
+            over = [] if args.accept_limits else rule_counts.exceeded(pipeline)
+            if over:
+                return _refuse(args, pipeline, over)
             return _Run(args, pipeline).run()
     except AlreadyRunning as error:
         print(f"ottla: error: {error}", file=sys.stderr)
-        return RUNS_ALREADY
+        return exit_codes.RUNS_ALREADY
+
+
+def _refuse(args: Namespace, pipeline: Pipeline, over: Sequence[RuleProgress]) -> int:
+    """Do not run after an exceeded limit until the user has decided; otherwise a retry would hide it."""
+    code = exit_codes.LIMIT_EXCEEDED
+    if args.json:
+        rules = [rule_fields(one) for one in over]
+        JsonLines().tell("limit exceeded", pipeline=pipeline.name, exit_code=code, rules=rules, refused=True)
+    _print_limits(over, "an earlier run exceeded a limit")
+    print(
+        "ottla: the pipeline was not started. Change the limit, the rule, the steps or the schema, or accept what "
+        "happened with --accept-limits",
+        file=sys.stderr,
+    )
+    return code
+
+
+def _print_limits(over: Sequence[RuleProgress], what: str) -> None:
+    for one in over:
+        print(f"ottla: error: {what}: {rule_counts.sentence(one)}", file=sys.stderr)
 
 
 class _Run:
@@ -136,6 +169,7 @@ class _Run:
         self._board = Board(pipeline.name, [])
         self._display = self._chosen_display()
         self._next_metrics = 0.0
+        self._saved: list[RuleProgress] | None = None
 
     def run(self) -> int:
         with ExitStack() as stack:
@@ -150,6 +184,7 @@ class _Run:
                 self._pipeline.name,
                 [flow.name for flow in flows],
                 dead_letters={flow.name for flow in flows if isinstance(flow.sink, DeadLetters)},
+                limits=limits_of(self._pipeline),
             )
             listener = listen(spark, self._board)
             stack.callback(_quietly, spark.streams.removeListener, listener)
@@ -166,6 +201,7 @@ class _Run:
             if ending.failure is None:
                 commit_groups(self._pipeline, flows, runner.queries)
             self._tick()
+            self._save_counts()
             self._display.close(self._board)
         self._report(ending)
         return ending.code
@@ -222,9 +258,17 @@ class _Run:
 
     def _tick(self) -> None:
         self._display.show(self._board)
+        self._save_counts()
         if self._args.metrics_file is not None and time.monotonic() >= self._next_metrics:
             self._next_metrics = time.monotonic() + METRICS_SECONDS
             write_file(self._args.metrics_file, render(self._board))
+
+    def _save_counts(self) -> None:
+        """Save changed counts. The first save also forgets the limits that an earlier run exceeded."""
+        rules = self._board.rules()
+        if rules != self._saved:
+            rule_counts.save(self._pipeline, self._board)
+            self._saved = rules
 
     def _report(self, ending: Ending) -> None:
         if isinstance(self._display, JsonLines):
@@ -232,13 +276,17 @@ class _Run:
             fields = (
                 {} if failure is None else {"flow": failure.flow, "cause": failure.cause, "reading": failure.reading}
             )
-            self._display.tell(ending.word, pipeline=self._pipeline.name, exit_code=ending.code, **fields)
+            rules = [rule_fields(one) for one in self._board.rules()]
+            self._display.tell(ending.word, pipeline=self._pipeline.name, exit_code=ending.code, rules=rules, **fields)
         elif not self._args.quiet:
             print(summary(self._board))
         for name in ending.given_up:
             note(f"flow {name}: the current batch was canceled; the next run repeats it")
         if ending.failure is not None:
             self._print_failure(ending.failure)
+        if ending.exceeded:
+            sys.stdout.flush()
+            _print_limits(ending.exceeded, "limit exceeded")
 
     def _print_failure(self, failure: Failure) -> None:
         sys.stdout.flush()
@@ -257,7 +305,7 @@ def _log_path(pipeline: Pipeline) -> Path:
 
 def _defaults(master: str) -> Mapping[str, str]:
     """Default Spark settings; the file and --conf override them."""
-    found = {"spark.sql.streaming.stopTimeout": "20s", "spark.sql.streaming.numRecentProgressUpdates": "10"}
+    found = {"spark.sql.streaming.stopTimeout": "20s", "spark.sql.streaming.numRecentProgressUpdates": "100"}
     if master.startswith("local"):
         # Spark's default of 200 state partitions is too high for one machine; a command needs no web UI.
         found |= {"spark.sql.shuffle.partitions": str(max(os.cpu_count() or 2, 2)), "spark.ui.enabled": "false"}
@@ -315,7 +363,7 @@ def _quietly(function: Any, *arguments: Any) -> None:
 
 def _leave(number: int) -> None:
     """Exit at once; Java exits when it notices."""
-    os._exit(128 + number)
+    os._exit(exit_codes.stopped_by(number))
 
 
 def _debug(text: str) -> None:

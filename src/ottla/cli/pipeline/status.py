@@ -11,14 +11,16 @@ from typing import Any
 
 from ottla.cli.options import add_json_option
 from ottla.cli.pipeline.common import add_cluster, add_file, declared, reports_problems
+from ottla.cli.pipeline.display import rule_fields, rule_table
 from ottla.cli.terminal import plural, print_json, table
+from ottla.spark.pipelines.rule_counts import sentence
 from ottla.spark.pipelines.status import FlowStatus, Status, TopicStatus, status_of
 from ottla.types import Millis
 
 _EPILOG = """\
 The status comes from the checkpoint files and the broker; the pipeline may be running or not. LAG is the number of
 records after the last finished micro-batch. GROUP-LAG is the number of records after the offsets committed to the
-group, as lag monitors show it.
+group, as lag monitors show it. The counts of rules are those of the current run, or of the last one.
 
 exit codes: 0 complete status; 1 some information is missing; 2 wrong usage or declaration
 """
@@ -58,6 +60,8 @@ def as_text(status: Status, *, now: Millis, file: str = "FILE") -> str:
         hint = f": replay with `ottla pipeline replay {file}`" if letters.waiting else ""
         waits = "waits" if letters.waiting == 1 else "wait"
         parts.append(f"{letters.topic}: {about}{plural(letters.waiting, 'dead letter')} {waits}{hint}")
+    parts += [text] if (text := rule_table(status.rules)) else []
+    parts += [f"limit exceeded: {sentence(one)}" for one in status.exceeded]
     return "\n".join(parts)
 
 
@@ -95,6 +99,8 @@ def as_json(status: Status) -> dict[str, Any]:
         "running": None if status.running is None else asdict(status.running),
         "flows": [_flow_json(flow) for flow in status.flows],
         "dead_letters": [asdict(one) for one in status.dead_letters],
+        "rules": [rule_fields(one) for one in status.rules],
+        "limits_exceeded": [sentence(one) for one in status.exceeded],
         "problems": list(status.problems),
     }
 

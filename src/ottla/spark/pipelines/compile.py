@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ottla.spark.pipelines import sinks, sources, steps
+from ottla.spark.pipelines import rules, sinks, sources, steps
 from ottla.spark.pipelines.checks.modes import input_of, source_of
 from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.columns import StepError
@@ -120,12 +120,15 @@ class _Compiler:
             for name, frame in views.items():
                 name_view(name, frame)
             for source in pipeline.sources:
+                self._check_dead_letter_rules(source, problems)
                 with self._reporting(source, problems, stop=True):
-                    views[source.name] = sources.stream(pipeline, source, self._spark, groups.get(source.name))
+                    frame = sources.stream(pipeline, source, self._spark, groups.get(source.name))
+                views[source.name] = self._ruled(source.name, frame, problems)
                 name_view(source.name, views[source.name])
             for step in pipeline.steps:
                 with self._reporting(step, problems, stop=True):
-                    views[step.name] = steps.apply(pipeline, step, views, self._spark)
+                    frame = steps.apply(pipeline, step, views, self._spark)
+                views[step.name] = self._ruled(step.name, frame, problems)
                 name_view(step.name, views[step.name])
         frame = sinks.shape(sink, views[input_of(pipeline, sink) or ""])
         if not frame.isStreaming:
@@ -133,6 +136,21 @@ class _Compiler:
         only = source_of(pipeline, sink)
         read = tuple(pipeline.sources) if only is None else (only,)
         return self._made(sink.name, sink, read, pipeline.checkpoint_of(sink.name), groups, frame)
+
+    def _check_dead_letter_rules(self, source: Source, problems: list[Problem]) -> None:
+        for rule in rules.dead_letter_rules(self._pipeline, source.name):
+            with self._reporting(rule, problems, stop=True):
+                frame = sources.stream(self._pipeline, source, self._spark, None, with_rules=False)
+                self._views = {source.name: frame}
+                rules.check_condition(rule, frame)
+
+    def _ruled(self, name: str, frame: DataFrame, problems: list[Problem]) -> DataFrame:
+        """The rows that the rules of a source or step leave."""
+        self._views[name] = frame
+        for rule in rules.rules_of(self._pipeline, name):
+            with self._reporting(rule, problems, stop=True):
+                rules.check_condition(rule, frame)
+        return rules.apply(self._pipeline, name, frame)
 
     def _dead(self, source: Source, letters: DeadLetters) -> Flow:
         pipeline = self._pipeline

@@ -27,7 +27,7 @@ from ottla.errors import OttlaError
 #: Columns with the origin of a record, which every source adds.
 ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key")
 #: Column names that a schema must not use.
-RESERVED = (*ORIGIN, "_headers", "_value", "_parsed", "_failed", "_broken")
+RESERVED = (*ORIGIN, "_headers", "_value", "_parsed", "_failed", "_broken", "_unmet")
 DEAD_LETTERS = "dead-letters"
 #: Formats of Spark's own file sink, which numbers its batches in the table. Delta and Iceberg know the query, too.
 LOGGED = ("parquet", "csv", "json", "orc")
@@ -81,6 +81,7 @@ ValueFormat = Literal["json", "avro", "csv", "text", "bytes"]
 FileFormat = Literal["parquet", "csv", "json", "orc", "delta", "iceberg"]
 OutputMode = Literal["append", "update", "complete"]
 Deliver = Literal["exactly-once", "at-least-once"]
+Otherwise = Literal["warn", "drop", "dead-letter", "fail"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,6 +341,40 @@ class Join(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Expect:
+    """A rule for the rows of a source or step. Whatever uses the source or step sees the rows that the rule leaves."""
+
+    title: ClassVar[str] = "[[expect]]"
+    where: Where = field(default_factory=_caller, init=False, repr=False, compare=False)
+    name: str = field(metadata=doc("The name in reports and metrics.", example='"positive_total"'))
+    input: str | None = field(
+        default=None, metadata=doc("The source or step. Default: the last step, or the only source.")
+    )
+    that: str = field(
+        metadata=doc(
+            "A SQL condition on the columns. A row for which it is false breaks the rule; as in CHECK of SQL, NULL is "
+            "not false.",
+            example='"total >= 0"',
+            sql="expression",
+        )
+    )
+    otherwise: Otherwise = field(
+        default="warn",
+        metadata=doc(
+            "What to do with a row that breaks the rule. warn: count it; drop: remove it; dead-letter: send its record "
+            "to the dead letters (input must be a source); fail: stop the pipeline before the batch is written."
+        ),
+    )
+    at_most: int | str | None = field(
+        default=None,
+        metadata=doc(
+            "Stop the run with exit code 4 if more rows than this break the rule: a number of rows of a run, or a "
+            'percentage such as `"1%"`. See [limits](#limits).'
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sink:
     """The destination of a stream. Every sink is a separate query with its own checkpoint."""
 
@@ -465,6 +500,13 @@ class DeadLetters:
     where: Where = field(default_factory=_caller, init=False, repr=False, compare=False)
     topic: str = field(metadata=doc("The topic; `{topic}` stands for the original topic.", example='"{topic}.dead"'))
     deliver: Deliver = field(default="exactly-once", metadata=doc("Like for a topic sink."))
+    at_most: int | str | None = field(
+        default=None,
+        metadata=doc(
+            "Stop the run with exit code 4 if a source has more broken records than this, like `at_most` of a rule. "
+            'Default: at least 10 records, and all of them broken; `"100%"`: no limit.'
+        ),
+    )
     bootstrap_servers: str | None = field(default=None, metadata=doc("Overrides the pipeline's cluster."))
     kafka: Mapping[str, str] = field(default_factory=dict, metadata=doc("Additional client configs."))
 
@@ -498,6 +540,7 @@ class Pipeline:
     sources: Sequence[Source] = field(metadata=doc("At least one.", key="source"))
     tables: Sequence[Table] = field(default=(), metadata=doc("Tables for joins.", key="table"))
     steps: Sequence[Step] = field(default=(), metadata=doc("Transformations, in order.", key="step"))
+    expects: Sequence[Expect] = field(default=(), metadata=doc("Rules for rows.", key="expect"))
     sinks: Sequence[Sink] = field(metadata=doc("At least one.", key="sink"))
     dead_letters: DeadLetters | None = field(default=None, metadata=doc("The topic for broken records."))
     directory: Path = field(default_factory=Path, init=False, repr=False, compare=False)
@@ -517,7 +560,7 @@ class Pipeline:
         return self.dead_letters is not None and source.on_error in (None, DEAD_LETTERS)
 
 
-Declared: TypeAlias = Source | Table | Step | Sink | DeadLetters | Pipeline
+Declared: TypeAlias = Source | Table | Step | Expect | Sink | DeadLetters | Pipeline
 STEPS: dict[str, type[Step]] = {
     "sql": Sql,
     "sql_file": Sql,

@@ -30,6 +30,7 @@ _JAVA = re.compile(r"^(?:[a-z][\w$]*\.)+(?P<kind>[A-Z][\w$]*): (?P<message>.+)",
 _CONDITION = re.compile(r"^\[(?P<name>[A-Z][A-Z0-9_.]+)\] ?(?P<message>.+)", re.DOTALL)
 _FAILED_STREAM = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ", re.DOTALL)
 _STATE = re.compile(r"(?: *SQLSTATE: \w{5})+\s*$")
+_RAISED_BY_RULES = "USER_RAISED_EXCEPTION"
 _WORKER_DIED = re.compile(r"Python worker exited unexpectedly")
 _OFFSETS = re.compile(r"^Current (?P<which>Committed|Available) Offsets: \{(?P<text>.*)\}$", re.MULTILINE)
 
@@ -50,6 +51,11 @@ class Failure:
         """Build a failure from the exception of a query, or from its text."""
         text = str(error)
         return cls(flow, cause_of(error), reading_of(text), text)
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether a rule or the source refused the data, with Spark's `raise_error`."""
+        return f"[{_RAISED_BY_RULES}]" in self.details
 
     @property
     def lines(self) -> list[str]:
@@ -109,6 +115,8 @@ def _from_java(text: str) -> str:
     java = _JAVA.match(text)
     kind, message = (java["kind"], java["message"]) if java is not None else ("", text)
     condition = _CONDITION.match(message)
+    if condition is not None and condition["name"] == _RAISED_BY_RULES:
+        return _STATE.sub("", condition["message"]).strip()
     if condition is not None:
         return f"{_first_paragraph(condition['message'])} ({condition['name']})"
     return f"{kind}: {_first_paragraph(message)}" if kind else _first_paragraph(message)

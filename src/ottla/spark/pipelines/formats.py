@@ -17,6 +17,7 @@ from ottla.spark.pipelines.checks.pipeline import declared_schema
 from ottla.spark.pipelines.declaration import Pipeline, Source, Table
 from ottla.spark.pipelines.options import as_settings
 from ottla.spark.pipelines.reasons import Reasons
+from ottla.spark.pipelines.rules import dead_letter_rules, unmet
 from ottla.spark.pipelines.schemas import Field, Type, quoted
 
 if TYPE_CHECKING:
@@ -33,11 +34,16 @@ _SPACE = "[ \t\r\n]"
 class Format:
     """The format of a source: `parse` values, recognize `good` ones, and give the `reason` for broken ones."""
 
-    def __init__(self, pipeline: Pipeline, source: Source | Table) -> None:
+    def __init__(self, pipeline: Pipeline, source: Source | Table, *, with_rules: bool = True) -> None:
         self.kind = source.format if isinstance(source, Source) else source.value_format
         self.schema = declared_schema(source, pipeline)
         self.options = as_settings(source.options) if isinstance(source, Source) else {}
-        self.require = tuple(source.require) if isinstance(source, Source) else ()
+        own = tuple(source.require) if isinstance(source, Source) else ()
+        found = dead_letter_rules(pipeline, source.name) if isinstance(source, Source) and with_rules else []
+        self.rules = dict(enumerate(found, len(own)))
+        """The rules that send dead letters, by the numbers of their conditions."""
+        self.require = (*own, *(one.that for one in found))
+        self._told = (*own, *(f"{one.that} (rule {one.name})" for one in found))
         self.nulls = source.null_values if isinstance(source, Source) else "broken"
         self._writers = writer_schemas(pipeline, source)
         self._file = Path(pipeline.path(source.schema_file)) if source.schema_file else None
@@ -49,10 +55,14 @@ class Format:
         parsed = self._parsed()
         frame = frame.withColumn(PARSED, parsed if self.kind == "avro" else fn.explode(fn.array(parsed)))
         frame = frame.selectExpr("*", *self._columns())
-        return frame.withColumn(FAILED, fn.expr(self._unmet())) if self.require else frame
+        return frame.withColumn(FAILED, fn.expr(unmet(self.require))) if self.require else frame
 
     def good(self) -> str:
-        """SQL that is true for good records."""
+        """SQL that is true for good records: readable ones that meet all conditions."""
+        return f"{self.readable()} AND (size({FAILED}) = 0)" if self.require else self.readable()
+
+    def readable(self) -> str:
+        """SQL that is true for records that match the format and schema."""
         conditions = [f"{VALUE} IS NOT NULL"] if self.nulls != "keep" else []
         text = f"CAST({VALUE} AS STRING)"
         if self.kind in ("json", "csv"):
@@ -68,8 +78,6 @@ class Format:
             conditions.append(f"{PARSED}.error IS NULL")
         elif self.kind == "text":
             conditions.append(f"({VALUE} IS NULL OR is_valid_utf8({text}))")
-        if self.require:
-            conditions.append(f"size({FAILED}) = 0")
         return " AND ".join(f"({one})" for one in conditions) or "true"
 
     @property
@@ -81,7 +89,7 @@ class Format:
         from pyspark.sql import functions as fn
 
         failed = fn.col(FAILED) if self.require else fn.array().cast("array<int>")
-        reasons = Reasons(self.kind, self.schema, self.options.get("sep", ","), self.require)
+        reasons = Reasons(self.kind, self.schema, self.options.get("sep", ","), self._told)
         reason = _arrow_udf(reasons.column, "string")(fn.col(VALUE), failed)
         if self.kind == "avro":
             return fn.coalesce(fn.col(f"{PARSED}.error"), reason)
@@ -120,11 +128,6 @@ class Format:
     def _columns(self) -> list[str]:
         inside = f"{PARSED}.value" if self.kind == "avro" else PARSED
         return [f"{inside}.{quoted(name)} AS {quoted(name)}" for name in self.columns]
-
-    def _unmet(self) -> str:
-        """SQL for the numbers of the false conditions; unknown is not false, as in SQL's CHECK."""
-        numbers = (f"IF(({one}) <=> false, {number}, NULL)" for number, one in enumerate(self.require))
-        return f"array_compact(array({', '.join(numbers)}))"
 
 
 def writer_schemas(pipeline: Pipeline, source: Source | Table) -> dict[int, str]:

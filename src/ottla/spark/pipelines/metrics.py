@@ -2,7 +2,7 @@
 
     ottla_pipeline_rows_total{pipeline="orders",flow="table"} 12000
 
-To add a metric, add it to `_FAMILIES`.
+To add a metric, add it to `_FAMILIES`, or to `_RULES` if each rule has one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ottla.errors import OttlaError
 from ottla.metrics.registry import Labels, Number, Registry
 from ottla.metrics.server import MetricsThread
-from ottla.spark.pipelines.progress import FAILED, RUNNING, STARTING, Board, FlowProgress
+from ottla.spark.pipelines.progress import FAILED, RUNNING, STARTING, Board, FlowProgress, RuleProgress
 
 HOST = "127.0.0.1"
 
@@ -65,6 +65,29 @@ _FAMILIES = (
 )
 
 
+class _RuleFamily(NamedTuple):
+    name: str
+    kind: str
+    help: str
+    value: Callable[[RuleProgress], Number]
+
+
+_RULES = (
+    _RuleFamily("rule_rows_total", "counter", "Rows that the rule has seen.", lambda one: one.total.rows),
+    _RuleFamily("rule_violations_total", "counter", "Rows that broke the rule.", lambda one: one.total.violations),
+    _RuleFamily("rule_last_batch_rows", "gauge", "Rows of the last micro-batch with rows.", lambda one: one.last.rows),
+    _RuleFamily(
+        "rule_last_batch_violations",
+        "gauge",
+        "Rows of the last micro-batch with rows that broke the rule.",
+        lambda one: one.last.violations,
+    ),
+    _RuleFamily(
+        "rule_limit_exceeded", "gauge", "1 after the limit was exceeded.", lambda one: one.exceeded is not None
+    ),
+)
+
+
 class MetricsError(OttlaError):
     """The metrics cannot be served or written."""
 
@@ -74,6 +97,8 @@ def render(board: Board) -> str:
     registry = Registry()
     for one in _FAMILIES:
         registry.family(f"ottla_pipeline_{one.name}", one.help, partial(_samples, one, board), one.kind)
+    for rule in _RULES:
+        registry.family(f"ottla_pipeline_{rule.name}", rule.help, partial(_rule_samples, rule, board), rule.kind)
     return registry.render()
 
 
@@ -84,16 +109,26 @@ def _samples(family: _Family, board: Board) -> Iterator[tuple[Labels, Number]]:
             yield {"pipeline": board.pipeline, "flow": flow.name}, value
 
 
+def _rule_samples(family: _RuleFamily, board: Board) -> Iterator[tuple[Labels, Number]]:
+    for one in board.rules():
+        yield {"pipeline": board.pipeline, "flow": one.flow, "rule": one.rule}, family.value(one)
+
+
 def write_file(path: Path, text: str) -> None:
     """Write the file atomically."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        replace_file(path, text)
     except OSError as error:
         raise MetricsError(f"cannot write metrics to {path}: {error.strerror}") from None
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file at once: readers see the old content or the new one."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.chmod(name, 0o644)
+    os.replace(name, path)
 
 
 def serve(page: Callable[[], str], port: int) -> MetricsThread:

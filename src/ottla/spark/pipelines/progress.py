@@ -10,11 +10,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from ottla.spark.offsets import parse_offsets, ranges_between
+from ottla.spark.pipelines.limits import Counted, Limit, Watch
+from ottla.spark.pipelines.rules import counts_of
 from ottla.types import Millis
 
 REMEMBERED = 1_000
@@ -35,6 +37,8 @@ class Batch:
     """Unread records when the batch was planned; None for sources without offsets."""
     at: Millis
     """The start time."""
+    rules: Mapping[str, Counted] = field(default_factory=dict)
+    """The rows that each rule has seen."""
 
     @property
     def rows_per_second(self) -> float:
@@ -55,6 +59,7 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
         seconds=took / 1000,
         lag=_lag(sources),
         at=_millis(str(progress["timestamp"])),
+        rules=counts_of(progress.get("observedMetrics")),
     )
 
 
@@ -109,11 +114,35 @@ class FlowProgress:
         )
 
 
-class Board:
-    """The progress of all flows; thread-safe."""
+@dataclass(frozen=True, slots=True)
+class RuleProgress:
+    """A rule in one flow since its start; the dead letters of a source are a rule with the name of their flow."""
 
-    def __init__(self, pipeline: str, flows: Sequence[str], *, dead_letters: Collection[str] = ()) -> None:
+    rule: str
+    flow: str
+    total: Counted
+    last: Counted
+    """The last batch with rows."""
+    limit: Limit | None = None
+    exceeded: Counted | None = None
+    """The rows that exceeded the limit."""
+
+
+class Board:
+    """The progress of all flows and rules; thread-safe."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        flows: Sequence[str],
+        *,
+        dead_letters: Collection[str] = (),
+        limits: Mapping[str, Limit] | None = None,
+    ) -> None:
+        """`limits` are those of rules and of dead letters: see `rules.limits_of`."""
         self.pipeline = pipeline
+        self._limits = limits or {}
+        self._watches: dict[tuple[str, str], Watch] = {}
         self._lock = threading.Lock()
         self._flows = {name: FlowProgress(name, name in dead_letters) for name in flows}
         self._names: dict[str, str] = {}
@@ -145,7 +174,32 @@ class Board:
 
     def _add(self, flow: str, batch: Batch) -> None:
         self._flows[flow] = self._flows[flow].after(batch)
+        for rule, counted in self._counts(flow, batch).items():
+            self._watches.setdefault((rule, flow), Watch(self._limits.get(rule))).add(counted)
         self._news.append((self._flows[flow], batch))
+
+    def _counts(self, flow: str, batch: Batch) -> Mapping[str, Counted]:
+        if self._flows[flow].writes_dead_letters and batch.written is not None:
+            return {**batch.rules, flow: Counted(batch.rows, batch.written)}
+        return batch.rules
+
+    def rules(self) -> list[RuleProgress]:
+        """All rules that have seen rows, in the order of their names and flows."""
+        with self._lock:
+            return [
+                RuleProgress(rule, flow, watch.total, watch.last, watch.limit, watch.exceeded)
+                for (rule, flow), watch in sorted(self._watches.items())
+            ]
+
+    @property
+    def exceeded(self) -> list[RuleProgress]:
+        return [one for one in self.rules() if one.exceeded is not None]
+
+    def judge_run(self) -> None:
+        """Compare the whole run with the limits, after its end."""
+        with self._lock:
+            for watch in self._watches.values():
+                watch.end()
 
     def ended(self, flow: str, state: str) -> None:
         with self._lock:

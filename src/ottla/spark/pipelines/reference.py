@@ -1,4 +1,4 @@
-"""Generate the reference of all keys in docs/pipelines.md from the dataclasses. A test compares both.
+"""Generate two parts of docs/pipelines.md: all keys, from the dataclasses, and the exit codes. A test compares them.
 
 python -m ottla.spark.pipelines.reference docs/pipelines.md
 """
@@ -12,12 +12,14 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
+from ottla.spark.pipelines import exit_codes
 from ottla.spark.pipelines.checks.values import described
 from ottla.spark.pipelines.declaration import (
     ConsoleSink,
     DeadLetters,
     Declared,
     Dedupe,
+    Expect,
     FileSink,
     JdbcSink,
     Join,
@@ -35,6 +37,7 @@ from ottla.spark.pipelines.declaration import (
 from ottla.spark.pipelines.toml.form import toml_key
 
 BEGIN, END = "<!-- keys: made by ottla.spark.pipelines.reference -->", "<!-- end of keys -->"
+CODES, CODES_END = "<!-- exit codes: made by ottla.spark.pipelines.reference -->", "<!-- end of exit codes -->"
 _PARTS: tuple[type[Declared], ...] = (
     Pipeline,
     Source,
@@ -46,6 +49,7 @@ _PARTS: tuple[type[Declared], ...] = (
     Window,
     Session,
     Join,
+    Expect,
     Sink,
     FileSink,
     TopicSink,
@@ -62,10 +66,14 @@ def reference() -> str:
 
 
 def with_reference(page: str) -> str:
-    """Replace the reference between the two marks of the page."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+    """Replace the reference and the exit codes between their marks."""
+    return _between(_between(page, BEGIN, reference(), END), CODES, exit_codes.as_markdown(), CODES_END)
+
+
+def _between(page: str, begin: str, text: str, end: str) -> str:
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{text}\n{end}{after}"
 
 
 def _part(kind: type[Declared]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Run the flows of a pipeline until they are done, one of them fails, or a stop is requested.
+"""Run the flows of a pipeline until they are done, one of them fails, a limit is exceeded, or a stop is requested.
 
     ending = Runner(flows, board, stop=stop).run()
 
@@ -25,16 +25,16 @@ from ottla.config.admin import AdminConfig
 from ottla.config.table import rows
 from ottla.errors import OttlaError
 from ottla.spark.finished import finished_offsets
+from ottla.spark.pipelines import exit_codes
 from ottla.spark.pipelines.declaration import Pipeline, Source
 from ottla.spark.pipelines.failures import Failure
-from ottla.spark.pipelines.progress import ENDED, FAILED, STOPPED, Board
+from ottla.spark.pipelines.progress import ENDED, FAILED, STOPPED, Board, RuleProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("ottla.spark")
 
-DONE_CODE, FAILED_CODE = 0, 1
 TICK_SECONDS = 0.2
 GRACE_SECONDS = 30.0
 COMMIT_MS = 10_000
@@ -89,18 +89,24 @@ class Ending:
     """The signal that stopped it, if any."""
     given_up: tuple[str, ...] = ()
     """Flows whose current batch was canceled."""
+    exceeded: tuple[RuleProgress, ...] = ()
+    """Rules and dead letters with an exceeded limit."""
 
     @property
     def code(self) -> int:
-        """The exit code: 0 done, 1 failed, 128 + the signal number if stopped."""
+        """The exit code: see `exit_codes.TABLE`."""
         if self.failure is not None:
-            return FAILED_CODE
-        return DONE_CODE if self.signal is None else 128 + self.signal
+            return exit_codes.DATA_REFUSED if self.failure.is_refusal else exit_codes.FAILED
+        if self.exceeded:
+            return exit_codes.LIMIT_EXCEEDED
+        return exit_codes.DONE if self.signal is None else exit_codes.stopped_by(self.signal)
 
     @property
     def word(self) -> str:
         if self.failure is not None:
             return "failed"
+        if self.exceeded:
+            return "limit exceeded"
         return "done" if self.signal is None else "stopped"
 
 
@@ -130,14 +136,17 @@ class Runner:
         """Start all flows, and return when all have ended."""
         try:
             failure = self._start() or self._watch()
-            given_up = self._end_all(failure)
+            given_up = self._end_all()
         except ConnectionError as error:
             return self._without_java(error)
         except Exception as error:
             if not _is_gateway_error(error):
                 raise
             return self._without_java(error)
-        return Ending(failure, None if failure is not None else self._stop.signal, given_up)
+        if self._ends and failure is None and self._stop.signal is None:
+            self._board.judge_run()
+        signal = None if failure is not None else self._stop.signal
+        return Ending(failure, signal, given_up, tuple(self._board.exceeded))
 
     def _without_java(self, error: Exception) -> Ending:
         """A signal to the process group stops Java, too; after a stop request this is not a failure."""
@@ -165,9 +174,9 @@ class Runner:
         return None
 
     def _watch(self) -> Failure | None:
-        """Wait until all have ended, one has failed, or a stop is requested."""
+        """Wait until all have ended, one has failed, a limit is exceeded, or a stop is requested."""
         active = dict(self.queries)
-        while active and self._stop.signal is None:
+        while active and self._stop.signal is None and not self._board.exceeded:
             for name, query in list(active.items()):
                 if query.isActive:
                     continue
@@ -195,7 +204,7 @@ class Runner:
 
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _end_all(self, failure: Failure | None) -> tuple[str, ...]:
+    def _end_all(self) -> tuple[str, ...]:
         """Stop each running flow between two batches; returns the flows with a canceled batch."""
         left = {name: query for name, query in self.queries.items() if query.isActive}
         current = {name: _batch(query) for name, query in left.items()}

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ottla.clients.consumer.dead_letter_steps import MAX_MESSAGE_CHARACTERS, PREFIX
 from ottla.spark.pipelines.declaration import ORIGIN, DeadLetters, Pipeline, Source, Table
-from ottla.spark.pipelines.formats import PARSED, VALUE, Format
+from ottla.spark.pipelines.formats import FAILED, PARSED, VALUE, Format
 from ottla.spark.pipelines.options import as_settings, read_options, table_options
+from ottla.spark.pipelines.rules import observe_dead
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.times import interval
 
@@ -17,14 +18,18 @@ if TYPE_CHECKING:
 BROKEN = "ottla.spark.pipelines.BrokenRecord"
 
 
-def stream(pipeline: Pipeline, source: Source, spark: SparkSession, group_id: str | None) -> DataFrame:
+def stream(
+    pipeline: Pipeline, source: Source, spark: SparkSession, group_id: str | None, *, with_rules: bool = True
+) -> DataFrame:
     """The good records of a source: the columns of the schema, then those of the origin."""
     from pyspark.sql import functions as fn
 
-    form = Format(pipeline, source)
+    form = Format(pipeline, source, with_rules=with_rules)
     parsed = form.parse(_raw(pipeline, source, spark, group_id))
     if form.nulls == "skip":
         parsed = parsed.where(f"{VALUE} IS NOT NULL")
+    if form.rules:
+        parsed = observe_dead(parsed, source.name, form.rules, readable=form.readable(), failed=FAILED)
     if source.on_error == "fail" or (source.on_error is None and pipeline.dead_letters is None):
         parsed = parsed.where(fn.expr(f"IF({form.good()}, true, CAST(raise_error({_failure(source)}) AS BOOLEAN))"))
     else:

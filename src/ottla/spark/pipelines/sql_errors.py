@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.spark.pipelines.checks.modes import input_of
-from ottla.spark.pipelines.declaration import ORIGIN, Declared, Join, Pipeline, Problem, Sink, Source, Sql, Step
+from ottla.spark.pipelines.declaration import (
+    ORIGIN,
+    Declared,
+    Expect,
+    Join,
+    Pipeline,
+    Problem,
+    Sink,
+    Source,
+    Sql,
+    Step,
+)
 from ottla.spark.pipelines.sql_texts import SqlText, sql_texts
 from ottla.suggestions import did_you_mean
 
@@ -83,7 +94,7 @@ def inputs_of(pipeline: Pipeline, part: Declared, columns: Columns) -> dict[str,
         words = {word for one in sql_texts(pipeline, part) for word in re.findall(r"\w+", one.text.lower())}
         return {name: found for name, found in columns.items() if name.lower() in words}
     wanted = [part.name] if isinstance(part, Source) else []
-    if isinstance(part, Step | Sink):
+    if isinstance(part, Step | Sink | Expect):
         wanted = [input_of(pipeline, part) or "", part.join if isinstance(part, Join) else ""]
     return {name: columns[name] for name in wanted if name in columns}
 

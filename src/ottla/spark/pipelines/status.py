@@ -8,7 +8,7 @@ for flow in status.flows:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError, UnknownTopicOrPartition
@@ -16,7 +16,10 @@ from ottla.spark.options import Offsets
 from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, read_checkpoint
 from ottla.spark.pipelines.compile import groups_of
 from ottla.spark.pipelines.declaration import DEAD_LETTERS, Pipeline, Source
+from ottla.spark.pipelines.progress import RuleProgress
 from ottla.spark.pipelines.replay import Replay
+from ottla.spark.pipelines.rule_counts import CountsError, exceeded, stored_rules
+from ottla.spark.pipelines.rules import limits_of
 from ottla.spark.pipelines.run_lock import Holder, holder, local_path
 from ottla.spark.pipelines.runner import admin_config, client_config, reads
 from ottla.types import TopicPartition
@@ -74,6 +77,10 @@ class Status:
     dead_letters: tuple[DeadLetterStatus, ...] = ()
     problems: tuple[str, ...] = field(default=())
     """Information that could not be read."""
+    rules: tuple[RuleProgress, ...] = ()
+    """The rules of the last run, or of the current one."""
+    exceeded: tuple[RuleProgress, ...] = ()
+    """Exceeded limits, because of which the next run will refuse to start."""
 
 
 def flows_of(pipeline: Pipeline) -> Iterator[tuple[str, str, tuple[Source, ...]]]:
@@ -128,8 +135,19 @@ def status_of(pipeline: Pipeline, *, ask: bool = True) -> Status:
             letters = tuple(_waiting(pipeline, topic) for topic in dead_letter_topics(pipeline))
         except OttlaError as error:
             problems.append(f"could not count the dead letters: {error}")
+    rules, over = _rules(pipeline, problems)
     running = holder(pipeline.path(pipeline.checkpoint))
-    return Status(pipeline.name, running, tuple(flows), letters, tuple(dict.fromkeys(problems)))
+    return Status(pipeline.name, running, tuple(flows), letters, tuple(dict.fromkeys(problems)), rules, over)
+
+
+def _rules(pipeline: Pipeline, problems: list[str]) -> tuple[tuple[RuleProgress, ...], tuple[RuleProgress, ...]]:
+    limits = limits_of(pipeline)
+    try:
+        stored = [one.progress for one in stored_rules(pipeline)]
+        return tuple(replace(one, limit=limits.get(one.rule)) for one in stored), tuple(exceeded(pipeline))
+    except CountsError as error:
+        problems.append(str(error))
+        return (), ()
 
 
 def _checkpoint(directory: str, problems: list[str]) -> Checkpoint | None:

@@ -13,6 +13,7 @@ from ottla.spark.pipelines import (
     DeadLetters,
     DeclarationError,
     Dedupe,
+    Expect,
     FileSink,
     JdbcSink,
     Join,
@@ -471,6 +472,10 @@ input = "b"
 [[step]]
 name = "e"
 sql = "SELECT * FROM a"
+[[expect]]
+name = "f"
+that = "n > 0"
+otherwise = "drop"
 [[sink]]
 name = "s"
 format = "topic"
@@ -502,6 +507,7 @@ topic = "dead"
             Window(name="d", window="1 minute", aggregate={"n": "count(*)"}, watermark="1 hour", input="b"),
             Sql(name="e", sql="SELECT * FROM a"),
         ],
+        expects=[Expect(name="f", that="n > 0", otherwise="drop")],
         sinks=[
             TopicSink(name="s", topic="out"),
             JdbcSink(name="t", url="jdbc:x", table="y"),

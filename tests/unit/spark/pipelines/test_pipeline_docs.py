@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.spark.pipelines import Pipeline, load
+from ottla.cli.pipeline.run import EPILOG
+from ottla.spark.pipelines import Pipeline, exit_codes, load
 from ottla.spark.pipelines.reference import with_reference
 
 ROOT = Path(__file__).parents[4]
@@ -19,6 +20,15 @@ EXAMPLES = ROOT / "examples" / "pipelines"
 def test_the_reference_is_current() -> None:
     page = PAGE.read_text()
     assert with_reference(page) == page, "run: python -m ottla.spark.pipelines.reference docs/pipelines.md"
+
+
+def test_help_and_page_have_all_exit_codes() -> None:
+    page = " ".join(PAGE.read_text().split())
+    told = " ".join(EPILOG.split())
+    assert len({one.code for one in exit_codes.TABLE}) == len(exit_codes.TABLE)
+    for one in exit_codes.TABLE:
+        assert f"{one.code} {one.meaning}" in told
+        assert f"| {one.code} | {one.meaning[0].upper()}{one.meaning[1:]}. |" in page
 
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:

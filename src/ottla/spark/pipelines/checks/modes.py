@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ottla.spark.pipelines.declaration import (
     ConsoleSink,
     Dedupe,
+    Expect,
     FileSink,
     JdbcSink,
     Join,
@@ -31,7 +32,7 @@ _MODES: dict[type[Sink], tuple[str, ...]] = {
 }
 
 
-def chain(pipeline: Pipeline, part: Step | Sink) -> list[Source | Step]:
+def chain(pipeline: Pipeline, part: Step | Sink | Expect) -> list[Source | Step]:
     """The inputs of a part, nearest first; ends at a source or at SQL. A joined stream is not an input."""
     return chain_from(pipeline, input_of(pipeline, part))
 
@@ -57,7 +58,7 @@ def joins_stream(pipeline: Pipeline, step: Step) -> bool:
     return isinstance(step, Join) and step.join not in [table.name for table in pipeline.tables]
 
 
-def input_of(pipeline: Pipeline, part: Step | Sink) -> str | None:
+def input_of(pipeline: Pipeline, part: Step | Sink | Expect) -> str | None:
     """The name of the input: as declared, or the previous part."""
     if part.input is not None or isinstance(part, Sql):
         return part.input

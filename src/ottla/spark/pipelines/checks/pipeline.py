@@ -16,6 +16,7 @@ from ottla.spark.pipelines.checks.avro import registry_problems
 from ottla.spark.pipelines.checks.functions import function_problems
 from ottla.spark.pipelines.checks.joins import join_problems
 from ottla.spark.pipelines.checks.modes import mode_problems
+from ottla.spark.pipelines.checks.rules import limit_problems, rule_problems
 from ottla.spark.pipelines.checks.sql import statement_problems
 from ottla.spark.pipelines.checks.values import value_problems
 from ottla.spark.pipelines.declaration import (
@@ -25,6 +26,7 @@ from ottla.spark.pipelines.declaration import (
     DeadLetters,
     Declared,
     Dedupe,
+    Expect,
     FileSink,
     JdbcSink,
     Join,
@@ -82,6 +84,8 @@ class _Check:
         for table in self._sound(self._pipeline.tables):
             yield from self._table(table)
         yield from self._steps()
+        for rule in self._sound(self._pipeline.expects):
+            yield from self._rule(rule)
         for sink in self._sound(self._pipeline.sinks):
             yield from self._sink(sink)
         if self._pipeline.dead_letters and id(self._pipeline.dead_letters) not in self._wrong:
@@ -92,7 +96,14 @@ class _Check:
     def _parts(self) -> list[Declared]:
         pipeline = self._pipeline
         letters = [pipeline.dead_letters] if pipeline.dead_letters else []
-        return [*pipeline.sources, *pipeline.tables, *pipeline.steps, *pipeline.sinks, *letters]
+        return [
+            *pipeline.sources,
+            *pipeline.tables,
+            *pipeline.steps,
+            *pipeline.expects,
+            *pipeline.sinks,
+            *letters,
+        ]
 
     def _sound(self, parts: Iterable[_Part]) -> list[_Part]:
         return [part for part in parts if id(part) not in self._wrong]
@@ -127,6 +138,7 @@ class _Check:
         )
         yield from _distinct(pipeline.sinks, _SINK, "letters, digits, _, . and -", "choose another")
         yield from self._same_paths()
+        yield from _distinct(pipeline.expects, _SINK, "letters, digits, _, . and -", "choose another")
         for sink in pipeline.sinks:
             if sink.name == DEAD_LETTERS:
                 yield sink.where.problem(f"the name {DEAD_LETTERS} is reserved: rename the sink", "name")
@@ -266,12 +278,20 @@ class _Check:
         elif isinstance(step, Session) and not step.group_by:
             yield step.where.problem('group_by is empty: Spark needs one, such as group_by = ["user"]', "group_by")
 
-    def _sink(self, sink: Sink) -> Iterator[Problem]:
+    def _rule(self, rule: Expect) -> Iterator[Problem]:
+        problems = list(self._end_input(rule))
+        yield from problems or rule_problems(self._pipeline, rule)
+
+    def _end_input(self, part: Expect | Sink) -> Iterator[Problem]:
+        """Problems with the input of a part that may use all steps."""
         pipeline = self._pipeline
         before = [source.name for source in pipeline.sources] + [step.name for step in pipeline.steps]
         tables = [table.name for table in pipeline.tables]
         only = bool(pipeline.steps) or len(pipeline.sources) == 1
-        yield from _input(sink, sink.input, before, tables, (), only)
+        yield from _input(part, part.input, before, tables, (), only)
+
+    def _sink(self, sink: Sink) -> Iterator[Problem]:
+        yield from self._end_input(sink)
         if isinstance(sink, FileSink):
             if bool(sink.path) == bool(sink.table):
                 yield sink.where.problem(
@@ -315,6 +335,7 @@ class _Check:
 
     def _dead_letters(self, letters: DeadLetters) -> Iterator[Problem]:
         yield from self._writing(letters, letters.topic)
+        yield from limit_problems(letters)
         elsewhere = letters.bootstrap_servers not in (None, self._pipeline.bootstrap_servers)
         for source in self._sound(self._pipeline.sources):
             names = {letters.topic.replace("{topic}", topic) for topic in source.topics}
@@ -335,6 +356,7 @@ def _parts_fit(pipeline: Pipeline) -> bool:
         (pipeline.sources, Source),
         (pipeline.tables, Table),
         (pipeline.steps, Step),
+        (pipeline.expects, Expect),
         (pipeline.sinks, Sink),
     )
     return all(
@@ -343,7 +365,7 @@ def _parts_fit(pipeline: Pipeline) -> bool:
 
 
 def _distinct(
-    parts: Sequence[Source | Table | Step | Sink], form: re.Pattern[str], words: str, shared: str
+    parts: Sequence[Source | Table | Step | Expect | Sink], form: re.Pattern[str], words: str, shared: str
 ) -> Iterator[Problem]:
     seen: dict[str, Declared] = {}
     for part in parts:
@@ -359,7 +381,12 @@ def _distinct(
 
 
 def _input(
-    part: Step | Sink, given: str | None, known: Sequence[str], tables: Sequence[str], later: Sequence[Step], only: bool
+    part: Step | Expect | Sink,
+    given: str | None,
+    known: Sequence[str],
+    tables: Sequence[str],
+    later: Sequence[Step],
+    only: bool,
 ) -> Iterator[Problem]:
     if given is None:
         if not only and known:

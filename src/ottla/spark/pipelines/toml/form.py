@@ -18,6 +18,7 @@ from ottla.spark.pipelines.declaration import (
     STEPS,
     DeadLetters,
     Declared,
+    Expect,
     FileSink,
     Pipeline,
     Problem,
@@ -73,6 +74,7 @@ class _Reader:
             "source": lambda one, path: self._part(Source, one, path),
             "table": lambda one, path: self._part(Table, one, path),
             "step": self._step,
+            "expect": lambda one, path: self._part(Expect, one, path),
             "sink": self._sink,
         }
         parts: dict[str, Any] = {name: self._array(name, data.pop(name, []), kind) for name, kind in kinds.items()}

@@ -1,0 +1,151 @@
+"""The counts of the last run, in the checkpoint directory: for the status, and so that an exceeded limit stays known.
+
+    save(pipeline, board)                      # a few times per run
+    exceeded(pipeline)                         # limits of the last run that are still exceeded
+
+A limit counts as exceeded in later runs until the user has changed something about it: the limit, the rule, the steps,
+or how the records are read. Spark's own checkpoint cannot tell this: the rows of that batch are processed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ottla.errors import OttlaError
+from ottla.spark.pipelines.declaration import DEAD_LETTERS, Pipeline, Source
+from ottla.spark.pipelines.limits import Counted, Limit
+from ottla.spark.pipelines.metrics import replace_file
+from ottla.spark.pipelines.progress import Board, RuleProgress
+from ottla.spark.pipelines.rules import limits_of
+from ottla.spark.pipelines.run_lock import local_path
+
+FILE = "rules.json"
+
+
+class CountsError(OttlaError):
+    """The counts of a run cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    """A rule of the last run in one flow."""
+
+    rule: str
+    flow: str
+    rows: int
+    violations: int
+    last_rows: int
+    last_violations: int
+    limit: str | None = None
+    exceeded_rows: int | None = None
+    """The rows that exceeded the limit, if they did."""
+    exceeded_violations: int = 0
+    meaning: str = ""
+    """What the counts depend on. After a change, an exceeded limit is not held against the pipeline."""
+
+    @property
+    def progress(self) -> RuleProgress:
+        over = None if self.exceeded_rows is None else Counted(self.exceeded_rows, self.exceeded_violations)
+        total, last = Counted(self.rows, self.violations), Counted(self.last_rows, self.last_violations)
+        return RuleProgress(self.rule, self.flow, total, last, exceeded=over)
+
+
+def sentence(one: RuleProgress) -> str:
+    """Which limit was exceeded, and by how much."""
+    assert one.exceeded is not None
+    assert one.limit is not None
+    if not one.rule.startswith(f"{DEAD_LETTERS}."):
+        return f"rule {one.rule}: {one.exceeded} rows of flow {one.flow} broke it, at_most is {one.limit}"
+    source = one.rule.removeprefix(f"{DEAD_LETTERS}.")
+    if one.limit == Limit():
+        return (
+            f"source {source}: all {one.exceeded.rows:,} records were broken. Does the schema match the data? "
+            "`ottla pipeline replay FILE --dry-run` shows the reasons"
+        )
+    return f"source {source}: {one.exceeded} records became dead letters, at_most of [dead_letters] is {one.limit}"
+
+
+def save(pipeline: Pipeline, board: Board) -> None:
+    """Replace the counts; does nothing if the checkpoint is not a local directory."""
+    path = _path(pipeline)
+    if path is not None:
+        stored = [asdict(_stored(pipeline, one)) for one in board.rules()]
+        try:
+            replace_file(path, json.dumps({"rules": stored}, indent=1, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise CountsError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _stored(pipeline: Pipeline, one: RuleProgress) -> StoredRule:
+    over = one.exceeded
+    return StoredRule(
+        one.rule,
+        one.flow,
+        one.total.rows,
+        one.total.violations,
+        one.last.rows,
+        one.last.violations,
+        None if one.limit is None else str(one.limit),
+        None if over is None else over.rows,
+        0 if over is None else over.violations,
+        "" if over is None else _meaning(pipeline, one.rule),
+    )
+
+
+def stored_rules(pipeline: Pipeline) -> list[StoredRule]:
+    """The counts of the last run; empty if there are none."""
+    path = _path(pipeline)
+    try:
+        text = None if path is None else path.read_text(encoding="utf-8")
+        return [] if text is None else [StoredRule(**one) for one in json.loads(text)["rules"]]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CountsError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError):
+        raise CountsError(
+            f"{path} is damaged. It says whether the last run exceeded a limit: look at the data, then delete it"
+        ) from None
+
+
+def exceeded(pipeline: Pipeline) -> list[RuleProgress]:
+    """The limits of the last run that are still exceeded, with the rules and limits of today."""
+    limits = limits_of(pipeline)
+    found = []
+    for one in stored_rules(pipeline):
+        limit, over = limits.get(one.rule), one.progress.exceeded
+        if over is None or limit is None or one.meaning != _meaning(pipeline, one.rule):
+            continue
+        if limit.is_exceeded(over):
+            found.append(replace(one.progress, limit=limit))
+    return found
+
+
+def _meaning(pipeline: Pipeline, rule: str) -> str:
+    """All that decides how many rows break a rule, apart from the data."""
+    names = [rule.removeprefix(f"{DEAD_LETTERS}.")] if rule.startswith(f"{DEAD_LETTERS}.") else None
+    sources = [_reading(pipeline, one) for one in pipeline.sources if names is None or one.name in names]
+    rules = [(one.input, one.that, one.otherwise) for one in pipeline.expects if names is not None or one.name == rule]
+    steps = [repr(one) for one in pipeline.steps] if names is None else []
+    return json.dumps([sources, rules, steps])
+
+
+def _reading(pipeline: Pipeline, source: Source) -> list[object]:
+    file = None if source.schema_file is None else Path(pipeline.path(source.schema_file)).read_text("utf-8")
+    return [
+        source.name,
+        source.format,
+        source.schema,
+        file,
+        source.confluent_header,
+        sorted(source.options.items()),
+        list(source.require),
+        source.null_values,
+    ]
+
+
+def _path(pipeline: Pipeline) -> Path | None:
+    directory = local_path(pipeline.path(pipeline.checkpoint))
+    return None if directory is None else directory / FILE
