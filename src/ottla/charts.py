@@ -22,6 +22,7 @@ _COLOURS = {
     "duplicates": ("#a9c3e6", "#3d5a85"),
     "dead": ("#e0a93b", "#e6b85c"),
     "pending": ("#c4c7cc", "#565c66"),
+    "filtered": ("#dfe3ea", "#3a3f48"),
     "lost": ("#c8264b", "#ff5c7c"),
     "unkeyed": ("#8a5a2b", "#c08a54"),
     "repeated": ("#7b3fb5", "#b683ea"),

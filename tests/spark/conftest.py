@@ -30,6 +30,13 @@ CONF = {
     "spark.sql.adaptive.enabled": "false",
 }
 
+#: Settings that `ottla pipeline run` sets.
+CHANGED_BY_RUN = (
+    "spark.sql.streaming.stopTimeout",
+    "spark.sql.streaming.numRecentProgressUpdates",
+    "spark.sql.shuffle.partitions",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -124,6 +131,20 @@ def topics(spark: SparkSession, servers: str, admin: Admin) -> Iterator[Topics]:
     found = Topics(spark, servers, admin)
     yield found
     found.producer.close(5)
+
+
+@pytest.fixture
+def own_session(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let commands use the session of the tests, without stopping it."""
+    monkeypatch.setattr(type(topics.spark), "stop", lambda spark: None)
+    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", topics.servers)
+    before = {name: topics.spark.conf.get(name, None) for name in CHANGED_BY_RUN}
+    yield
+    for name, value in before.items():
+        if value is None:
+            topics.spark.conf.unset(name)
+        else:
+            topics.spark.conf.set(name, value)
 
 
 def drain(frame: DataFrame, directory: Path, name: str = "table") -> list[Any]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,14 +26,9 @@ from ottla.spark.reading import DOUBT_SECONDS
 from spark.cluster import Cluster
 from spark.conftest import Topics
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_session")]
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "spark-tutorial.md"
-CHANGED = (
-    "spark.sql.streaming.stopTimeout",
-    "spark.sql.streaming.numRecentProgressUpdates",
-    "spark.sql.shuffle.partitions",
-)
 DECLARED = """\
 name = "NAME"
 checkpoint = "state"
@@ -75,20 +70,6 @@ def break_it(frame):
 """
 
 
-@pytest.fixture(autouse=True)
-def own_session(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Use the session of the tests, without stopping it."""
-    monkeypatch.setattr(type(topics.spark), "stop", lambda spark: None)
-    monkeypatch.setenv("OTTLA_BOOTSTRAP_SERVERS", topics.servers)
-    before = {name: topics.spark.conf.get(name, None) for name in CHANGED}
-    yield
-    for name, value in before.items():
-        if value is None:
-            topics.spark.conf.unset(name)
-        else:
-            topics.spark.conf.set(name, value)
-
-
 @pytest.fixture
 def made(topics: Topics, tmp_path: Path) -> Callable[[str], tuple[Path, str]]:
     def make(more: str = "") -> tuple[Path, str]:
@@ -118,12 +99,14 @@ def test_the_tutorial_runs(
     monkeypatch.chdir(tmp_path)
     name = f"orders_{uuid4().hex[:8]}"
     text = re.sub(r"\borders\b", name, TUTORIAL.read_text().replace("localhost:9092", topics.servers))
-    blocks = re.findall(r"<!-- (runs|file: \S+) -->\n```(\w+)\n(.*?)```", text, re.DOTALL)
-    assert [kind for _, kind, _ in blocks] == ["python", "python", "toml", "sh", "python", "sh", "sh", "sh"]
+    blocks = re.findall(r"<!-- (runs|file: \S+|add: \S+) -->\n```(\w+)\n(.*?)```", text, re.DOTALL)
+    kinds = ["python", "python", "toml", "sh", "python", "sh", "sh", "sh", "toml", "python", "sh", "sh"]
+    assert [kind for _, kind, _ in blocks] == kinds
     told = []
     for mark, kind, code in blocks:
         if kind == "toml":
-            (tmp_path / mark.removeprefix("file: ")).write_text(code)
+            with (tmp_path / mark.partition(" ")[2]).open("a" if mark.startswith("add: ") else "w") as file:
+                file.write(code)
         elif kind == "python":
             # Java has another working directory.
             exec(compile(code.replace('"tables/', f'"{tmp_path}/tables/'), "block", "exec"), {})
@@ -132,7 +115,7 @@ def test_the_tutorial_runs(
                 capfd.readouterr()
                 assert main(shlex.split(line)[1:]) == 0, f"{line}: {capfd.readouterr().err}"
                 told.append(capfd.readouterr())
-    check, run, status, groups, dry, _letters, some, again, rest = told
+    check, run, status, groups, dry, _letters, some, again, rest, _check, ruled, audit = told
     assert check.out.startswith(f"{name}.toml is valid: 1 source, 1 step, 1 sink")
     # Dedupe adds an empty batch that removes old keys.
     assert [line.split()[1::2] for line in run.out.splitlines()[1:3]] == [["ended", "1023"]] * 2
@@ -149,6 +132,12 @@ def test_the_tutorial_runs(
         "1 dead letter sent back",
         "2 dead letters still waiting: already replayed 1 times",
     ]
+    assert [line.split("  ")[0] for line in ruled.out.splitlines()[-2:]] == ["has_customer", "positive"]
+    assert "1 of 11 (9.1 %)" in ruled.out
+    assert audit.out.splitlines()[-1] == (
+        "OK: 1,038 produced, 1,010 arrived (20 duplicates dropped, 7 in dead letters, 1 filtered), nothing lost, "
+        "nothing repeated"
+    )
 
 
 def test_sigterm_in_the_middle_and_then_the_rest(

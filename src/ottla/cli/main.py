@@ -32,7 +32,7 @@ _COMMANDS = {
     "offsets": "show the contents of __consumer_offsets",
     "sql": "query topics with Spark SQL",
     "audit": "find lost, repeated, out-of-order and late records between a topic and a table or topic",
-    "pipeline": "write, check, test, draw and run declared pipelines on Spark, show their status, replay dead letters",
+    "pipeline": "write, check, test, draw, run and audit declared pipelines on Spark, show their status",
     "log": "show the contents of log files",
     "demo": "run a demo: broker, producers, a consumer group, a Spark pipeline and its audit",
     "perf": "measure a broker, producers and consumers on this machine",

@@ -34,11 +34,13 @@ def report(*counts: Counts, examples: Sequence[Example] = (), **more: object) ->
 
 
 def test_a_clean_run_is_ok() -> None:
-    clean = report(Counts(produced=10, arrived=7, duplicates=1, dead=1, pending=1, expired=5, unknown=2, outside=3))
+    clean = report(
+        Counts(produced=12, arrived=7, duplicates=1, dead=1, pending=1, filtered=2, expired=5, unknown=2, outside=3)
+    )
     assert clean.ok
     assert clean.findings == {}
-    left = "1 duplicates dropped, 1 in dead letters, 1 pending"
-    assert clean.verdict == f"OK: 10 produced, 7 arrived ({left}), nothing lost, nothing repeated"
+    left = "1 duplicates dropped, 1 in dead letters, 1 pending, 2 filtered"
+    assert clean.verdict == f"OK: 12 produced, 7 arrived ({left}), nothing lost, nothing repeated"
 
 
 @pytest.mark.parametrize("name", ["lost", "repeated", "aborted", "unkeyed", "out_of_order", "late"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.cli.options import add_json_option, add_parser
-from ottla.cli.pipeline import graph, init, replay, reset, run, status, test
+from ottla.cli.pipeline import audit, graph, init, replay, reset, run, status, test
 from ottla.cli.pipeline.common import add_cluster, add_file, declared
 from ottla.cli.spark_session import spark_session
 from ottla.cli.terminal import plural, print_json, table
@@ -43,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     test.configure(add_parser(actions, "test", "run the stored test cases of pipelines"))
     run.configure(add_parser(actions, "run", "run a pipeline on Spark, with progress"))
     status.configure(add_parser(actions, "status", "show the progress of a pipeline, without Spark"))
+    audit.configure(add_parser(actions, "audit", "check that all records are in the sinks or the dead letters"))
     replay.configure(add_parser(actions, "replay", "send dead letters back to their original topics"))
     reset.configure(add_parser(actions, "reset", "start sinks again from the beginning"))
     graph.configure(add_parser(actions, "graph", "draw a pipeline as SVG, without Spark"))

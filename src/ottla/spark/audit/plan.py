@@ -25,7 +25,7 @@ SLOT_MS: Millis = 100
 PLACE = ("partition", "offset")
 ORIGIN, KEY = "origin", "key"
 #: The statuses of records, and of rows without a record.
-RECORD_STATUSES = ("arrived", "duplicates", "dead", "pending", "unkeyed", "lost")
+RECORD_STATUSES = ("arrived", "duplicates", "dead", "pending", "filtered", "unkeyed", "lost")
 ROW_STATUSES = ("expired", "outside", "unknown")
 
 
@@ -61,7 +61,15 @@ def source_side(records: DataFrame, key: str | None, *, ordered_by_key: bool) ->
         (F.expr(key) if key is not None else F.lit(None).cast("string")).alias("id"),
         (F.col("key") if ordered_by_key else F.lit(None).cast("binary")).alias("order_key"),
         F.lit(True).alias("is_record"),
+        F.lit(True).alias("is_expected"),
     )
+
+
+def with_expected(source: DataFrame, expected: DataFrame) -> DataFrame:
+    """Keep the expectation to the records in `expected` (partition, offset, id), and take their ids from there."""
+    known = expected.dropDuplicates(list(PLACE)).withColumn("is_expected", F.lit(True))
+    found = source.drop("id", "is_expected").join(known, list(PLACE), "left")
+    return found.withColumn("is_expected", F.coalesce("is_expected", F.lit(False)))
 
 
 def target_side(
@@ -136,6 +144,7 @@ def classify(
         F.coalesce("is_record", F.lit(False)).alias("is_record"),
         F.coalesce("rows", F.lit(0)).alias("rows"),
         F.coalesce("is_dead", F.lit(False)).alias("is_dead"),
+        F.coalesce("is_expected", F.lit(False)).alias("is_expected"),
         F.coalesce(F.col("offset") >= F.col("position"), F.lit(False)).alias("is_pending"),
     )
     ranked = _ranked(known, rules)
@@ -162,6 +171,7 @@ def _alone(condition: Column) -> Column:
 def _status(rules: Rules) -> Column:
     rows, rank = F.col("rows"), F.col("rank")
     missing = F.when(F.col("is_dead"), "dead").when(F.col("is_pending"), "pending")
+    missing = missing.when(~F.col("is_expected"), "filtered")
     if rules.match == ORIGIN:
         without = F.when(F.col("offset") < F.col("earliest"), "expired").when(
             (F.col("offset") < F.col("start")) | (F.col("offset") >= F.col("end")), "outside"

@@ -21,8 +21,8 @@ class Counts:
     """Numbers of records and of target rows.
 
     Each source record is counted in `produced` and in exactly one of `arrived`, `duplicates`, `dead`, `pending`,
-    `unkeyed` and `lost`. Each target row is counted in `arrived`, `repeated`, `expired`, `outside`, `aborted` or
-    `unknown`.
+    `filtered`, `unkeyed` and `lost`. Each target row is counted in `arrived`, `repeated`, `expired`, `outside`,
+    `aborted` or `unknown`.
     """
 
     produced: int = 0
@@ -34,6 +34,8 @@ class Counts:
     """Records in the dead letters instead of the target."""
     pending: int = 0
     """Records that the pipeline has not processed yet."""
+    filtered: int = 0
+    """Records that the rules and steps of a pipeline remove; known only to the audit of a pipeline."""
     unkeyed: int = 0
     """Records with a null key, which cannot be matched."""
     lost: int = 0
@@ -78,6 +80,7 @@ _COLUMNS = (
     ("duplicates", "DUPLICATES"),
     ("dead", "DEAD-LETTERS"),
     ("pending", "PENDING"),
+    ("filtered", "FILTERED"),
     ("lost", "LOST"),
     ("unkeyed", "NO-KEY"),
     ("repeated", "REPEATED"),
@@ -221,6 +224,7 @@ class AuditReport:
                 (total.duplicates, "duplicates dropped"),
                 (total.dead, "in dead letters"),
                 (total.pending, "pending"),
+                (total.filtered, "filtered"),
             )
             if count
         ]
@@ -279,7 +283,7 @@ class AuditReport:
             is_good=self.ok,
             starts=[one.start for one in self.buckets],
             width_ms=self.bucket_ms,
-            stacked=self._series(("arrived", "duplicates", "dead", "pending"), always=("arrived",)),
+            stacked=self._series(("arrived", "duplicates", "dead", "pending", "filtered"), always=("arrived",)),
             outline=Series("produced", "produced", [one.counts.produced for one in self.buckets]),
             findings=self._series(("lost", "unkeyed", "repeated", "out_of_order", "late"), always=("lost", "repeated")),
         )

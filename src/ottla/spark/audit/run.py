@@ -21,7 +21,17 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from ottla.charts import bucket_width
-from ottla.spark.audit.plan import KEY, SLOT_MS, Rules, classify, dead_side, examples, source_side, summed
+from ottla.spark.audit.plan import (
+    KEY,
+    SLOT_MS,
+    Rules,
+    classify,
+    dead_side,
+    examples,
+    source_side,
+    summed,
+    with_expected,
+)
 from ottla.spark.audit.positions import (
     AuditError,
     Bounds,
@@ -130,7 +140,8 @@ def audit(
         order=order if topic is not None and order != "none" else None,
         late_after=late_after,
     )
-    return _Run(cluster, source, target, bounds, rules, dead_letters).report(at, limit)
+    dead = None if dead_letters is None else dead_side(cluster.topic(dead_letters, headers=True), source)
+    return Comparison(cluster, source, target, bounds, rules, dead).report(at, limit)
 
 
 def _bounds(
@@ -150,7 +161,7 @@ def _millis(moment: datetime | Millis) -> Millis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Comparison:
     """Run the jobs and build the report."""
 
     cluster: Cluster
@@ -158,7 +169,10 @@ class _Run:
     target: Target
     bounds: list[Bounds]
     rules: Rules
-    dead_letters: str | None
+    dead: DataFrame | None = None
+    """The origins of the dead letters: see `dead_side`."""
+    expected: DataFrame | None = None
+    """The records (partition, offset, id) that must be in the target or the dead letters, if not all."""
 
     def report(self, at: Millis, limit: int) -> AuditReport:
         classified, delays = self._classified(), Observation()
@@ -194,16 +208,14 @@ class _Run:
         records = self.cluster.records(self.source, self.bounds, headers=mentions_headers(key), isolation=isolation)
         if key is not None:
             expression(records, key, "id", f"topic {self.source}")
-        return source_side(records, key, ordered_by_key=self.rules.order == "key")
+        found = source_side(records, key, ordered_by_key=self.rules.order == "key")
+        return found if self.expected is None else with_expected(found, self.expected)
 
     def _classified(self) -> DataFrame:
         records, rows = self._records(self.cluster.isolation), self.target.rows
         if self.rules.match == KEY:
             records, rows = comparable(records, rows)
-        dead = None
-        if self.dead_letters is not None:
-            dead = dead_side(self.cluster.topic(self.dead_letters, headers=True), self.source)
-        return classify(self.cluster.spark, records, rows, dead, self.bounds, self.rules)
+        return classify(self.cluster.spark, records, rows, self.dead, self.bounds, self.rules)
 
     def _with_aborted(self, classified: DataFrame, found: Sequence[PartitionAudit]) -> list[PartitionAudit]:
         """Separate rows of aborted transactions from other unknown rows, by reading uncommitted records."""

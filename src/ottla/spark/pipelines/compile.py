@@ -100,11 +100,13 @@ class _Compiler:
         for one in pipeline.tables:
             with self._reporting(one, problems):
                 self._tables[one.name] = sources.table(pipeline, one, self._spark)
+        for source in pipeline.sources:
+            self._check_dead_letter_rules(source, problems)
         found = []
         for sink in pipeline.sinks if not problems else ():
             with self._reporting(sink, problems):
                 found.append(self._flow(sink, problems))
-        for source in pipeline.sources:
+        for source in pipeline.sources if not problems else ():
             if pipeline.dead_letters is not None and pipeline.sends_dead_letters(source):
                 with self._reporting(source, problems):
                     found.append(self._dead(source, pipeline.dead_letters))
@@ -115,12 +117,11 @@ class _Compiler:
     def _flow(self, sink: Sink, problems: list[Problem]) -> Flow:
         pipeline = self._pipeline
         groups = groups_of(pipeline, sink.name)
-        with _views(self._spark) as name_view:
+        with named_views(self._spark) as name_view:
             views = self._views = dict(self._tables)
             for name, frame in views.items():
                 name_view(name, frame)
             for source in pipeline.sources:
-                self._check_dead_letter_rules(source, problems)
                 with self._reporting(source, problems, stop=True):
                     frame = sources.stream(pipeline, source, self._spark, groups.get(source.name))
                 views[source.name] = self._ruled(source.name, frame, problems)
@@ -138,8 +139,9 @@ class _Compiler:
         return self._made(sink.name, sink, read, pipeline.checkpoint_of(sink.name), groups, frame)
 
     def _check_dead_letter_rules(self, source: Source, problems: list[Problem]) -> None:
+        """The rules decide which records are broken, so Spark would report their mistakes as those of the source."""
         for rule in rules.dead_letter_rules(self._pipeline, source.name):
-            with self._reporting(rule, problems, stop=True):
+            with self._reporting(rule, problems):
                 frame = sources.stream(self._pipeline, source, self._spark, None, with_rules=False)
                 self._views = {source.name: frame}
                 rules.check_condition(rule, frame)
@@ -205,7 +207,7 @@ class _Stop(Exception):
 
 
 @contextmanager
-def _views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
+def named_views(spark: SparkSession) -> Iterator[Callable[[str, DataFrame], None]]:
     """Register views for SQL while a flow is compiled, and restore earlier views."""
     before: dict[str, DataFrame | None] = {}
     known = {one.name.lower() for one in spark.catalog.listTables() if one.isTemporary}

@@ -51,6 +51,12 @@ def table_options(pipeline: Pipeline, table: Table) -> dict[str, str]:
     return {**_kafka(pipeline, None, {}, *READING), **as_settings(table.options), **fixed}
 
 
+def cluster_options(pipeline: Pipeline, part: Source | TopicSink | DeadLetters) -> dict[str, str]:
+    """The options to read from the cluster of a source or sink; configs that only producers know are left out."""
+    known = {name: value for name, value in part.kafka.items() if any(name in rows(table) for table in READING)}
+    return _kafka(pipeline, part.bootstrap_servers, known, *READING)
+
+
 def write_options(pipeline: Pipeline, sink: TopicSink | DeadLetters, topic: str | None) -> dict[str, str]:
     """The options of `writeStream`; without a topic, the rows have a topic column."""
     where = {} if topic is None else {"topic": topic}

@@ -92,6 +92,12 @@ def apply(
     return marked.drop(UNMET)
 
 
+def kept(pipeline: Pipeline, name: str, frame: DataFrame) -> DataFrame:
+    """The rows of a batch frame that the rules leave; nothing is counted, and no rule fails."""
+    dropping = [one.that for one in rules_of(pipeline, name) if one.otherwise == "drop"]
+    return frame.where(f"size({unmet(dropping)}) = 0") if dropping else frame
+
+
 def observe_dead(
     frame: DataFrame,
     source: str,

@@ -115,7 +115,7 @@ def _records(sink: TopicSink, frame: DataFrame) -> DataFrame:
         value = fn.to_json(fn.struct(*content))
     columns.append(_content(frame, value, "value"))
     if sink.origin:
-        check_columns(ORIGIN, frame, "origin", "the input")
+        check_columns(ORIGIN[:3], frame, "origin", "the input")
         columns.append(fn.array(*[_header(name) for name in ("topic", "partition", "offset")]).alias("headers"))
     return frame.select(*columns)
 

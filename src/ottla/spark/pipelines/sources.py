@@ -76,6 +76,21 @@ def dead_letters(
     )
 
 
+def batch(pipeline: Pipeline, source: Source, raw: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The good and the broken records in a batch frame of `format("ottla")`, for the audit.
+
+    Good records have the columns of `stream`, broken ones those of the origin.
+    """
+    form = Format(pipeline, source)
+    headers = ["headers AS _headers"] if source.include_headers else []
+    parsed = form.parse(raw.selectExpr(*_origin(), *_value(), *headers))
+    if form.nulls == "skip":
+        parsed = parsed.where(f"{VALUE} IS NOT NULL")
+    named = ["_headers"] if source.include_headers else []
+    good = parsed.where(form.good()).select(*[quoted(name) for name in form.columns], *ORIGIN, *named)
+    return good, parsed.where(f"NOT coalesce({form.good()}, false)").select(*ORIGIN)
+
+
 def table(pipeline: Pipeline, declared: Table, spark: SparkSession) -> DataFrame:
     """A static table for joins."""
     if declared.format == "topic":

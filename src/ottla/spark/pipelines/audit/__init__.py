@@ -1,0 +1,1 @@
+"""Audit the sinks of a declared pipeline: `ottla pipeline audit`."""
