@@ -20,7 +20,7 @@ from ottla.cli.terminal import plural, print_json, table
 from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines.checks.sql import syntax_problems
 from ottla.spark.pipelines.compile import compile_pipeline
-from ottla.spark.pipelines.declaration import DeclarationError, Pipeline, Problem, TopicSink
+from ottla.spark.pipelines.declaration import DeclarationError, Declared, Pipeline, Problem, TopicSink
 from ottla.spark.pipelines.exit_codes import WRONG
 from ottla.spark.pipelines.runner import admin_config, reads
 from ottla.spark.pipelines.spark_parser import NoParser
@@ -87,7 +87,7 @@ def check(args: Namespace) -> int:
 
 def _check_sql(pipeline: Pipeline, found: _Found) -> None:
     try:
-        parts = [*pipeline.sources, *pipeline.steps, *pipeline.expects, *pipeline.sinks]
+        parts: list[Declared] = [*pipeline.sources, *pipeline.steps, *pipeline.expects, *pipeline.sinks]
         found.problems += syntax_problems(pipeline, parts)
     except NoParser as error:
         found.notes.append(f"the syntax of some SQL was not checked: {error}")

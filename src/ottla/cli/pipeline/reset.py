@@ -10,9 +10,9 @@ from typing import Any
 
 from ottla.cli.options import UsageError, add_json_option
 from ottla.cli.pipeline.common import add_cluster, add_file, declared, reports_problems
-from ottla.cli.pipeline.run import RUNS_ALREADY
 from ottla.cli.terminal import print_json
 from ottla.spark.pipelines.declaration import Pipeline
+from ottla.spark.pipelines.exit_codes import RUNS_ALREADY
 from ottla.spark.pipelines.reset import FlowReset, plan_reset, reset
 from ottla.spark.pipelines.run_lock import AlreadyRunning, run_lock
 from ottla.spark.pipelines.status import flows_of

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ottla.cli.options import UsageError, add_json_option, parse_setting, settings
-from ottla.cli.pipeline.common import WRONG
 from ottla.cli.pipeline.run import RunError
 from ottla.cli.terminal import note, plural, print_json
 from ottla.errors import OttlaError
 from ottla.spark.pipelines.declaration import DeclarationError
+from ottla.spark.pipelines.exit_codes import WRONG
 from ottla.spark.pipelines.failures import cause_of
 from ottla.testing.pipelines.cases import NoCases, case_files
 from ottla.testing.pipelines.running import Bench
