@@ -290,10 +290,10 @@ def test_what_spark_refuses_is_told_with_the_line_of_the_rule(made: Callable[[st
     pipeline = made(RULES)
     text = pipeline.file.read_text()
     for old, new, message in (
-        ("price < 100", "prize < 100", "cheap: "),
+        ("price < 100", "prize < 100", "prize"),
         ("price < 100", "price + 100", "that must be true or false, but price + 100 is of type double"),
-        ("total >= 0", "totl >= 0", "positive: "),
-        ("customer IS NOT NULL", "customer IS NOTT", "named: "),
+        ("total >= 0", "totl >= 0", "totl"),
+        ("customer IS NOT NULL", "customer IS NOTT", "NOTT"),
     ):
         pipeline.file.write_text(text.replace(old, new))
         with pytest.raises(DeclarationError) as caught:
