@@ -11,6 +11,7 @@ from typing import Any
 from ottla.cli.options import UsageError, add_json_option
 from ottla.cli.pipeline.common import add_cluster, add_file, declared, reports_problems
 from ottla.cli.terminal import print_json
+from ottla.spark.pipelines import rule_counts
 from ottla.spark.pipelines.declaration import Pipeline
 from ottla.spark.pipelines.exit_codes import RUNS_ALREADY
 from ottla.spark.pipelines.reset import FlowReset, plan_reset, reset
@@ -78,6 +79,7 @@ def _reset(args: Namespace, pipeline: Pipeline, names: Sequence[str]) -> int:
         print("ottla: nothing was changed", file=sys.stderr)
         return 1
     reset(plan)
+    rule_counts.forget(pipeline, names)
     if not args.json:
         undo = [f"  {command}" for one in plan for command in one.undo]
         if undo:

@@ -10,6 +10,7 @@ or how the records are read. Spark's own checkpoint cannot tell this: the rows o
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -69,13 +70,26 @@ def sentence(one: RuleProgress) -> str:
 
 def save(pipeline: Pipeline, board: Board) -> None:
     """Replace the counts; does nothing if the checkpoint is not a local directory."""
+    _write(pipeline, [_stored(pipeline, one) for one in board.rules()])
+
+
+def forget(pipeline: Pipeline, flows: Collection[str]) -> None:
+    """Forget the counts of flows that start again from the beginning."""
+    found = stored_rules(pipeline)
+    kept = [one for one in found if one.flow not in flows]
+    if kept != found:
+        _write(pipeline, kept)
+
+
+def _write(pipeline: Pipeline, rules: Sequence[StoredRule]) -> None:
     path = _path(pipeline)
-    if path is not None:
-        stored = [asdict(_stored(pipeline, one)) for one in board.rules()]
-        try:
-            replace_file(path, json.dumps({"rules": stored}, indent=1, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise CountsError(f"cannot write {path}: {error.strerror}") from None
+    if path is None:
+        return
+    try:
+        text = json.dumps({"rules": [asdict(one) for one in rules]}, indent=1, ensure_ascii=False)
+        replace_file(path, text + "\n")
+    except OSError as error:
+        raise CountsError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _stored(pipeline: Pipeline, one: RuleProgress) -> StoredRule:

@@ -13,7 +13,7 @@ from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.limits import ALL_OF, NOT_ALL, WINDOW, Counted, Watch, parse_limit
 from ottla.spark.pipelines.loading import load
 from ottla.spark.pipelines.progress import Board
-from ottla.spark.pipelines.rule_counts import CountsError, exceeded, save, sentence, stored_rules
+from ottla.spark.pipelines.rule_counts import CountsError, exceeded, forget, save, sentence, stored_rules
 from ottla.spark.pipelines.rules import OBSERVED, ROWS, counts_of, limits_of
 
 ORDERS = Source(name="orders", topics=["orders"], schema="id BIGINT NOT NULL, total DOUBLE")
@@ -240,6 +240,15 @@ def test_nothing_exceeded_and_nothing_stored(tmp_path: Path) -> None:
     (tmp_path / "state" / "rules.json").unlink()
     assert stored_rules(pipeline) == []
     assert stored_rules(made(POSITIVE, checkpoint="s3a://bucket/state")) == []
+
+
+def test_a_reset_flow_starts_without_its_counts(tmp_path: Path) -> None:
+    pipeline = stored(made(POSITIVE, dead_letters=DeadLetters(topic="dead", at_most=1)), tmp_path, positive=9, dead=9)
+    assert len(again(pipeline)) == 2
+    forget(pipeline, ["table"])
+    assert [one.split(":")[0] for one in again(pipeline)] == ["source orders"]
+    forget(pipeline, ["table", "dead-letters.orders"])
+    assert again(pipeline) == []
 
 
 def test_damaged_counts_are_not_taken_for_good_ones(tmp_path: Path) -> None:
