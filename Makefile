@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -79,6 +79,9 @@ flights: setup ## 336,776 flights through a pipeline that joins, windows and agg
 spark: setup ## all Spark tests, including the long ones with clusters, Connect, Declarative Pipelines and kill -9
 	$(BIN)/python -m pip install --quiet 'pyspark[connect,pipelines]'
 	$(BIN)/python -m pytest tests/spark tests/crash/test_pipelines_kill.py $(ARGS)
+
+starts: setup ## 100 starts of a pipeline with four flows on a loaded machine: make starts STARTS=100
+	$(BIN)/python -m tests.crash.starts --starts $(or $(STARTS),100) $(ARGS)
 
 crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the broker: make crash-pipelines ROUNDS=25
 	$(BIN)/python -m tests.crash.pipelines --rounds $(or $(ROUNDS),25) $(ARGS)

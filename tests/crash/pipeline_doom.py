@@ -6,6 +6,7 @@ calls `install` on the driver's PYTHONPATH; the JVM, its planning processes and 
     OTTLA_DOOM         the point, a name of POINTS
     OTTLA_DOOM_COUNT   the number of the call, counted over all processes
     OTTLA_DOOM_VICTIM  machine: all processes of the driver's session; self: only the calling process
+    OTTLA_PLANT        plant a bug: sinks of a shared read forget the batches of earlier runs
     OTTLA_DOOM_FILE    its size is the number of calls so far; FILE.note is written when the point is reached
 
 Nothing of this is in ottla itself. Every worker runs this module, so it imports little.
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 MACHINE, SELF = "machine", "self"
 _SOURCE, _READING, _SINK = "ottla.spark.source", "ottla.spark.reading", "ottla.spark.sink"
 _ONCE, _PREPARED = "ottla.spark.exactly_once", "ottla.clients.producer.prepared"
+_WRITING, _BACKLOG = "ottla.spark.pipelines.shared.writing", "ottla.spark.pipelines.shared.backlog"
 
 
 class Point(NamedTuple):
@@ -59,16 +61,33 @@ POINTS = {
     "between two EndTxns": Point(_PREPARED, "end_transaction", "between", 2),
     "after last EndTxn": Point(_ONCE, "_commit", "after", 3),
     "sink committed": Point(_ONCE, "commit_all", "after", 3),
+    "shared batch computed": Point(_WRITING, "_count_broken", "after", 3),
+    "one sink of a shared batch done": Point(_WRITING, "SharedWriter._blaming", "after", 8),
+    "late records stored": Point(_BACKLOG, "Backlog.add", "after", 3),
+    "late batch written": Point(_BACKLOG, "Backlog._done", "before", 3),
+    "late batch forgotten": Point(_BACKLOG, "Backlog._done", "after", 3),
 }
+#: Points that only a shared read comes to.
+SHARED_POINTS = [name for name, point in POINTS.items() if point.module in (_WRITING, _BACKLOG)]
 
 
 def install() -> None:
     """Patch the function of the point when its module is imported."""
+    if os.environ.get("OTTLA_PLANT"):
+        sys.meta_path.insert(0, _Finder("ottla.spark.pipelines.written", _plant))
     name = os.environ.get("OTTLA_DOOM")
     if not name:
         return
     point = POINTS[name]
-    sys.meta_path.insert(0, _Finder(point, _Doom(name, int(os.environ["OTTLA_DOOM_COUNT"]))))
+    doom = _Doom(name, int(os.environ["OTTLA_DOOM_COUNT"]))
+    sys.meta_path.insert(0, _Finder(point.module, lambda module: _patch(module, point, doom)))
+
+
+def _plant(module: ModuleType) -> None:
+    import uuid
+
+    run = uuid.uuid4()
+    module.sink_id = lambda query, name: str(uuid.uuid5(run, name))  # type: ignore[attr-defined]
 
 
 def unknown() -> list[str]:
@@ -110,14 +129,14 @@ class _Doom:
 class _Finder:
     """Find the module, and patch it after execution."""
 
-    def __init__(self, point: Point, doom: _Doom) -> None:
-        self._point = point
-        self._doom = doom
+    def __init__(self, module: str, patch: Callable[[ModuleType], None]) -> None:
+        self._module = module
+        self._patch = patch
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._point.module:
+        if name != self._module:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -125,7 +144,7 @@ class _Finder:
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _patch(module, self._point, self._doom)
+                self._patch(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .pipeline_doom import MACHINE, POINTS, SELF
+from .pipeline_doom import MACHINE, POINTS, SELF, SHARED_POINTS
 from .pipeline_process import Application, Flow, Stuck
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _at_file(flow: int, log: str) -> Callable[[Run, Application], str]:
     """Kill when a log file appears; the application continues until the kill arrives."""
 
     def strike(run: Run, application: Application) -> str:
-        place = Flow(run.directory) if log == "table/_spark_metadata" else run.flows[flow]
+        place = Flow(run.directory) if log == "table/_spark_metadata" else run.flows[min(flow, len(run.flows) - 1)]
         batch = place.last(log) + run.chance.randint(1, 3)
         came = run.until(application, lambda: place.last(log) >= batch, f"{log}/{batch} appeared", tick=0.002)
         application.kill_all()
@@ -172,7 +172,7 @@ FAULTS = [
 ]
 
 
-def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool) -> list[Fault]:
+def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool, shared: bool = True) -> list[Fault]:
     """The faults of a run: the named ones in order, or all of them in random order."""
     if names:
         known = {fault.name: fault for fault in FAULTS}
@@ -182,5 +182,6 @@ def choose(names: str | None, rounds: int, seed: int, *, with_broker: bool) -> l
         found = [known[name] for name in wanted]
     else:
         found = [fault for fault in FAULTS if with_broker or not fault.harms_broker]
+        found = [fault for fault in found if shared or fault.point not in SHARED_POINTS]
         random.Random(seed).shuffle(found)
     return [found[number % len(found)] for number in range(rounds)]

@@ -22,7 +22,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 SITECUSTOMIZE = """\
 import os
 
-if "OTTLA_DOOM" in os.environ:
+if "OTTLA_DOOM" in os.environ or "OTTLA_PLANT" in os.environ:
     from tests.crash import pipeline_doom
 
     pipeline_doom.install()

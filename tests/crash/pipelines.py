@@ -1,6 +1,9 @@
-"""A pipeline under kill -9: table, topic and dead letters must have every input exactly once.
+"""A pipeline under kill -9: tables, topic and dead letters must have every input exactly once.
 
-    python -m tests.crash.pipelines --rounds 25 --seed 1
+    python -m tests.crash.pipelines --rounds 25 --seed 1 [--read separate]
+
+All sinks and the dead letters share one read, unless `--read separate`. One of the tables is a late sink. `--plant`
+plants a bug, which the checks must find: the topic sink forgets the batches of earlier runs.
 
 A round starts `ottla pipeline run` on the checkpoint of the previous round, lets it process small micro-batches while
 numbered records arrive, and ends it with one of FAULTS: kill everything, the driver, the JVM, a worker, an executor, or
@@ -53,6 +56,7 @@ name = "kills"
 checkpoint = "state"
 bootstrap_servers = "{servers}"
 trigger = "100 milliseconds"
+read = "{read}"
 
 [[source]]
 name = "numbers"
@@ -78,6 +82,15 @@ value = "cast(n AS STRING)"
 topic = "{dead}"
 deliver = "exactly-once"
 """
+#: A shared read has a sink that does not hold the others up, too.
+LATE = """
+[[sink]]
+name = "late"
+format = "parquet"
+path = "late"
+origin = true
+max_delay = "50 milliseconds"
+"""
 NUMBER = "get_json_object(cast(value AS STRING), '$.n')"
 
 
@@ -97,7 +110,14 @@ class Run:
     """The broker, the writer, the application and the rounds."""
 
     def __init__(
-        self, directory: Path, seed: int, *, servers: str | None = None, say: Callable[[str], None] = print
+        self,
+        directory: Path,
+        seed: int,
+        *,
+        servers: str | None = None,
+        say: Callable[[str], None] = print,
+        read: str = "shared",
+        plant: bool = False,
     ) -> None:
         self.directory = directory
         self.chance = random.Random(seed)
@@ -111,8 +131,12 @@ class Run:
         self._servers = servers or ""
         name = f"kills-{random.randrange(10**8):08}"  # unique, because the broker may outlive this run
         self.topics = {"numbers": name, "copies": f"{name}-copies", "dead": f"{name}-dead"}
+        self._read = read
+        self._plant_bug = plant
         state = directory / "state"
-        self.flows = [Flow(state / name) for name in ("table", "copies", "dead-letters/numbers")]
+        names = ("shared/numbers",) if read == "shared" else ("table", "copies", "dead-letters/numbers")
+        self.flows = [Flow(state / name) for name in names]
+        self.tables = ("table", "late") if read == "shared" else ("table",)
         self._writer: Writer
         self._applications: list[Application] = []
 
@@ -147,7 +171,9 @@ class Run:
 
     def _declare(self, batch: int) -> Path:
         file = self.directory / "kills.toml"
-        file.write_text(DECLARATION.format(servers=self.servers, batch=batch, **self.topics))
+        late = LATE if self._read == "shared" else ""
+        text = DECLARATION.format(servers=self.servers, batch=batch, read=self._read, **self.topics)
+        file.write_text(text + late)
         return file
 
     # ── A round ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,6 +185,8 @@ class Run:
         if fault.point is not None:
             count = self.chance.randint(1, POINTS[fault.point].most)
             doom = {"OTTLA_DOOM": fault.point, "OTTLA_DOOM_COUNT": str(count), "OTTLA_DOOM_VICTIM": fault.victim}
+        if self._plant_bug:
+            doom["OTTLA_PLANT"] = "1"
         application = Application(
             self._declare(A_BATCH), self.directory / f"round-{number + 1}", master=fault.master, doom=doom
         )
@@ -185,7 +213,9 @@ class Run:
     def _check_so_far(self) -> None:
         """The output must never have duplicates, and the input must be as intended."""
         copies = read_topic(self.servers, self.topics["copies"])
-        found = repeats(copies, "copies") + repeats(read_table(self.directory / "table"), "table")
+        found = repeats(copies, "copies")
+        for table in self.tables:
+            found += repeats(read_table(self.directory / table), table)
         found += repeats(read_topic(self.servers, self.topics["dead"]), "dead letters")
         if found:
             raise AssertionError("\n".join(found))
@@ -215,6 +245,7 @@ class Run:
         """Run to the end, and compare input and output."""
         from ottla.spark import session
         from ottla.spark.pipelines import compile_pipeline, load
+        from ottla.spark.pipelines.runner import Runner, board_of
 
         for application in self._applications:
             for name in application.leftovers():
@@ -223,12 +254,10 @@ class Run:
         conf = {"spark.driver.memory": "512m", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
         spark = session("kills", master=LOCAL, log_level="fatal", conf=conf)
         try:
-            queries = [
-                flow.start()
-                for flow in compile_pipeline(load(self._declare(1_000_000)), spark, trigger="available-now")
-            ]
-            for query in queries:
-                assert query.awaitTermination(GIVE_UP_SECONDS), f"{query.name} did not end"
+            pipeline = load(self._declare(1_000_000))
+            flows = compile_pipeline(pipeline, spark, trigger="available-now")
+            ending = Runner(flows, board_of(pipeline, flows), ends=True).run()
+            assert ending.failure is None, "\n".join(ending.failure.lines)
             self._compare()
             self._audit(spark)
             self._plant(spark)
@@ -242,7 +271,8 @@ class Run:
         topics = {name: read_topic(self.servers, topic) for name, topic in self.topics.items()}
         self.problems += self._writer.problems
         self.problems += differences(topics["numbers"], map(value_of, sent), "the input itself")
-        self.problems += differences(read_table(self.directory / "table"), good, "table")
+        for table in self.tables:
+            self.problems += differences(read_table(self.directory / table), good, table)
         self.problems += differences(map(int, topics["copies"]), good, "copies")
         self.problems += differences(topics["dead"], broken, "dead letters")
         self.problems += open_transactions(self.servers, self.topics.values())
@@ -267,7 +297,7 @@ class Run:
 
         return audit(
             spark, self.topics["numbers"], bootstrap_servers=self.servers, dead_letters=self.topics["dead"],
-            checkpoint=str(self.flows[1].directory), topic=self.topics["copies"],
+            checkpoint=str(self.flows[-1 if self._read == "shared" else 1].directory), topic=self.topics["copies"],
             key=NUMBER, target_key="cast(value AS STRING)", order="partition",
         )  # fmt: skip
 
@@ -316,6 +346,8 @@ def main() -> int:
     parser.add_argument("--faults", help="names, separated by commas: only these, in this order; `list` shows them")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round after so long")
     parser.add_argument("--bootstrap", help="use a running broker, such as Apache Kafka; it is not killed")
+    parser.add_argument("--read", choices=("shared", "separate"), default="shared", help="default: shared")
+    parser.add_argument("--plant", action="store_true", help="plant a bug, which the checks must find")
     parser.add_argument("--directory", type=Path, default=None, help="where the data goes; kept when something fails")
     args = parser.parse_args()
     if args.faults == "list":
@@ -325,12 +357,19 @@ def main() -> int:
         print("\n".join(gone), file=sys.stderr)
         return 2
     seed = random.randrange(10**6) if args.seed is None else args.seed
-    faults = choose(args.faults, args.rounds, seed, with_broker=args.bootstrap is None)
+    faults = choose(args.faults, args.rounds, seed, with_broker=args.bootstrap is None, shared=args.read == "shared")
     directory = args.directory or Path(tempfile.mkdtemp(prefix="ottla-pipelines-"))
     directory.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed}, data in {directory}", flush=True)
     begin = time.monotonic()
-    run = Run(directory, seed, servers=args.bootstrap, say=lambda line: print(line, flush=True))
+    run = Run(
+        directory,
+        seed,
+        servers=args.bootstrap,
+        say=lambda line: print(line, flush=True),
+        read=args.read,
+        plant=args.plant,
+    )
     try:
         run.go(faults, args.seconds)
     except Exception as problem:

@@ -1,4 +1,4 @@
-"""Two important rounds of `make crash-pipelines`."""
+"""Some important rounds of `make crash-pipelines`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,44 @@ import pytest
 from tests.crash.broker_process import ROOT
 
 #: Rows are written but not decided; decided, and one of the transactions is committed.
-FAULTS = "after flush,between two EndTxns"
-SECONDS = 400
+FAULTS = {
+    "separate": "after flush,between two EndTxns",
+    "shared": "between two EndTxns,one sink of a shared batch done,late batch written",
+}
+SECONDS = 500
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed"),
+    pytest.mark.timeout(SECONDS + 10),
+]
 
 
-@pytest.mark.cluster
-@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed")
-@pytest.mark.timeout(SECONDS + 10)
-def test_a_pipeline_delivers_exactly_once_under_kill_9() -> None:
-    command = [sys.executable, "-m", "tests.crash.pipelines", "--rounds", "2", "--seed", "3", "--faults", FAULTS]
+def crash(faults: str, *more: str) -> subprocess.CompletedProcess[str]:
+    count = str(len(faults.split(",")))
+    command = [sys.executable, "-m", "tests.crash.pipelines", "--rounds", count, "--seed", "3", "--faults", faults]
     run = subprocess.run(
-        command, cwd=ROOT, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        [*command, *more],
+        cwd=ROOT,
+        timeout=SECONDS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     print(run.stdout)
+    return run
+
+
+@pytest.mark.parametrize("read", FAULTS)
+def test_a_pipeline_delivers_exactly_once_under_kill_9(read: str) -> None:
+    run = crash(FAULTS[read], "--read", read)
     assert run.returncode == 0
     assert "each is there exactly once, and the audit says so" in run.stdout
+
+
+def test_a_sink_that_forgets_its_batches_is_found() -> None:
+    """A planted bug: after a kill, the repeated batch is written a second time."""
+    run = crash("sink committed,machine", "--plant")
+    assert run.returncode == 1
+    assert "is there 2 times" in run.stdout

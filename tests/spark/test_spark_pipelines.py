@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -90,8 +91,9 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("read", ["shared", "separate"])
 def test_broken_records_go_to_dead_letters_and_all_else_to_table_and_topic(
-    topics: Topics, spark: SparkSession, tmp_path: Path
+    topics: Topics, spark: SparkSession, tmp_path: Path, read: str
 ) -> None:
     orders, large, dead = topics.make(), topics.make(), topics.make()
     good = [f'{{"id": {number}, "total": {number}.5, "lines": [{{"item": "x{{}}{{}}"}}]}}' for number in range(20)]
@@ -102,6 +104,7 @@ def test_broken_records_go_to_dead_letters_and_all_else_to_table_and_topic(
 name = "orders"
 checkpoint = "state"
 bootstrap_servers = "{topics.servers}"
+read = "{read}"
 
 [[source]]
 name = "orders"
@@ -132,8 +135,9 @@ topic = "{dead}"
 """
     )
     progress = run(load(tmp_path / "orders.toml"), spark)
-    assert list(progress) == ["table", "topic", "dead-letters.orders"]
-    assert all(sum(one.numInputRows for one in found) == len(values) for found in progress.values())
+    names = ["shared.orders"] if read == "shared" else ["table", "topic", "dead-letters.orders"]
+    readers = dict.fromkeys(names, len(values))
+    assert {name: sum(one.numInputRows for one in found) for name, found in progress.items()} == readers
 
     rows = spark.read.parquet(str(tmp_path / "table")).collect()
     assert sorted(row.id for row in rows) == list(range(20))
@@ -158,7 +162,7 @@ topic = "{dead}"
         assert letter.group == f"{orders}-group"
 
     end = {f"{orders}-0": len(values)}
-    for group in ("", ".topic", ".dead-letters.orders"):
+    for group in [""] if read == "shared" else ["", ".topic", ".dead-letters.orders"]:
         assert topics.committed(f"{orders}-group{group}") == end
 
     # A run from the checkpoint reads only new records.
@@ -248,10 +252,12 @@ def test_dedupe_join_window_python_and_jdbc(topics: Topics, spark: SparkSession,
 
     assert stored() == expected
     # Repeat the last batch of the database, as after a crash before Spark recorded its end.
-    commits = sorted((tmp_path / "state" / "base" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    assert sorted(os.listdir(tmp_path / "state")) == ["minutes", "shared"], "windows have a query of their own"
+    commits = sorted((tmp_path / "state/shared/clicks/commits").glob("[0-9]*"), key=lambda path: int(path.name))
     commits[-1].unlink()
-    run(pipeline, spark, "base")
+    run(pipeline, spark, "shared.clicks")
     assert stored() == expected
+    assert spark.read.parquet(str(tmp_path / "loud")).count() == len(expected)
 
 
 def test_avro_csv_text_and_bytes(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:

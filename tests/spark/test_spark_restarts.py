@@ -27,6 +27,7 @@ DECLARED = """\
 name = "orders"
 checkpoint = "state"
 bootstrap_servers = "SERVERS"
+read = "separate"
 
 [[source]]
 name = "orders"

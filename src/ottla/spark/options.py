@@ -49,7 +49,7 @@ _READ_NAMES = (
     "kafkaConsumer.pollTimeoutMs",
     "partition.metadata.cache.ttl.ms",
 )
-_TXN = ("txnAppId", "txnVersion")
+_TXN = ("txnAppId", "txnVersion", "txnRunId")
 _ID_PREFIX = "transactionalIdPrefix"
 ID_PREFIX = "ottla-spark"
 # Spark passes the query name and the checkpoint as options.
@@ -183,6 +183,8 @@ class WriteOptions:
     """The prefix of transactional ids and of the ledger's group."""
     txn_app_id: str | None = None
     txn_version: int | None = None
+    txn_run_id: str | None = None
+    """The run of the application; without it, every job is a run."""
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
@@ -198,12 +200,15 @@ class WriteOptions:
             id_prefix=options.filled(_ID_PREFIX, "set it, or remove the option") or ID_PREFIX,
             txn_app_id=options.filled("txnAppId", "name the application"),
             txn_version=options.number("txnVersion"),
+            txn_run_id=options.filled("txnRunId", "set it, or remove the option"),
         )
         return write._checked()
 
     def _checked(self) -> WriteOptions:
         if (self.txn_app_id is None) != (self.txn_version is None):
             raise OptionError("txnAppId and txnVersion must be set together")
+        if self.txn_run_id is not None and self.txn_app_id is None:
+            raise OptionError("txnRunId requires txnAppId and txnVersion")
         if self.txn_version is not None and self.txn_version < 0:
             raise OptionError(f"option txnVersion must be at least 0, not {self.txn_version}")
         ProducerConfig.given(self.producer_config(), {})

@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.spark.java import cache, java_home, write_whole
 from ottla.spark.planning import PLANS_EACH_QUERY, PUSHDOWN, install
@@ -100,6 +100,33 @@ def activate(spark: SparkSession) -> bool:
     if session is not None:
         spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
     return install(spark)
+
+
+def clone(spark: SparkSession) -> SparkSession:
+    """A session with the same settings, and views of its own. Requires a classic session."""
+    from pyspark.sql import SparkSession as Sessions
+
+    session: Any = spark
+    return Sessions(session.sparkContext, session._jsparkSession.cloneSession())
+
+
+#: What Spark adds to the environment of a Python data source when a streaming query starts.
+_STREAM_ENVIRONMENT = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+
+
+def settle_environment(spark: SparkSession) -> None:
+    """Let several streaming queries start at the same time.
+
+    All of them share one map with the environment of the data source. Spark adds names to it when a query starts. If
+    another query is sending its tasks at that moment, it fails: "Illegal size 5 of collection, expected 6". With all
+    names there from the beginning, the size does not change. Spark sets the values before each use.
+    """
+    session: Any = spark
+    if hasattr(session, "_jsparkSession"):
+        manager = session._jsparkSession.sessionState().dataSourceManager()
+        environment = manager.lookupDataSource("ottla").dataSourceCls().envVars()
+        for name in _STREAM_ENVIRONMENT:
+            environment.putIfAbsent(name, "")
 
 
 def prepare(master: str = "local[*]") -> None:

@@ -174,7 +174,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, columns: tuple[str, ...]) -> None:
         super().__init__(options, columns)
-        self._job = uuid4().hex
+        self._job = options.txn_run_id or uuid4().hex
         """Created during planning; the same in all tasks."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:

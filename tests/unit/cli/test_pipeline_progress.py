@@ -50,8 +50,8 @@ def board() -> Board:
     found = Board("orders", ["table", "dead-letters.orders"], dead_letters={"dead-letters.orders"})
     # Spark may report a batch before its run id is known.
     found.progress("run-1", progress(0))
-    found.started("table", "run-1")
-    found.started("dead-letters.orders", "run-2")
+    found.started("run-1", "table")
+    found.started("run-2", "dead-letters.orders")
     found.progress("run-1", progress(1, 40, end=140, latest=140))
     found.progress("run-2", progress(0, written=17))
     found.progress("run-2", progress(0, written=17))
@@ -186,7 +186,7 @@ def test_metrics_in_a_file(board: Board, tmp_path: Path) -> None:
 def ruled() -> Board:
     """Two batches in which rows broke a rule, and one row more than its limit."""
     found = Board("orders", ["table"], limits={"positive": parse_limit(4)})
-    found.started("table", "run-1")
+    found.started("run-1", "table")
     for number, broken in enumerate((2, 0, 3)):
         observed = {"ottla.rules.orders": {"all rows": 100, "positive": broken, "named": 0}}
         found.progress("run-1", {**progress(number), "observedMetrics": observed})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from uuid import uuid4
@@ -144,3 +145,24 @@ def test_a_reset_is_refused(ottla: Ottla, file: Path) -> None:
     assert remote.code == 1
     assert "the table s3a://bucket/orders is not a local directory" in remote.err
     assert entries(here / "state") == ["base", "dead-letters", "out", "run.lock", "table"]
+
+
+def test_one_of_several_sinks_leaves_a_shared_read(ottla: Ottla, file: Path) -> None:
+    here, shared = file.parent, file.parent / "state" / "shared" / "orders"
+    for flow in ("table", "out", "base"):
+        shutil.rmtree(here / "state" / flow)
+    (shared / "late" / "out" / "3").mkdir(parents=True)
+    (shared / "metadata").write_text(json.dumps({"id": QUERY}))
+    (shared / "readers.json").write_text('{"readers": ["table", "out"], "left": {"base": 4}}')
+    done = ottla("pipeline", "reset", str(file), "--sink", "out", "--sink", "base", "--yes")
+    assert done.code == 0
+    assert f"  rename the stored rows {shared}/late/out to out.before-" in done.text
+    assert done.text.count(f"  take it out of the shared read {shared}") == 2
+    assert "it has a query of its own from then on" in done.text
+    assert json.loads((shared / "readers.json").read_text()) == {"readers": ["table"], "left": {}}
+    assert entries(shared) == ["late", "metadata", "readers.json"]
+
+    done = ottla("pipeline", "reset", str(file), "--sink", "table", "--yes")
+    assert done.code == 0, "the last one takes the whole checkpoint with it"
+    assert entries(shared.parent) == ["orders.before"]
+    assert entries(here / "tables") == ["orders.before"]

@@ -87,15 +87,34 @@ class FakeQuery:
 
 
 @dataclass
+class FakeSharing:
+    """A fake shared read with a late sink."""
+
+    readers: list[str]
+    culprit: str | None = None
+    error: Exception | None = None
+    waiting: dict[str, int] = field(default_factory=dict)
+    closed: float | None = None
+
+    def close(self, seconds: float) -> None:
+        self.closed = seconds
+
+
+@dataclass
 class FakeFlow:
     query: FakeQuery
     start_error: Exception | None = None
     sources: tuple[Source, ...] = ()
     groups: dict[str, str] = field(default_factory=dict)
+    shared: FakeSharing | None = None
 
     @property
     def name(self) -> str:
         return self.query.name
+
+    @property
+    def readers(self) -> dict[str, None]:
+        return dict.fromkeys([self.name] if self.shared is None else self.shared.readers)
 
     def start(self) -> FakeQuery:
         if self.start_error is not None:
@@ -117,7 +136,8 @@ class Played:
     waits: int = 0
 
     def run(self) -> Ending:
-        self.board = Board("p", [flow.name for flow in self.flows], limits=self.limits)
+        names = [name for flow in self.flows for name in flow.readers]
+        self.board = Board("p", names, limits=self.limits)
         runner = Runner(self.flows, self.board, stop=self.stop, ends=self.ends, grace=self.grace, sleep=self._sleep)
         return runner.run()
 
@@ -135,6 +155,44 @@ class Played:
 
 def flow(name: str, *script: str) -> FakeFlow:
     return FakeFlow(FakeQuery(name, list(script)))
+
+
+def shared(query: str, *script: str, **more: Any) -> FakeFlow:
+    return FakeFlow(FakeQuery(query, list(script)), shared=FakeSharing(["table", "out"], **more))
+
+
+def test_sinks_that_share_a_query_end_together() -> None:
+    played = Played([shared("shared.a", "done"), flow("b", "done")], ends=True)
+    assert played.run().code == 0
+    assert played.states == ["ended", "ended", "ended"]
+
+
+def test_a_late_sink_is_waited_for_at_the_end() -> None:
+    one = shared("shared.a", "done", waiting={"out": 2})
+    assert one.shared is not None
+    played = Played([one], ends=True, at={5: one.shared.waiting.clear})
+    assert played.run().code == 0
+    assert (played.waits, one.shared.closed is not None) == (5, True)
+
+
+def test_a_late_sink_is_left_behind_by_a_stop() -> None:
+    one = shared("shared.a", waiting={"out": 2})
+    stop = Stop()
+    played = Played([one], at={2: lambda: stop.request(signal.SIGTERM)}, stop=stop, grace=0.0)
+    ending = played.run()
+    assert (ending.code, ending.late) == (143, {"out": 2})
+    assert one.shared is not None
+    assert one.shared.closed == 0
+
+
+def test_the_sink_that_failed_is_named() -> None:
+    ending = Played([shared("shared.a", "it is gone", culprit="out")]).run()
+    assert ending.failure is not None
+    assert ending.failure.lines == ["flow out: it is gone"]
+    late = shared("shared.a", error=ValueError("too slow"), culprit="out")
+    ending = Played([late]).run()
+    assert ending.failure is not None
+    assert (ending.failure.lines, late.query.stops) == (["flow out: too slow"], 1)
 
 
 def test_flows_that_end_are_done() -> None:

@@ -160,7 +160,7 @@ def test_an_exceeded_limit_is_in_the_status_and_refuses_the_next_run(ottla: Ottl
     pipeline = load(file, bootstrap_servers="localhost:1")
     (file.parent / "state").mkdir()
     board = Board("orders", ["table"], limits=limits_of(pipeline))
-    board.started("table", "run")
+    board.started("run", "table")
     observed = {"ottla.rules.orders": {"all rows": 2_000, "positive": 30}}
     board.progress("run", {"batchId": 0, "timestamp": "2023-11-14T22:13:20.000Z", "observedMetrics": observed})
     save(pipeline, board)

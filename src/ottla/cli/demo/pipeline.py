@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from ottla.cli.demo.events import Events, Lines
 from ottla.errors import OttlaError
-from ottla.spark.pipelines.declaration import DeadLetters
 from ottla.spark.pipelines.progress import Board
-from ottla.spark.pipelines.runner import Runner, Stop, commit_groups, listen
+from ottla.spark.pipelines.runner import Runner, Stop, board_of, commit_groups, listen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,8 +121,7 @@ class DemoPipeline:
         pipeline = load(self._file)
         self._spark = spark = session("ottla demo", master=self._master, conf=CONF, log_level="off")
         flows = compile_pipeline(pipeline, spark)
-        dead = {flow.name for flow in flows if isinstance(flow.sink, DeadLetters)}
-        self._board = Board(pipeline.name, [flow.name for flow in flows], dead_letters=dead)
+        self._board = board_of(pipeline, flows)
         listen(spark, self._board)
         runner = Runner(flows, self._board, stop=self._stop)
         ending = runner.run()

@@ -145,7 +145,7 @@ def _print(args: Namespace, found: _Found) -> None:
         return
     assert found.pipeline is not None, "no problems were found"
     print(f"{args.file} is valid: {', '.join(_counts(found.pipeline))}")
-    print(table(("FLOW", "CHECKPOINT"), [[name, directory] for name, directory, _ in flows_of(found.pipeline)]))
+    print(table(("FLOW", "CHECKPOINT"), [[one.name, one.directory] for one in flows_of(found.pipeline)]))
     for note in found.notes:
         print(f"note: {note}")
 
@@ -168,5 +168,5 @@ def _as_json(found: _Found) -> dict[str, Any]:
         "pipeline": None if found.pipeline is None else found.pipeline.name,
         "problems": [{"file": one.file, "line": one.line, "message": one.message} for one in found.problems],
         "notes": found.notes,
-        "flows": [{"name": name, "checkpoint": directory} for name, directory, _ in flows],
+        "flows": [{"name": one.name, "checkpoint": one.directory, "shares": one.shares} for one in flows],
     }

@@ -89,7 +89,7 @@ def _reset(args: Namespace, pipeline: Pipeline, names: Sequence[str]) -> int:
 
 
 def _chosen(args: Namespace, pipeline: Pipeline) -> list[str]:
-    known = [name for name, _, _ in flows_of(pipeline)]
+    known = [one.name for one in flows_of(pipeline)]
     if args.all:
         return known
     for name in args.sink:
@@ -107,6 +107,8 @@ def _confirmed() -> bool:
 
 def _lines(one: FlowReset) -> list[str]:
     moves = [f"  rename the {move.what} {move.path} to {move.to.name}" for move in one.moves]
+    if one.leaves is not None:
+        moves.append(f"  take it out of the shared read {one.leaves}")
     offsets = [
         f"  delete the committed offsets of group {found.group} for {', '.join(map(str, found.partitions))}"
         for found in one.offsets
@@ -118,6 +120,7 @@ def _lines(one: FlowReset) -> list[str]:
 def _as_json(one: FlowReset) -> dict[str, Any]:
     return {
         "flow": one.flow,
+        "leaves": None if one.leaves is None else str(one.leaves),
         "moves": [{"what": move.what, "from": str(move.path), "to": str(move.to)} for move in one.moves],
         "deleted_offsets": [
             {"group": found.group, "partitions": [str(key) for key in found.partitions]} for found in one.offsets

@@ -30,7 +30,7 @@ from ottla.cli.terminal import note
 from ottla.errors import OttlaError
 from ottla.spark.pipelines import exit_codes, rule_counts
 from ottla.spark.pipelines.compile import compile_pipeline
-from ottla.spark.pipelines.declaration import ConsoleSink, DeadLetters, DeclarationError, Pipeline
+from ottla.spark.pipelines.declaration import ConsoleSink, DeclarationError, Pipeline
 from ottla.spark.pipelines.failures import Failure, cause_of
 from ottla.spark.pipelines.metrics import render, serve, write_file
 from ottla.spark.pipelines.progress import Board, RuleProgress
@@ -41,6 +41,7 @@ from ottla.spark.pipelines.runner import (
     Ending,
     Runner,
     Stop,
+    board_of,
     commit_groups,
     handle_signals,
     listen,
@@ -180,12 +181,7 @@ class _Run:
             # Spark has replaced our signal handlers. The first undo, after the end of Spark, restores the old ones.
             handle_signals(self._stop, at_once=_leave)
             flows = self._flows(spark)
-            self._board = Board(
-                self._pipeline.name,
-                [flow.name for flow in flows],
-                dead_letters={flow.name for flow in flows if isinstance(flow.sink, DeadLetters)},
-                limits=limits_of(self._pipeline),
-            )
+            self._board = board_of(self._pipeline, flows, limits=limits_of(self._pipeline))
             listener = listen(spark, self._board)
             stack.callback(_quietly, spark.streams.removeListener, listener)
             self._serve_metrics(stack)
@@ -282,6 +278,8 @@ class _Run:
             print(summary(self._board))
         for name in ending.given_up:
             note(f"flow {name}: the current batch was canceled; the next run repeats it")
+        for name, count in ending.late.items():
+            note(f"sink {name} is late: {count} of its batches wait in the checkpoint for the next run")
         if ending.failure is not None:
             self._print_failure(ending.failure)
         if ending.exceeded:

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -51,7 +52,7 @@ def as_text(status: Status, *, now: Millis, file: str = "FILE") -> str:
     running = "not running" if status.running is None else f"running: {status.running}"
     rows = [row for flow in status.flows for row in _rows(flow, now)]
     headers = ("FLOW", "BATCH", "FINISHED", "TOPIC", "LAG", "GROUP", "GROUP-LAG")
-    parts = [f"{status.pipeline} is {running}", table(headers, rows)]
+    parts = [f"{status.pipeline} is {running}", table(headers, rows), *_shared(status.flows)]
     for letters in status.dead_letters:
         if letters.waiting is None:
             parts.append(f"{letters.topic}: no dead letters, the topic does not exist yet")
@@ -63,6 +64,18 @@ def as_text(status: Status, *, now: Millis, file: str = "FILE") -> str:
     parts += [text] if (text := rule_table(status.rules)) else []
     parts += [f"limit exceeded: {sentence(one)}" for one in status.exceeded]
     return "\n".join(parts)
+
+
+def _shared(flows: Sequence[FlowStatus]) -> Iterator[str]:
+    """Who shares a read, and who is behind."""
+    sources = dict.fromkeys(flow.shares for flow in flows if flow.shares is not None)
+    for source in sources:
+        names = [flow.name for flow in flows if flow.shares == source]
+        if len(names) > 1:
+            yield f"{', '.join(names[:-1])} and {names[-1]} share one read of source {source}"
+    for flow in flows:
+        if flow.waiting:
+            yield f"{flow.name} is late: {flow.waiting} of its batches wait in the checkpoint"
 
 
 def _rows(flow: FlowStatus, now: Millis) -> list[list[object]]:
@@ -113,6 +126,8 @@ def _flow_json(flow: FlowStatus) -> dict[str, Any]:
         "finished_batch": None if checkpoint is None else checkpoint.finished,
         "finished_at": None if checkpoint is None else checkpoint.finished_at,
         "unfinished_batch": None if checkpoint is None else checkpoint.unfinished,
+        "shares": flow.shares,
+        "late_batches": flow.waiting,
         "lag": flow.lag,
         "topics": [asdict(one) for one in flow.topics],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -59,6 +59,14 @@ def read_checkpoint(directory: Path) -> Checkpoint | None:
     return Checkpoint(finished, commit.stat().st_mtime_ns // 1_000_000, offsets, unfinished, since)
 
 
+def as_of(checkpoint: Checkpoint, directory: Path, batch: int) -> Checkpoint:
+    """The progress of a sink that has finished batch `batch` and none after it."""
+    plan = directory / "offsets" / str(batch)
+    return replace(
+        checkpoint, finished=batch if batch >= 0 else None, offsets=_planned(plan)[0] if plan.exists() else {}
+    )
+
+
 def _last(directory: Path) -> int | None:
     """The number of the last log entry."""
     try:
@@ -79,10 +87,23 @@ def _planned(file: Path) -> tuple[Offsets, Millis | None]:
     if not version.startswith("v") or not lines:
         raise CheckpointError(f"{file} is damaged: it starts with {version[:20]!r}")
     found = re.search(r'"batchTimestampMs":\s*(\d+)', lines[0])
-    offsets: Offsets = {}
-    for line in lines[1:]:
-        offsets |= parse_offsets(line) or {}
-    return offsets, None if found is None else int(found[1])
+    return _offsets(lines[1:]), None if found is None else int(found[1])
+
+
+def planned_offsets(text: str) -> Offsets:
+    """The end offsets of a planned batch, from its entry in `offsets`.
+
+    >>> planned_offsets('v1\\n{"batchTimestampMs": 1}\\n{"orders": {"0": 42}}')
+    {TopicPartition(topic='orders', partition=0): 42}
+    """
+    return _offsets(text.splitlines()[2:])
+
+
+def _offsets(lines: Iterable[str]) -> Offsets:
+    found: Offsets = {}
+    for line in lines:
+        found |= parse_offsets(line) or {}
+    return found
 
 
 def last_planned(names: Iterable[str]) -> int:

@@ -27,10 +27,11 @@ from ottla.errors import OttlaError
 #: Columns with the origin of a record, which every source adds.
 ORIGIN = ("_topic", "_partition", "_offset", "_timestamp", "_key")
 #: Column names that a schema must not use.
-RESERVED = (*ORIGIN, "_headers", "_value", "_parsed", "_failed", "_broken", "_unmet")
+RESERVED = (*ORIGIN, "_headers", "_value", "_parsed", "_failed", "_broken", "_letter", "_letter_id", "_unmet")
 DEAD_LETTERS = "dead-letters"
 #: Formats of Spark's own file sink, which numbers its batches in the table. Delta and Iceberg know the query, too.
 LOGGED = ("parquet", "csv", "json", "orc")
+SHARED = "shared"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -164,8 +165,8 @@ class Source:
     group_id: str | None = field(
         default=None,
         metadata=doc(
-            "Commit finished offsets to this group, for lag monitors. The first sink uses this name, every other sink "
-            "uses `<group_id>.<sink>`, because each sink reads separately."
+            "Commit finished offsets to this group, for lag monitors. The shared read uses this name. A sink that "
+            "reads by itself uses `<group_id>.<sink>`; without a shared read, the first sink uses this name."
         ),
     )
     max_offsets_per_trigger: int | None = field(
@@ -376,17 +377,25 @@ class Expect:
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """The destination of a stream. Every sink is a separate query with its own checkpoint."""
+    """The destination of a stream."""
 
     title: ClassVar[str] = "[[sink]]"
     where: Where = field(default_factory=_caller, init=False, repr=False, compare=False)
-    name: str = field(metadata=doc("The name of the query and of its directory in `checkpoint`.", example='"table"'))
+    name: str = field(metadata=doc("The name.", example='"table"'))
     input: str | None = field(
         default=None, metadata=doc("The input: a source or a step. Default: the last step, or the only source.")
     )
     mode: OutputMode | None = field(
         default=None,
         metadata=doc("append: write final rows; update: write changed rows; complete: write all rows each time."),
+    )
+    max_delay: str | None = field(
+        default=None,
+        metadata=doc(
+            "How long the other sinks of a shared read wait for this one: `30 seconds`. Records are stored below "
+            "`checkpoint` for it first, and it writes them as soon as it can. Default: they wait until it is done.",
+            time=True,
+        ),
     )
 
 
@@ -530,6 +539,13 @@ class Pipeline:
         metadata=doc(
             "When micro-batches run: an interval such as `10 seconds` (0: as soon as records arrive), `available-now` "
             "(process all current records, then stop), or `once` (the same in one micro-batch)."
+        ),
+    )
+    read: Literal["shared", "separate"] = field(
+        default="shared",
+        metadata=doc(
+            "shared: read and parse a source once for all sinks and dead letters that keep no state of their own; "
+            "separate: a query for each of them."
         ),
     )
     kafka: Mapping[str, str] = field(

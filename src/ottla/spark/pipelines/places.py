@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +29,12 @@ class Place(Protocol):
 
     def create(self, name: str, text: str) -> bool:
         """Create a file, and the directory; False if the file exists already."""
+
+    def replace(self, name: str, text: str) -> None:
+        """Write a file as a whole, over an older one."""
+
+    def remove(self, name: str) -> None:
+        """Delete a file or a subdirectory."""
 
 
 def place(where: str, spark: SparkSession | None = None) -> Place | None:
@@ -75,15 +82,33 @@ class Local:
             raise PlaceError(f"cannot write {self._path / name}: {error.strerror}") from None
         return True
 
+    def replace(self, name: str, text: str) -> None:
+        new = self._path / f".{name}.new"
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            new.write_text(text, "utf-8")
+            new.replace(self._path / name)
+        except OSError as error:
+            raise PlaceError(f"cannot write {self._path / name}: {error.strerror}") from None
+
+    def remove(self, name: str) -> None:
+        path = self._path / name
+        try:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        except OSError as error:
+            raise PlaceError(f"cannot delete {path}: {error.strerror}") from None
+
 
 class Remote:
     """A directory on a file system of Hadoop, such as hdfs or s3a."""
 
     def __init__(self, where: str, spark: SparkSession) -> None:
         session: Any = spark
-        self._paths = session._jvm.org.apache.hadoop.fs.Path
+        self._jvm = session._jvm
+        self._conf = session._jsparkSession.sessionState().newHadoopConf()
+        self._paths = self._jvm.org.apache.hadoop.fs.Path
         self._path = self._paths(where)
-        self._files = self._path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+        self._files = self._path.getFileSystem(self._conf)
 
     def names(self, below: str = "") -> list[str]:
         path = self._paths(self._path, below) if below else self._path
@@ -111,3 +136,18 @@ class Remote:
         finally:
             stream.close()
         return True
+
+    def replace(self, name: str, text: str) -> None:
+        # The class that writes Spark's checkpoints: atomic wherever Hadoop's file system can be.
+        path, jvm = self._paths(self._path, name), self._jvm
+        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        stream = managers.create(self._path, self._conf).createAtomic(path, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        except BaseException:
+            stream.cancel()
+            raise
+        stream.close()
+
+    def remove(self, name: str) -> None:
+        self._files.delete(self._paths(self._path, name), True)

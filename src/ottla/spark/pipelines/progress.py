@@ -20,6 +20,8 @@ from ottla.spark.pipelines.rules import counts_of
 from ottla.types import Millis
 
 REMEMBERED = 1_000
+#: The name of the metrics that a shared read observes.
+SHARED_METRICS = "ottla_shared"
 STARTING, RUNNING, ENDED, STOPPED, FAILED = "starting", "running", "ended", "stopped", "failed"
 
 
@@ -39,10 +41,16 @@ class Batch:
     """The start time."""
     rules: Mapping[str, Counted] = field(default_factory=dict)
     """The rows that each rule has seen."""
+    broken: int | None = None
+    """Broken records, if a shared read counted them."""
 
     @property
     def rows_per_second(self) -> float:
         return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    def of_letters(self) -> Batch:
+        """What a batch is for the dead letters of a shared read: they have no rules, which are those of the rows."""
+        return self if self.broken is None else replace(self, written=self.broken, rules={})
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:
@@ -60,7 +68,13 @@ def batch_of(progress: Mapping[str, Any]) -> Batch:
         lag=_lag(sources),
         at=_millis(str(progress["timestamp"])),
         rules=counts_of(progress.get("observedMetrics")),
+        broken=_broken(progress.get("observedMetrics") or {}),
     )
+
+
+def _broken(observed: Mapping[str, Any]) -> int | None:
+    found = (observed.get(SHARED_METRICS) or {}).get("broken")
+    return None if found is None else int(found)
 
 
 def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
@@ -129,7 +143,7 @@ class RuleProgress:
 
 
 class Board:
-    """The progress of all flows and rules; thread-safe."""
+    """The progress of all sinks, dead letters and rules; thread-safe. Sinks that share a query have its batches."""
 
     def __init__(
         self,
@@ -145,18 +159,19 @@ class Board:
         self._watches: dict[tuple[str, str], Watch] = {}
         self._lock = threading.Lock()
         self._flows = {name: FlowProgress(name, name in dead_letters) for name in flows}
-        self._names: dict[str, str] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
         self._early: dict[str, list[Batch]] = {}
         self._news: list[tuple[FlowProgress, Batch]] = []
         self._seen: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
 
-    def started(self, flow: str, run_id: str) -> None:
-        """Set the run id of a flow; batches may have been reported before."""
+    def started(self, run_id: str, *flows: str) -> None:
+        """Set the run id of the query that writes these flows; batches may have been reported before."""
         with self._lock:
-            self._names[run_id] = flow
-            self._flows[flow] = replace(self._flows[flow], state=RUNNING)
+            self._names[run_id] = flows
+            for flow in flows:
+                self._flows[flow] = replace(self._flows[flow], state=RUNNING)
             for batch in self._early.pop(run_id, []):
-                self._add(flow, batch)
+                self._add(flows, batch)
 
     def progress(self, run_id: str, progress: Mapping[str, Any]) -> None:
         """Add a finished batch; repeated reports are ignored."""
@@ -166,17 +181,19 @@ class Board:
             if seen in self._seen:
                 return
             self._seen.append(seen)
-            flow = self._names.get(run_id)
-            if flow is None:
+            flows = self._names.get(run_id)
+            if flows is None:
                 self._early.setdefault(run_id, []).append(batch)
             else:
-                self._add(flow, batch)
+                self._add(flows, batch)
 
-    def _add(self, flow: str, batch: Batch) -> None:
-        self._flows[flow] = self._flows[flow].after(batch)
-        for rule, counted in self._counts(flow, batch).items():
-            self._watches.setdefault((rule, flow), Watch(self._limits.get(rule))).add(counted)
-        self._news.append((self._flows[flow], batch))
+    def _add(self, flows: Sequence[str], batch: Batch) -> None:
+        for flow in flows:
+            one = batch.of_letters() if self._flows[flow].writes_dead_letters else batch
+            self._flows[flow] = self._flows[flow].after(one)
+            for rule, counted in self._counts(flow, one).items():
+                self._watches.setdefault((rule, flow), Watch(self._limits.get(rule))).add(counted)
+            self._news.append((self._flows[flow], one))
 
     def _counts(self, flow: str, batch: Batch) -> Mapping[str, Counted]:
         if self._flows[flow].writes_dead_letters and batch.written is not None:

@@ -21,14 +21,14 @@ from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError
 from ottla.spark.options import COMMITTED, EXACTLY_ONCE
 from ottla.spark.pipelines.checkpoints import CheckpointError, read_id
-from ottla.spark.pipelines.compile import groups_of
 from ottla.spark.pipelines.declaration import ConsoleSink, DeadLetters, FileSink, JdbcSink, Pipeline, Sink, TopicSink
 from ottla.spark.pipelines.jdbc.sink import BATCHES, stage_of
 from ottla.spark.pipelines.places import Local
 from ottla.spark.pipelines.run_lock import local_path
 from ottla.spark.pipelines.runner import admin_config, reads
-from ottla.spark.pipelines.status import flows_of
-from ottla.spark.pipelines.written import LOG, ledger_group
+from ottla.spark.pipelines.shared.layout import LATE, READERS, Readers, State, shared_directory
+from ottla.spark.pipelines.status import FlowPlace, flows_of, groups_for
+from ottla.spark.pipelines.written import LOG, ledger_group, shared_ledger_group, sink_id
 from ottla.types import TopicPartition
 
 ASK_MS = 10_000
@@ -65,6 +65,8 @@ class FlowReset:
     offsets: tuple[Forgotten, ...]
     notes: tuple[str, ...]
     """What to know or to do before the next run."""
+    leaves: Path | None = None
+    """The checkpoint of a shared read that it leaves, because others go on with it."""
 
     @property
     def undo(self) -> list[str]:
@@ -75,24 +77,46 @@ class FlowReset:
 def plan_reset(pipeline: Pipeline, flows: Sequence[str], *, now: float | None = None) -> list[FlowReset]:
     """What a reset of these flows does; changes nothing. `now` is in epoch seconds."""
     when = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
-    return [
-        _Planner(pipeline, name, directory, when).plan() for name, directory, _ in flows_of(pipeline) if name in flows
-    ]
+    places = flows_of(pipeline)
+    return [_Planner(pipeline, one, flows, places, when).plan() for one in places if one.name in flows]
 
 
 class _Planner:
-    def __init__(self, pipeline: Pipeline, flow: str, directory: str, when: str) -> None:
+    def __init__(
+        self, pipeline: Pipeline, flow: FlowPlace, flows: Sequence[str], places: Sequence[FlowPlace], when: str
+    ) -> None:
+        """`flows` are the names of all flows that are reset, `places` all flows of the pipeline."""
         self._pipeline = pipeline
-        self._flow = flow
-        self._directory = directory
+        self._place = flow
+        self._flow = flow.name
+        self._directory = flow.directory
         self._when = when
+        self._shared = [one.shares for one in places if one.shares is not None]
+        readers = [one.name for one in places if one.shares == flow.shares]
+        self._is_first = flow.shares is None or flow.name == readers[0]
+        self._is_whole = flow.shares is None or set(readers) <= set(flows)
+        """Whether the whole query of the flow is reset."""
         sinks: dict[str, Sink] = {sink.name: sink for sink in pipeline.sinks}
-        self._sink: Sink | DeadLetters | None = sinks.get(flow, pipeline.dead_letters)
+        self._sink: Sink | DeadLetters | None = sinks.get(flow.name, pipeline.dead_letters)
 
     def plan(self) -> FlowReset:
         checkpoint = self._local(self._directory, "checkpoint")
-        moves = [*self._move("checkpoint", checkpoint), *self._tables()]
-        return FlowReset(self._flow, tuple(moves), tuple(self._offsets()), tuple(self._notes(checkpoint)))
+        leaves = self._leaves()
+        if leaves is not None:
+            moves = [*self._move("stored rows", leaves / LATE / self._flow)]
+        else:
+            moves = [*self._move("checkpoint", checkpoint)] if self._is_first and self._is_whole else []
+        moves += self._tables()
+        return FlowReset(
+            self._flow, tuple(moves), tuple(self._offsets()), tuple(self._notes(checkpoint, leaves)), leaves
+        )
+
+    def _leaves(self) -> Path | None:
+        """The checkpoint of a shared read that the flow leaves, or has left, and that others use."""
+        for source, known in State.of(self._pipeline).readers.items():
+            if self._flow in known.left or (self._flow in known.readers and not self._is_whole):
+                return self._local(shared_directory(self._pipeline, source), "checkpoint")
+        return None
 
     def _local(self, where: str, what: str) -> Path:
         path = local_path(where)
@@ -140,7 +164,7 @@ class _Planner:
 
     def _offsets(self) -> Iterator[Forgotten]:
         for source in self._pipeline.sources:
-            group = groups_of(self._pipeline, self._flow).get(source.name)
+            group = groups_for(self._pipeline, self._place, self._shared).get(source.name)
             if source.starting_offsets != COMMITTED or group is None:
                 continue
             config = {**admin_config(self._pipeline, source), "default.api.timeout.ms": ASK_MS}
@@ -149,8 +173,12 @@ class _Planner:
             if found:
                 yield Forgotten(group, tuple(sorted(found)), config)
 
-    def _notes(self, checkpoint: Path) -> Iterator[str]:
+    def _notes(self, checkpoint: Path, leaves: Path | None) -> Iterator[str]:
         sink, query = self._sink, _known_id(checkpoint)
+        if query is not None and self._place.shares is not None:
+            query = sink_id(query, self._flow)
+        if leaves is not None:
+            yield "it has a query of its own from then on, because the sinks that it shared the read with are ahead"
         if isinstance(sink, FileSink) and sink.path:
             yield "the table is empty until the next run; rows whose records were deleted stay only in the old table"
         elif isinstance(sink, FileSink):
@@ -167,7 +195,8 @@ class _Planner:
         elif isinstance(sink, TopicSink | DeadLetters):
             yield f"the records stay in topic {sink.topic}, and the next run writes them a second time"
             if query is not None and sink.deliver == EXACTLY_ONCE:
-                yield f"the group {ledger_group(sink, query)} of the old checkpoint expires by itself"
+                group = (ledger_group if self._place.shares is None else shared_ledger_group)(sink, query)
+                yield f"the group {group} of the old checkpoint expires by itself"
         elif isinstance(sink, ConsoleSink):
             yield "the next run prints all rows again"
         yield from self._starts()
@@ -195,6 +224,8 @@ def _known_id(checkpoint: Path) -> str | None:
 def reset(plan: Sequence[FlowReset]) -> None:
     """Do what the plan says. The pipeline must not be running: hold its `run_lock`."""
     for flow in plan:
+        if flow.leaves is not None:
+            _leave(flow.flow, flow.leaves)
         for move in [one for one in flow.moves if one.what == "checkpoint"]:
             _rename(move)
         for one in flow.offsets:
@@ -202,6 +233,13 @@ def reset(plan: Sequence[FlowReset]) -> None:
                 admin.delete_group_offsets(one.group, one.partitions)
         for move in [one for one in flow.moves if one.what != "checkpoint"]:
             _rename(move)
+
+
+def _leave(flow: str, shared: Path) -> None:
+    directory = Local(shared)
+    text = directory.read(READERS)
+    if text is not None:
+        directory.replace(READERS, Readers.parse(text, str(shared)).without(flow).text())
 
 
 def _rename(move: Move) -> None:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.clients.admin.blocking import Admin
@@ -25,9 +25,11 @@ from ottla.config.admin import AdminConfig
 from ottla.config.table import rows
 from ottla.errors import OttlaError
 from ottla.spark.finished import finished_offsets
+from ottla.spark.options import Offsets
 from ottla.spark.pipelines import exit_codes
-from ottla.spark.pipelines.declaration import Pipeline, Source
+from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Source
 from ottla.spark.pipelines.failures import Failure
+from ottla.spark.pipelines.limits import Limit
 from ottla.spark.pipelines.progress import ENDED, FAILED, STOPPED, Board, RuleProgress
 
 if TYPE_CHECKING:
@@ -67,7 +69,23 @@ class Runnable(Protocol):
     def sources(self) -> Sequence[Source]: ...
     @property
     def groups(self) -> Mapping[str, str]: ...
+    @property
+    def readers(self) -> Mapping[str, Any]: ...
+    @property
+    def shared(self) -> Sharing | None: ...
     def start(self) -> Any: ...
+
+
+class Sharing(Protocol):
+    """The used part of a SharedRead."""
+
+    @property
+    def culprit(self) -> str | None: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    @property
+    def waiting(self) -> Mapping[str, int]: ...
+    def close(self, seconds: float) -> None: ...
 
 
 class Stop:
@@ -91,6 +109,8 @@ class Ending:
     """Flows whose current batch was canceled."""
     exceeded: tuple[RuleProgress, ...] = ()
     """Rules and dead letters with an exceeded limit."""
+    late: Mapping[str, int] = field(default_factory=dict)
+    """Sinks that are behind, with the number of stored batches."""
 
     @property
     def code(self) -> int:
@@ -136,7 +156,7 @@ class Runner:
         """Start all flows, and return when all have ended."""
         try:
             failure = self._start() or self._watch()
-            given_up = self._end_all()
+            given_up = self._end_all(failure)
         except ConnectionError as error:
             return self._without_java(error)
         except Exception as error:
@@ -145,14 +165,18 @@ class Runner:
             return self._without_java(error)
         if self._ends and failure is None and self._stop.signal is None:
             self._board.judge_run()
+        late = {name: count for one in self._shared() for name, count in one.waiting.items()}
         signal = None if failure is not None else self._stop.signal
-        return Ending(failure, signal, given_up, tuple(self._board.exceeded))
+        return Ending(failure, signal, given_up, tuple(self._board.exceeded), late)
+
+    def _shared(self) -> list[Sharing]:
+        return [flow.shared for flow in self._flows.values() if flow.shared is not None]
 
     def _without_java(self, error: Exception) -> Ending:
         """A signal to the process group stops Java, too; after a stop request this is not a failure."""
-        for name, flow in zip(self._flows, self._board.flows(), strict=True):
-            if flow.state not in (ENDED, FAILED):
-                self._board.ended(name, FAILED if self._stop.signal is None else STOPPED)
+        for one in self._board.flows():
+            if one.state not in (ENDED, FAILED):
+                self._board.ended(one.name, FAILED if self._stop.signal is None else STOPPED)
         if self._stop.signal is not None:
             return Ending(signal=self._stop.signal, given_up=tuple(self._flows))
         return Ending(Failure(next(iter(self._flows), "-"), NO_JAVA, details=str(error)))
@@ -169,7 +193,7 @@ class Runner:
                 if _is_gateway_error(error):
                     raise
                 return self._failed(name, error)
-            self._board.started(name, str(query.runId))
+            self._board.started(str(query.runId), *flow.readers)
             self._tick()
         return None
 
@@ -178,8 +202,13 @@ class Runner:
         active = dict(self.queries)
         while active and self._stop.signal is None and not self._board.exceeded:
             for name, query in list(active.items()):
+                shared = self._flows[name].shared
+                if shared is not None and shared.error is not None:
+                    return self._failed(name, shared.error)
                 if query.isActive:
                     continue
+                if query.exception() is None and shared is not None and shared.waiting:
+                    continue  # a late sink catches up
                 failure = self._end_of(name, query)
                 if failure is not None:
                     return failure
@@ -195,17 +224,25 @@ class Runner:
             return self._failed(name, error)
         if not self._ends and self._stop.signal is None:
             return self._failed(name, "the query was stopped from outside")
-        self._board.ended(name, ENDED)
+        self._ended(name, ENDED)
         return None
 
     def _failed(self, name: str, error: object) -> Failure:
-        self._board.ended(name, FAILED)
-        return Failure.of(name, error)
+        self._ended(name, FAILED)
+        shared = self._flows[name].shared
+        return Failure.of((shared and shared.culprit) or name, error)
+
+    def _ended(self, name: str, state: str) -> None:
+        for reader in self._flows[name].readers:
+            self._board.ended(reader, state)
 
     # ── Stopping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _end_all(self) -> tuple[str, ...]:
-        """Stop each running flow between two batches; returns the flows with a canceled batch."""
+    def _end_all(self, failure: Failure | None) -> tuple[str, ...]:
+        """Stop each running flow between two batches; returns the flows with a canceled batch.
+
+        Without a failure, late sinks may catch up until the grace period is over.
+        """
         left = {name: query for name, query in self.queries.items() if query.isActive}
         current = {name: _batch(query) for name, query in left.items()}
         deadline = time.monotonic() + self._grace
@@ -223,6 +260,8 @@ class Runner:
             self._tick()
             if left:
                 self._sleep(TICK_SECONDS / 4)
+        for one in self._shared():
+            one.close(max(deadline - time.monotonic(), 0) if failure is None else 0)
         self._complete()
         return tuple(given_up)
 
@@ -234,7 +273,7 @@ class Runner:
             if _is_gateway_error(error):
                 raise
             log.warning("flow %s did not stop: %s", name, error)
-        self._board.ended(name, STOPPED)
+        self._ended(name, STOPPED)
 
     def _complete(self) -> None:
         """Add the last batches to the board: Spark's events may arrive much later, or never."""
@@ -262,6 +301,14 @@ def _is_gateway_error(error: Exception) -> bool:
 
 
 # ── Around a run ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def board_of(pipeline: Pipeline, flows: Iterable[Runnable], *, limits: Mapping[str, Limit] | None = None) -> Board:
+    """A board with all sinks, in the order of the declaration, and the dead letters."""
+    readers = {name: sink for flow in flows for name, sink in flow.readers.items()}
+    order = [sink.name for sink in pipeline.sinks if sink.name in readers]
+    letters = {name for name, sink in readers.items() if isinstance(sink, DeadLetters)}
+    return Board(pipeline.name, [*order, *sorted(letters)], dead_letters=letters, limits=limits)
 
 
 def listen(spark: SparkSession, board: Board) -> Any:
@@ -318,13 +365,17 @@ def commit_groups(pipeline: Pipeline, flows: Iterable[Runnable], queries: Mappin
         for source in flow.sources:
             group = flow.groups.get(source.name)
             own = {key: offset for key, offset in offsets.items() if reads(source, key.topic)}
-            if group is None or not own:
-                continue
-            try:
-                with Admin({**admin_config(pipeline, source), "default.api.timeout.ms": COMMIT_MS}) as admin:
-                    admin.alter_group_offsets(group, own)
-            except OttlaError as error:
-                log.warning("could not commit the offsets of flow %s to group %s: %s", flow.name, group, error)
+            if group is not None and own:
+                commit_offsets(pipeline, source, group, own)
+
+
+def commit_offsets(pipeline: Pipeline, source: Source, group: str, offsets: Offsets) -> None:
+    """Commit offsets to a group of a source; logs a warning on failure."""
+    try:
+        with Admin({**admin_config(pipeline, source), "default.api.timeout.ms": COMMIT_MS}) as admin:
+            admin.alter_group_offsets(group, offsets)
+    except OttlaError as error:
+        log.warning("could not commit offsets to group %s: %s", group, error)
 
 
 def handle_signals(stop: Stop, *, at_once: Callable[[int], None]) -> Callable[[], None]:

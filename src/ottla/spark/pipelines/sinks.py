@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,20 @@ from ottla.spark.pipelines.jdbc.sink import write_jdbc
 from ottla.spark.pipelines.options import as_settings, write_options
 from ottla.spark.pipelines.schemas import quoted
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
-from ottla.spark.pipelines.written import guard
+from ottla.spark.pipelines.written import Writer, guard
 from ottla.spark.sessions import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+#: The classes of Spark's file formats.
+_FILE_FORMATS = {
+    "parquet": "ParquetFileFormat",
+    "csv": "CSVFileFormat",
+    "json": "JsonFileFormat",
+    "orc": "OrcFileFormat",
+}
 
 
 def shape(sink: Sink, frame: DataFrame) -> DataFrame:
@@ -47,7 +56,7 @@ def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: 
     query = guard(frame.sparkSession, pipeline, sink, name, where)
     writer = frame.writeStream.queryName(f"{pipeline.name}.{name}").option("checkpointLocation", where)
     writer = writer.outputMode((sink.mode if isinstance(sink, Sink) else None) or "append")
-    writer = _triggered(writer, trigger)
+    writer = triggered(writer, trigger)
     if isinstance(sink, TopicSink) and sink.mode == "update":
         return writer.foreachBatch(_write_changed(pipeline, sink, where)).start()
     if isinstance(sink, TopicSink):
@@ -61,6 +70,83 @@ def start(pipeline: Pipeline, sink: Sink | DeadLetters, frame: DataFrame, name: 
         return writer.format("console").options(**options).start()
     assert isinstance(sink, JdbcSink)
     return writer.foreachBatch(write_jdbc(sink, frame, query)).start()
+
+
+# ── Batches of a shared read ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def batch_writer(
+    pipeline: Pipeline, sink: Sink | DeadLetters, writer: Writer, run_id: str
+) -> Callable[[DataFrame, int], None]:
+    """A function that writes the shaped rows of a numbered batch, and does nothing if they were written before.
+
+    `writer` has the id of the sink (`written.sink_id`), under which it stores the numbers of its batches.
+    """
+    if isinstance(sink, TopicSink | DeadLetters):
+        return _write_topic(pipeline, sink, writer.query, run_id)
+    if isinstance(sink, FileSink):
+        return _write_files(pipeline, sink)
+    if isinstance(sink, JdbcSink):
+        return _write_database(sink, writer)
+    assert isinstance(sink, ConsoleSink)
+    return _print_rows(sink)
+
+
+def _write_topic(
+    pipeline: Pipeline, sink: TopicSink | DeadLetters, sink_id: str, run_id: str
+) -> Callable[[DataFrame, int], None]:
+    options = write_options(pipeline, sink, sink.topic if isinstance(sink, TopicSink) else None)
+    if sink.deliver == "exactly-once":
+        options |= {"txnAppId": sink_id, "txnRunId": run_id}
+
+    def write(frame: DataFrame, batch: int) -> None:
+        version = {"txnVersion": str(batch)} if "txnAppId" in options else {}
+        frame.write.format("ottla").options(**options, **version).mode("append").save()
+
+    return write
+
+
+def _write_files(pipeline: Pipeline, sink: FileSink) -> Callable[[DataFrame, int], None]:
+    """Spark's own file sink, which skips the batches in its log."""
+    made: list[Any] = []
+
+    def write(frame: DataFrame, batch: int) -> None:
+        if not made:
+            session: Any = frame.sparkSession
+            jvm = session._jvm
+            formats = jvm.org.apache.spark.sql.execution.datasources
+            form = getattr(getattr(formats, sink.format), _FILE_FORMATS[sink.format])()
+            columns = jvm.PythonUtils.toSeq(list(sink.partition_by))
+            options = jvm.PythonUtils.toScalaMap(as_settings(sink.options))
+            path = pipeline.path(sink.path or "")
+            kind = jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
+            made.append(kind(session._jsparkSession, path, form, columns, options))
+        made[0].addBatch(batch, frame._jdf)
+
+    return write
+
+
+def _write_database(sink: JdbcSink, writer: Writer) -> Callable[[DataFrame, int], None]:
+    made: list[Callable[[DataFrame, int], None]] = []
+
+    def write(frame: DataFrame, batch: int) -> None:
+        if not made:  # its tables have the columns of the first batch
+            made.append(write_jdbc(sink, frame, writer))
+        made[0](frame, batch)
+
+    return write
+
+
+def _print_rows(sink: ConsoleSink) -> Callable[[DataFrame, int], None]:
+    def write(frame: DataFrame, batch: int) -> None:
+        line = "-" * 43
+        sys.stdout.write(f"{line}\nBatch: {batch}\n{line}\n")
+        frame.show(sink.rows, sink.truncate)
+
+    return write
+
+
+# ── Parts of the above ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _files(pipeline: Pipeline, sink: FileSink, writer: DataStreamWriter) -> StreamingQuery:
@@ -83,7 +169,8 @@ def _write_changed(pipeline: Pipeline, sink: TopicSink, where: str) -> Callable[
     return write
 
 
-def _triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
+def triggered(writer: DataStreamWriter, trigger: str) -> DataStreamWriter:
+    """Set the declared trigger."""
     if trigger == AVAILABLE_NOW:
         return writer.trigger(availableNow=True)
     if trigger == ONCE:

@@ -7,21 +7,32 @@ for flow in status.flows:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError, UnknownTopicOrPartition
 from ottla.spark.options import Offsets
-from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, read_checkpoint
+from ottla.spark.pipelines.checkpoints import Checkpoint, CheckpointError, as_of, read_checkpoint
 from ottla.spark.pipelines.compile import groups_of
-from ottla.spark.pipelines.declaration import DEAD_LETTERS, Pipeline, Source
+from ottla.spark.pipelines.declaration import Pipeline, Source
+from ottla.spark.pipelines.places import Local, PlaceError
 from ottla.spark.pipelines.progress import RuleProgress
 from ottla.spark.pipelines.replay import Replay
 from ottla.spark.pipelines.rule_counts import CountsError, exceeded, stored_rules
 from ottla.spark.pipelines.rules import limits_of
 from ottla.spark.pipelines.run_lock import Holder, holder, local_path
 from ottla.spark.pipelines.runner import admin_config, client_config, reads
+from ottla.spark.pipelines.shared.backlog import stored
+from ottla.spark.pipelines.shared.layout import (
+    LATE,
+    State,
+    chosen,
+    expected,
+    letters_name,
+    own_directory,
+    shared_directory,
+)
 from ottla.types import TopicPartition
 
 #: Up to this many dead letters are counted exactly; beyond that, the count comes from offsets.
@@ -50,6 +61,10 @@ class FlowStatus:
     checkpoint: Checkpoint | None
     """None if it never ran, or if the checkpoint is on another file system."""
     topics: tuple[TopicStatus, ...] = ()
+    shares: str | None = None
+    """The source whose shared read it uses."""
+    waiting: int = 0
+    """Batches of a late sink that are stored and not written yet. The checkpoint is the one before them."""
 
     @property
     def lag(self) -> int | None:
@@ -83,13 +98,39 @@ class Status:
     """Exceeded limits, because of which the next run will refuse to start."""
 
 
-def flows_of(pipeline: Pipeline) -> Iterator[tuple[str, str, tuple[Source, ...]]]:
-    """The name, checkpoint directory and possible sources of each flow."""
-    for sink in pipeline.sinks:
-        yield sink.name, pipeline.checkpoint_of(sink.name), tuple(pipeline.sources)
+@dataclass(frozen=True, slots=True)
+class FlowPlace:
+    """A sink, or the dead letters of a source, and the checkpoint of its query."""
+
+    name: str
+    directory: str
+    sources: tuple[Source, ...]
+    """The sources that it may read."""
+    shares: str | None = None
+    """The source whose shared read it uses."""
+
+
+def flows_of(pipeline: Pipeline) -> list[FlowPlace]:
+    """All sinks and dead letters. Before the first run, who shares a read is what the declaration lets expect."""
+    state = State.of(pipeline)
+    sharing = {
+        name: source
+        for source, able in expected(pipeline).items()
+        for name in chosen(able, state.apart, state.readers.get(source))
+    }
+    own = [FlowPlace(sink.name, pipeline.checkpoint_of(sink.name), tuple(pipeline.sources)) for sink in pipeline.sinks]
     for source in pipeline.sources:
+        name = letters_name(source.name)
         if pipeline.sends_dead_letters(source):
-            yield f"{DEAD_LETTERS}.{source.name}", pipeline.checkpoint_of(DEAD_LETTERS, source.name), (source,)
+            own.append(FlowPlace(name, own_directory(pipeline, name), (source,)))
+    sources = {source.name: source for source in pipeline.sources}
+    found = []
+    for one in own:
+        shares = state.source_of(one.name) or sharing.get(one.name)
+        if shares in sources:
+            one = FlowPlace(one.name, shared_directory(pipeline, shares), (sources[shares],), shares)
+        found.append(one)
+    return found
 
 
 def replay_group(topic: str) -> str:
@@ -120,14 +161,17 @@ def status_of(pipeline: Pipeline, *, ask: bool = True) -> Status:
     """Read the status; `ask=False` does not contact the broker."""
     problems: list[str] = []
     flows = []
-    for name, directory, sources in flows_of(pipeline):
-        checkpoint = _checkpoint(directory, problems)
-        flow = FlowStatus(name, directory, checkpoint)
+    places = flows_of(pipeline)
+    shared = [one.shares for one in places if one.shares is not None]
+    for place in places:
+        checkpoint, waiting = _checkpoint(place, problems)
+        flow = FlowStatus(place.name, place.directory, checkpoint, shares=place.shares, waiting=waiting)
         if ask and checkpoint is not None and checkpoint.offsets:
+            groups = groups_for(pipeline, place, shared)
             try:
-                flow = FlowStatus(name, directory, checkpoint, tuple(_topics(pipeline, name, checkpoint, sources)))
+                flow = replace(flow, topics=tuple(_topics(pipeline, groups, checkpoint, place.sources)))
             except OttlaError as error:
-                problems.append(f"could not read the lag of {name}: {error}")
+                problems.append(f"could not read the lag of {place.name}: {error}")
         flows.append(flow)
     letters: tuple[DeadLetterStatus, ...] = ()
     if ask and pipeline.dead_letters is not None:
@@ -150,26 +194,40 @@ def _rules(pipeline: Pipeline, problems: list[str]) -> tuple[tuple[RuleProgress,
         return (), ()
 
 
-def _checkpoint(directory: str, problems: list[str]) -> Checkpoint | None:
-    path = local_path(directory)
+def _checkpoint(flow: FlowPlace, problems: list[str]) -> tuple[Checkpoint | None, int]:
+    """The progress of a flow, and the number of stored batches of a late sink."""
+    path = local_path(flow.directory)
     if path is None:
-        problems.append(f"{directory} is not a local directory, so its checkpoint cannot be read")
-        return None
+        problems.append(f"{flow.directory} is not a local directory, so its checkpoint cannot be read")
+        return None, 0
     try:
-        return read_checkpoint(path)
-    except CheckpointError as error:
+        checkpoint = read_checkpoint(path)
+        late = stored(Local(path / LATE / flow.name)) if flow.shares is not None else []
+        if checkpoint is not None and late:
+            checkpoint = as_of(checkpoint, path, late[0] - 1)
+    except (CheckpointError, PlaceError) as error:
         problems.append(str(error))
-        return None
+        return None, 0
+    return checkpoint, len(late)
+
+
+def groups_for(pipeline: Pipeline, flow: FlowPlace, shared: Sequence[str]) -> dict[str, str]:
+    """The group of each source. A sink with max_delay has its own, because it may be behind."""
+    if flow.shares is None:
+        return groups_of(pipeline, flow.name, shared=shared)
+    is_late = any(sink.name == flow.name and sink.max_delay is not None for sink in pipeline.sinks)
+    own = f".{flow.name}" if is_late else ""
+    return {source.name: f"{source.group_id}{own}" for source in flow.sources if source.group_id}
 
 
 def _topics(
-    pipeline: Pipeline, flow: str, checkpoint: Checkpoint, sources: tuple[Source, ...]
+    pipeline: Pipeline, groups: Mapping[str, str], checkpoint: Checkpoint, sources: tuple[Source, ...]
 ) -> Iterator[TopicStatus]:
     for source in sources:
         finished = {key: one for key, one in checkpoint.offsets.items() if reads(source, key.topic)}
         if not finished:
             continue
-        group = groups_of(pipeline, flow).get(source.name)
+        group = groups.get(source.name)
         with Admin({**admin_config(pipeline, source), "default.api.timeout.ms": ASK_MS}) as admin:
             ends = _ends(admin, finished, source.isolation)
             committed = {} if group is None else admin.list_group_offsets(group)

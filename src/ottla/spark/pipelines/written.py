@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import UUID, uuid5
 
 from ottla.clients.admin.blocking import Admin
 from ottla.errors import OttlaError
@@ -119,8 +120,13 @@ def _owner(table: Place) -> Writer | None:
         return Writer("(unknown)", "(unknown)", "", "")
 
 
-def guard(spark: SparkSession, pipeline: Pipeline, sink: Sink | DeadLetters, name: str, where: str) -> Writer | None:
-    """Check the checkpoint and the output of a query before it starts; returns the query, None with Spark Connect."""
+def guard(
+    spark: SparkSession, pipeline: Pipeline, sink: Sink | DeadLetters, name: str, where: str, *, shared: bool = False
+) -> Writer | None:
+    """Check the checkpoint and the output of a query before it starts; returns the query, None with Spark Connect.
+
+    `shared`: the query writes other sinks, too, so the result has the id of the sink.
+    """
     checkpoint = place(where, spark)
     if checkpoint is None or not hasattr(spark, "_jsparkSession"):
         return None  # the directories are on the server
@@ -139,13 +145,13 @@ def guard(spark: SparkSession, pipeline: Pipeline, sink: Sink | DeadLetters, nam
         claim_table(table, path, writer)
     elif isinstance(sink, TopicSink | DeadLetters) and sink.deliver == EXACTLY_ONCE and known is not None:
         what = "the dead letter topic" if isinstance(sink, DeadLetters) else f"topic {sink.topic}"
-        check_written(what, last_decided(pipeline, sink, known), writer)
-    return writer
+        group = shared_ledger_group(sink, sink_id(known, name)) if shared else ledger_group(sink, known)
+        check_written(what, last_decided(pipeline, sink, group), writer)
+    return replace(writer, query=sink_id(writer.query, name)) if shared else writer
 
 
-def last_decided(pipeline: Pipeline, sink: TopicSink | DeadLetters, query: str) -> int:
-    """The last batch in the ledger of a query, or -1."""
-    group = ledger_group(sink, query)
+def last_decided(pipeline: Pipeline, sink: TopicSink | DeadLetters, group: str) -> int:
+    """The last batch in a ledger, or -1."""
     with Admin(admin_config(pipeline, sink)) as admin:
         return Ledger.newest(group, admin.list_group_offsets(group).values()).batch
 
@@ -154,3 +160,17 @@ def ledger_group(sink: TopicSink | DeadLetters, query: str) -> str:
     """The group with the ledger; changed rows are written in batch jobs, whose ledgers have the topic in the name."""
     changed = isinstance(sink, TopicSink) and sink.mode == "update"
     return f"{ID_PREFIX}-{query}" + (f"-{sink.topic}" if changed else "")
+
+
+def shared_ledger_group(sink: TopicSink | DeadLetters, sink_id: str) -> str:
+    """The group with the ledger of a sink of a shared read, which is written in batch jobs."""
+    return f"{ID_PREFIX}-{sink_id}-{sink.topic if isinstance(sink, TopicSink) else ''}"
+
+
+def sink_id(query: str, name: str) -> str:
+    """The id under which a sink of a shared read stores its batches.
+
+    >>> sink_id("5c1cf2a0-6a0e-4a2f-9d6e-1f2d3c4b5a69", "table")
+    'c3fccdd9-850b-50a4-8163-028043b9490d'
+    """
+    return str(uuid5(UUID(query), name))

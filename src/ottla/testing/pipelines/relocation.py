@@ -36,10 +36,11 @@ def relocated(pipeline: Pipeline, servers: str, directory: Path, tables: Mapping
         checkpoint=str(directory / "checkpoint"),
         bootstrap_servers=servers,
         trigger="available-now",
+        read="separate",  # the rows of each sink are taken from its own query
         kafka={},
         sources=[_source(one) for one in pipeline.sources],
         tables=[_table(one, directory, tables.get(one.name)) for one in pipeline.tables],
-        sinks=[_sink(one, directory) for one in pipeline.sinks],
+        sinks=[_changed(_sink(one, directory), max_delay=None) for one in pipeline.sinks],
         dead_letters=None if letters is None else _changed(letters, bootstrap_servers=None, kafka={}),
     )
 

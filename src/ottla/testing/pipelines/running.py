@@ -248,6 +248,14 @@ class _Captured:
     def groups(self) -> Mapping[str, str]:
         return self.flow.groups
 
+    @property
+    def readers(self) -> Mapping[str, Any]:
+        return self.flow.readers
+
+    @property
+    def shared(self) -> None:
+        return None
+
     def start(self) -> StreamingQuery:
         sink = self.flow.sink
         assert isinstance(sink, Sink)

@@ -14,10 +14,10 @@ from ottla.spark.pipelines import rules, sources, steps
 from ottla.spark.pipelines.audit.declared import PLACE, NotAuditable, Upstream, missing_origin, upstream_of
 from ottla.spark.pipelines.checks.modes import input_of, joins_stream
 from ottla.spark.pipelines.columns import StepError
-from ottla.spark.pipelines.compile import named_views
 from ottla.spark.pipelines.declaration import Dedupe, Join, Pipeline, Python, Sink, Source, Sql, Step
 from ottla.spark.pipelines.options import read_options
 from ottla.spark.pipelines.schemas import quoted
+from ottla.spark.pipelines.shared.plans import named_views
 from ottla.spark.pipelines.sql_errors import read_error
 from ottla.types import Millis
 

@@ -131,7 +131,7 @@ class _SinkAudits:
 
     def _positions(self, source: Source, topic: str) -> dict[int, int]:
         """How far the sink and the dead letters are: a record is pending until both have seen it."""
-        directories = {name: directory for name, directory, _ in flows_of(self.pipeline)}
+        directories = {one.name: one.directory for one in flows_of(self.pipeline)}
         try:
             own = checkpoint_positions(self.spark, directories[self.sink.name], topic)
         except AuditError as error:

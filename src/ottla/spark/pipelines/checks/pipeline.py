@@ -23,6 +23,7 @@ from ottla.spark.pipelines.declaration import (
     DEAD_LETTERS,
     LOGGED,
     RESERVED,
+    SHARED,
     DeadLetters,
     Declared,
     Dedupe,
@@ -44,6 +45,7 @@ from ottla.spark.pipelines.declaration import (
 )
 from ottla.spark.pipelines.options import kafka_problems, read_options, write_options
 from ottla.spark.pipelines.schemas import Schema, SchemaError, from_ddl, from_file
+from ottla.spark.pipelines.shared.layout import could_share
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
 from ottla.suggestions import did_you_mean
 
@@ -140,8 +142,9 @@ class _Check:
         yield from self._same_paths()
         yield from _distinct(pipeline.expects, _SINK, "letters, digits, _, . and -", "choose another")
         for sink in pipeline.sinks:
-            if sink.name == DEAD_LETTERS:
-                yield sink.where.problem(f"the name {DEAD_LETTERS} is reserved: rename the sink", "name")
+            first = str(sink.name).partition(".")[0]
+            if first in (DEAD_LETTERS, SHARED):
+                yield sink.where.problem(f"the name {first} is reserved: rename the sink", "name")
 
     def _same_paths(self) -> Iterator[Problem]:
         seen: dict[str, FileSink] = {}
@@ -302,7 +305,12 @@ class _Check:
             elif sink.table and sink.format not in ("delta", "iceberg"):
                 yield sink.where.problem(f"table requires format delta or iceberg: use path for {sink.format}", "table")
             yield from self._package(sink)
-        elif isinstance(sink, TopicSink):
+        if sink.max_delay is not None and (self._pipeline.read == "separate" or not could_share(sink)):
+            yield sink.where.problem(
+                "max_delay has no effect: this sink reads by itself, so no other sink waits for it. Remove max_delay",
+                "max_delay",
+            )
+        if isinstance(sink, TopicSink):
             yield from self._writing(sink, sink.topic)
             if "{topic}" in sink.topic:
                 yield sink.where.problem("{topic} works only for dead letters: name the topic", "topic")
