@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ottla.spark.audit.plan import KEY, ORIGIN, header, header_place, target_side
-from ottla.spark.audit.positions import AuditError, Bounds
+from ottla.spark.audit.positions import AuditError, Bounds, source_bounds
 from ottla.spark.offsets import to_json
 from ottla.spark.options import ReadOptions
 from ottla.types import TopicPartition
@@ -76,9 +76,8 @@ class Cluster:
         return self.spark.read.format("ottla").options(**self._named(more)).load()
 
     def topic(self, topic: str, *, headers: bool = False) -> DataFrame:
-        """A whole topic, up to its end during planning."""
-        self.read_options(topic)
-        return self._load({"subscribe": topic, "includeHeaders": str(headers).lower()})
+        """A whole topic up to its end now, the same for all queries of an audit."""
+        return self.records(topic, source_bounds(self.read_options(topic)), headers=headers)
 
     def records(
         self, topic: str, bounds: Iterable[Bounds], *, headers: bool = False, isolation: str | None = None
