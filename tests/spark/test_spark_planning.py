@@ -24,12 +24,11 @@ def test_frames_and_views_see_new_records(topics: Topics) -> None:
 
     def counts() -> list[int]:
         views = [topics.spark.sql(f"SELECT * FROM {view}") for view in ("of_a_frame", "using_ottla")]
-        return [one.count() for one in (frame, frame.select("value"), *views)]
+        return [one.count() for one in (frame, *views)]
 
-    assert counts() == [3, 3, 3, 3]
+    assert counts() == [3, 3, 3]
     topics.fill(topic, 5, first=3)
-    assert counts() == [8, 8, 8, 8]
-    assert frame.join(frame.withColumnRenamed("value", "other"), "offset").count() == 8
+    assert counts() == [8, 8, 8]
     assert frame.where("offset in (select max(offset) from using_ottla)").count() == 1
 
 
