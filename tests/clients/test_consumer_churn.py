@@ -66,9 +66,9 @@ class Churn:
                 self.written += 1
             producer.flush(20)
             self.done.wait(dice.uniform(0.02, 0.2))
-        threads.append(threading.Thread(target=self.member, args=(30.0,)))
+        threads.append(threading.Thread(target=self.member, args=(90.0,)))
         threads[-1].start()
-        while len(self.seen) < self.written and time.monotonic() < end + 25:
+        while len(self.seen) < self.written and time.monotonic() < end + 60:
             self.done.wait(0.02)
         self.done.set()
         for thread in threads:

@@ -6,6 +6,7 @@ import pytest
 from group_context import EXPIRY_TIMER, GROUP, GroupContext, protocols, subscription
 
 from ottla.coordinator import records as r
+from ottla.coordinator.config import GroupConfig
 
 RETENTION = 10_080 * 60_000
 CHECK = 600_000
@@ -85,13 +86,16 @@ def test_a_topic_that_a_living_group_no_longer_reads_expires(context: GroupConte
     assert context.committed("orders").offset == 100
 
 
-def test_nothing_expires_while_the_group_rebalances(context: GroupContext) -> None:
-    (a,) = context.stable("a", session_timeout=1_800_000, rebalance_timeout=2 * RETENTION)
+def test_nothing_expires_while_the_group_rebalances() -> None:
+    retention = 3_600_000
+    context = GroupContext(GroupConfig(offsets_retention_ms=retention))
+    context.run(context.coordinator.loaded)
+    (a,) = context.stable("a", session_timeout=1_800_000, rebalance_timeout=2 * retention)
     context.commit("old", 0, member_id=a, generation_id=1)
     context.join(client_id="b", session_timeout=1_800_000)
-    context.join(a, session_timeout=1_800_000, rebalance_timeout=2 * RETENTION)
-    context.group.sessions.by_member["b-2"].deadline = context.now + 2 * RETENTION
-    context.sleep(RETENTION + 2 * CHECK)
+    context.join(a, session_timeout=1_800_000, rebalance_timeout=2 * retention)
+    context.group.sessions.by_member["b-2"].deadline = context.now + 2 * retention
+    context.sleep(retention + 2 * CHECK)
     assert context.state == "PreparingRebalance"
     assert context.committed("old").offset == 100
 

@@ -128,6 +128,13 @@ def test_the_initial_delay_never_grows_beyond_the_rebalance_timeout() -> None:
     assert first.response.generation_id == 1
 
 
+def test_a_rebalance_timeout_below_the_initial_delay_does_not_extend_it(context: GroupContext) -> None:
+    _, first = context.enter("a", rebalance_timeout=1_000)
+    context.enter("b", rebalance_timeout=1_000)
+    context.sleep(3_000)
+    assert first.response.generation_id == 1
+
+
 def test_without_an_initial_delay_the_group_forms_at_once() -> None:
     context = GroupContext(GroupConfig(group_initial_rebalance_delay_ms=0))
     a, joined = context.enter("a")

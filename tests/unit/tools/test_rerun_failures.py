@@ -116,7 +116,7 @@ def test_a_test_that_fails_again_is_failed_with_both_failures(planted: str, test
 
 
 def test_the_last_line_is_pytests_summary(planted: str) -> None:
-    assert re.fullmatch(r"2 failed, 3 passed, 4 flaky in [\d.]+s", planted.strip().splitlines()[-1])
+    assert re.fullmatch(r"2 failed, 3 passed, 4 flaky in [\d.]+s( \([\d:]+\))?", planted.strip().splitlines()[-1])
     assert len(re.findall(r"^\d+ (passed|failed)", planted, re.MULTILINE)) == 1
 
 
