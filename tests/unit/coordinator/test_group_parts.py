@@ -98,3 +98,19 @@ def test_a_subscription_is_the_same_if_the_order_of_topics_or_the_owned_partitio
     assert not same_topics(before, protocols("range", metadata=subscription("b")))
     assert not same_topics(before, protocols("sticky", metadata=subscription("a", "b")))
     assert not same_topics(protocols("range", metadata=b"x"), protocols("range", metadata=b"y"))
+
+
+def test_a_pending_member_makes_a_group_not_empty_until_it_joins_or_leaves() -> None:
+    roster = Roster()
+    roster.pending.update({"a-1": None, "b-1": None})
+    assert not roster.is_empty
+    roster.add(member("a"))
+    roster.drop("b-1")
+    assert (list(roster.pending), list(roster.members)) == ([], ["a-1"])
+
+
+def test_a_swapped_member_has_the_old_ones_place_and_leads_if_that_did() -> None:
+    old, new = member("a", instance_id="i1"), member("z", instance_id="i1")
+    roster = roster_of(old, member("b"))
+    roster.swap(old, new)
+    assert (list(roster.members), roster.leader, roster.static) == (["z-1", "b-1"], "z-1", {"i1": "z-1"})
