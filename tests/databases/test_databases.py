@@ -22,7 +22,7 @@ from spark.upsert_cases import SCHEMA, Changes, pipeline, stored, upserts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from databases.conftest import Postgres
+    from databases.servers import Postgres
     from spark.conftest import Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -118,7 +118,7 @@ exclude = ["op"]
 
 
 def test_kill_9_leaves_the_newest_rows(topics: Topics, spark: SparkSession, tmp_path: Path, postgres: Postgres) -> None:
-    url, topic, changes = f"jdbc:postgresql://127.0.0.1:{postgres.port}/postgres", topics.make(), Changes(3)
+    url, topic, changes = postgres.url, topics.make(), Changes(3)
     file, text = tmp_path / "killed.toml", KILLED
     for name, value in (
         ("SERVERS", topics.servers),
