@@ -70,8 +70,9 @@ def test_an_existing_table_needs_an_index(
     topics: Topics, spark: SparkSession, tmp_path: Path, database: dict[str, Any]
 ) -> None:
     topic, base = topics.make(), Database(JdbcSink(name="x", **database), spark)
+    columns = f"{base.quote('id')} VARCHAR(20), {base.quote('name')} VARCHAR(20)"
     with base.transaction() as statement:
-        statement.executeUpdate(f'CREATE TABLE {database["table"]} ("id" VARCHAR(20), "name" VARCHAR(20))')
+        statement.executeUpdate(f"CREATE TABLE {database['table']} ({columns})")
     send(topics, topic, '{"id": "a", "name": "b"}', '{"id": "a", "name": "c"}')
     declared = pipeline(tmp_path, topics.servers, topic, keys=["id"], exclude=["op", "region", "ts"], **database)
     with pytest.raises(JdbcError, match="has no unique index on its keys") as caught:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines import JdbcSink, Pipeline, Source
-from ottla.spark.pipelines.jdbc.drivers import driver_of
+from ottla.spark.pipelines.jdbc.drivers import driver_of, spark_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +66,6 @@ def upserts(**more: Any) -> dict[str, Any]:
 
 def stored(spark: SparkSession, sink: JdbcSink) -> list[tuple[Any, ...]]:
     driver = driver_of(sink.url)
-    options = {"url": sink.url, "dbtable": sink.table, "driver": driver and driver.name, "user": sink.user}
+    options = {"url": spark_url(sink.url), "dbtable": sink.table, "driver": driver and driver.name, "user": sink.user}
     frame = spark.read.format("jdbc").options(**{name: value for name, value in options.items() if value}).load()
     return sorted(map(tuple, frame.collect()))

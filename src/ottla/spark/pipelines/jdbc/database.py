@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import OttlaError
 from ottla.spark.pipelines.declaration import JdbcSink
-from ottla.spark.pipelines.jdbc.drivers import driver_of, missing
+from ottla.spark.pipelines.jdbc.drivers import driver_of, missing, spark_url
 from ottla.spark.pipelines.jdbc.upserts import ON_CONFLICT, ON_DUPLICATE, Target
 from ottla.spark.pipelines.options import as_settings
 
@@ -40,10 +40,10 @@ class Database:
         given = {"driver": self._driver, "user": sink.user, "password": sink.password}
         self._options = {
             **as_settings(sink.options),
-            "url": sink.url,
+            "url": spark_url(sink.url),
             **{name: value for name, value in given.items() if value},
         }
-        self._dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(sink.url)
+        self._dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(spark_url(sink.url))
 
     def quote(self, name: str) -> str:
         return str(self._dialect.quoteIdentifier(name))

@@ -36,6 +36,17 @@ def driver_of(url: str) -> Driver | None:
     return DRIVERS.get(url.split(":")[1] if url.count(":") > 1 else "")
 
 
+def spark_url(url: str) -> str:
+    """The URL for Spark, which quotes names for MariaDB only if it takes it for MySQL.
+
+    >>> spark_url("jdbc:mariadb://host/shop?ssl=true"), spark_url("jdbc:h2:mem:x")
+    ('jdbc:mysql://host/shop?ssl=true&permitMysqlScheme', 'jdbc:h2:mem:x')
+    """
+    if not url.startswith("jdbc:mariadb:"):
+        return url
+    return f"jdbc:mysql:{url.removeprefix('jdbc:mariadb:')}{'&' if '?' in url else '?'}permitMysqlScheme"
+
+
 def missing(url: str, name: str | None) -> str:
     """What to do if the driver cannot be loaded.
 
