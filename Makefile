@@ -113,7 +113,7 @@ compat-dump: setup ## Kafka's dump tool on ottla's files (needs Java 17+ and Mav
 compat-kafka: setup ## the compat and client tests against Apache Kafka (needs Java 17+ and Maven)
 	OTTLA_COMPAT_BROKER=kafka $(BIN)/python -m pytest tests/compat tests/clients
 
-compat-postgres: setup ## the jdbc sink on Postgres, SQLite and H2 (needs Postgres, such as apt's postgresql, and Maven Central)
+compat-postgres: setup ## the jdbc sink on Postgres, SQLite, H2 and, if installed, MariaDB (needs apt's postgresql and Maven Central)
 	OTTLA_DATABASES=1 $(BIN)/python -m pytest tests/databases $(ARGS)
 
 reference: setup ## generate docs/reference
