@@ -142,7 +142,7 @@ def test_warn_drop_and_dead_letter(
     )
     *batches, last = [json.loads(line) for line in told.out.splitlines()]
     assert {"rows": 4, "violations": 3} in [one["rules"].get("cheap") for one in batches]
-    assert (last["event"], last["exit_code"]) == ("limit exceeded", 4)
+    assert (last["event"], last["exit_code"]) == ("limit_exceeded", 4)
     assert pipeline.ids() == [*range(21), 24, 30]
 
     # A retry does not hide it, until the user decides.

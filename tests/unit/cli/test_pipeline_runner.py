@@ -254,7 +254,7 @@ def test_an_exceeded_limit_stops_all_flows_after_their_batches() -> None:
     played.at[1] = lambda: report(played, "a", 1, 10, 3)
     played.at[2] = lambda: report(played, "a", 2, 10, 1)
     ending = played.run()
-    assert (ending.code, ending.word, ending.failure) == (exit_codes.LIMIT_EXCEEDED, "limit exceeded", None)
+    assert (ending.code, ending.word, ending.failure) == (exit_codes.LIMIT_EXCEEDED, "limit_exceeded", None)
     assert [(one.rule, one.flow, one.exceeded) for one in ending.exceeded] == [("positive", "a", Counted(20, 4))]
     assert played.states == ["stopped", "stopped"]
     assert played.flows[1].query.batch == 0, "its batch was finished"

@@ -146,7 +146,7 @@ def _refuse(args: Namespace, pipeline: Pipeline, over: Sequence[RuleProgress]) -
     code = exit_codes.LIMIT_EXCEEDED
     if args.json:
         rules = [rule_fields(one) for one in over]
-        JsonLines().tell("limit exceeded", pipeline=pipeline.name, exit_code=code, rules=rules, refused=True)
+        JsonLines().tell("limit_exceeded", pipeline=pipeline.name, exit_code=code, rules=rules, refused=True)
     _print_limits(over, "an earlier run exceeded a limit")
     print(
         "ottla: the pipeline was not started. Change the limit, the rule, the steps or the schema, or accept what "

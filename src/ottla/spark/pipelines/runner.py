@@ -126,7 +126,7 @@ class Ending:
         if self.failure is not None:
             return "failed"
         if self.exceeded:
-            return "limit exceeded"
+            return "limit_exceeded"
         return "done" if self.signal is None else "stopped"
 
 

@@ -65,6 +65,7 @@ def test_what_a_sink_depends_on(given: str | None, sources: list[str], steps: li
         (TopicSink(name="s", topic="t"), "set origin = true"),
         (TopicSink(name="s", topic="t", origin=True, mode="update"), "with mode update, its rows change"),
         (JdbcSink(name="s", url="u", table="t"), "set origin = true"),
+        (JdbcSink(name="s", url="u", table="t", origin=True, keys=["id"]), "later rows replace earlier ones"),
         (FileSink(name="s", path="t", format="json", origin=True), None),
         (FileSink(name="s", path="t"), None),
         (TopicSink(name="s", topic="t", origin=True), None),

@@ -80,6 +80,8 @@ def check_fits(sink: Sink) -> None:
         if sink.origin is False or (sink.origin is None and sink.format == "json"):
             raise NotAuditable("its files have no _topic, _partition and _offset: set origin = true for new files")
     elif isinstance(sink, TopicSink | JdbcSink):
+        if isinstance(sink, JdbcSink) and sink.keys:
+            raise NotAuditable("with keys, later rows replace earlier ones")
         if not sink.origin:
             raise NotAuditable("its rows do not say from which record they are: set origin = true for new rows")
     else:
