@@ -106,6 +106,16 @@ def test_dead_letters_need_the_record() -> None:
     assert "source orders has on_error = skip: remove on_error" in skips
 
 
+def test_a_rule_must_be_before_a_sink() -> None:
+    sinks = [FileSink(name="table", path="table", input="orders")]
+    (found,) = told(Expect(name="a", that="x"), steps=[LARGE], sinks=sinks)
+    assert found.startswith("no sink uses large, so the rule would never be checked")
+    assert told(Expect(name="a", that="x", input="orders"), steps=[LARGE], sinks=sinks) == []
+    missing = Sql(name="large", sql_file="nowhere.sql")
+    (found,) = told(Expect(name="a", that="x"), steps=[missing])
+    assert "nowhere.sql not found" in found
+
+
 def test_names_of_rules_are_distinct() -> None:
     (found,) = told(Expect(name="a", that="x"), Expect(name="A", that="y"))
     assert found.startswith("the name A is already used")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from ottla.spark.audit.positions import AuditError
 from ottla.spark.audit.report import AuditReport
-from ottla.spark.pipelines.checks.modes import input_of
 from ottla.spark.pipelines.declaration import (
     ORIGIN,
     Dedupe,
@@ -23,6 +20,7 @@ from ottla.spark.pipelines.declaration import (
     Step,
     TopicSink,
 )
+from ottla.spark.pipelines.shared.layout import names_before
 from ottla.types import Millis
 
 #: The columns that say from which record a row is.
@@ -48,26 +46,12 @@ class Upstream:
 
 
 def upstream_of(pipeline: Pipeline, sink: Sink) -> Upstream:
-    """The sources and steps of a sink, in their order. SQL depends on all names in its text."""
-    needed = {input_of(pipeline, sink)}
-    found: list[Step] = []
-    for step in reversed(pipeline.steps):
-        if step.name in needed:
-            found.insert(0, step)
-            needed |= _inputs(pipeline, step)
-    return Upstream(tuple(one for one in pipeline.sources if one.name in needed), tuple(found))
-
-
-def _inputs(pipeline: Pipeline, step: Step) -> set[str | None]:
-    if not isinstance(step, Sql):
-        return {input_of(pipeline, step), step.join if isinstance(step, Join) else None}
-    words = {word.lower() for word in re.findall(r"\w+", _sql(pipeline, step))}
-    names = [*(one.name for one in pipeline.sources), *(one.name for one in pipeline.steps)]
-    return {name for name in names if name.lower() in words}
-
-
-def _sql(pipeline: Pipeline, step: Sql) -> str:
-    return step.sql or Path(pipeline.path(step.sql_file or "")).read_text("utf-8")
+    """The sources and steps of a sink, in their order."""
+    names = names_before(pipeline, sink)
+    return Upstream(
+        tuple(one for one in pipeline.sources if one.name in names),
+        tuple(one for one in pipeline.steps if one.name in names),
+    )
 
 
 def check_fits(sink: Sink) -> None:

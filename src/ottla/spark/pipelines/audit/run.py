@@ -34,7 +34,6 @@ from ottla.spark.pipelines.audit.declared import (
 from ottla.spark.pipelines.audit.expected import expected_records
 from ottla.spark.pipelines.audit.report import PipelineAudit, SinkAudit
 from ottla.spark.pipelines.declaration import (
-    DEAD_LETTERS,
     DeadLetters,
     FileSink,
     JdbcSink,
@@ -44,8 +43,10 @@ from ottla.spark.pipelines.declaration import (
     TopicSink,
 )
 from ottla.spark.pipelines.options import as_settings, cluster_options
+from ottla.spark.pipelines.run_lock import local_path
 from ottla.spark.pipelines.runner import admin_config, reads
-from ottla.spark.pipelines.status import flows_of
+from ottla.spark.pipelines.shared.layout import letters_name
+from ottla.spark.pipelines.status import status_of
 from ottla.types import Millis
 
 if TYPE_CHECKING:
@@ -131,18 +132,28 @@ class _SinkAudits:
 
     def _positions(self, source: Source, topic: str) -> dict[int, int]:
         """How far the sink and the dead letters are: a record is pending until both have seen it."""
-        directories = {one.name: one.directory for one in flows_of(self.pipeline)}
         try:
-            own = checkpoint_positions(self.spark, directories[self.sink.name], topic)
+            own = self._position(self.sink.name, topic)
         except AuditError as error:
             raise NotAuditable(str(error)) from None
         if not self.pipeline.sends_dead_letters(source):
             return own
         try:
-            letters = checkpoint_positions(self.spark, directories[f"{DEAD_LETTERS}.{source.name}"], topic)
+            letters = self._position(letters_name(source.name), topic)
         except AuditError:
             letters = {}
         return {partition: min(offset, letters.get(partition, 0)) for partition, offset in own.items()}
+
+    def _position(self, flow: str, topic: str) -> dict[int, int]:
+        """The end of the last batch that a flow has written: a late sink is behind its shared read."""
+        (found,) = [one for one in status_of(self.pipeline, ask=False).flows if one.name == flow]
+        if local_path(found.directory) is None:
+            return checkpoint_positions(self.spark, found.directory, topic)
+        offsets = {} if found.checkpoint is None else found.checkpoint.offsets
+        known = {key.partition: offset for key, offset in offsets.items() if key.topic == topic}
+        if not known:
+            raise AuditError(f"{flow} has not finished a micro-batch with topic {topic} yet")
+        return known
 
     def _target(self, topic: str) -> Target:
         sink, name = self.sink, f"sink {self.sink.name}"

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from ottla.spark.pipelines.checks.modes import input_of
 from ottla.spark.pipelines.declaration import DEAD_LETTERS, DeadLetters, Expect, Pipeline, Problem
 from ottla.spark.pipelines.limits import parse_limit
+from ottla.spark.pipelines.shared.layout import names_before
 
 
 def rule_problems(pipeline: Pipeline, rule: Expect) -> Iterator[Problem]:
     """Problems of a rule whose input exists."""
     if rule.name.startswith(f"{DEAD_LETTERS}."):
         yield rule.where.problem(f"names that start with {DEAD_LETTERS}. are reserved: rename the rule", "name")
+    if not _is_used(pipeline, input_of(pipeline, rule) or ""):
+        yield rule.where.problem(
+            f"no sink uses {input_of(pipeline, rule)}, so the rule would never be checked: set input to a source or "
+            "step of a sink",
+            "input",
+        )
     yield from limit_problems(rule)
     if rule.otherwise == "fail" and rule.at_most is not None:
         yield rule.where.problem(
@@ -21,6 +28,13 @@ def rule_problems(pipeline: Pipeline, rule: Expect) -> Iterator[Problem]:
         )
     if rule.otherwise == "dead-letter":
         yield from _dead_letter(pipeline, rule)
+
+
+def _is_used(pipeline: Pipeline, name: str) -> bool:
+    try:
+        return any(name in names_before(pipeline, sink) for sink in pipeline.sinks)
+    except OSError:  # a file with SQL is missing, which is reported elsewhere
+        return True
 
 
 def limit_problems(part: Expect | DeadLetters) -> Iterator[Problem]:

@@ -224,7 +224,7 @@ def _expected(pipeline: Pipeline, source: Source) -> list[str]:
     letters = [letters_name(source.name)] if pipeline.sends_dead_letters(source) else []
     heads: dict[str | None, list[str]] = {}
     for sink in pipeline.sinks:
-        before = _before(pipeline, sink)
+        before = names_before(pipeline, sink)
         stateful = [one for one in pipeline.steps if one.name in before and not _by_row(pipeline, one)]
         others = [one.name for one in pipeline.sources if one is not source and one.name in before]
         if not could_share(sink) or source.name not in before or others or len(stateful) > 1:
@@ -237,7 +237,8 @@ def _expected(pipeline: Pipeline, source: Source) -> list[str]:
     return [*best, *letters] if best else []
 
 
-def _before(pipeline: Pipeline, sink: Sink) -> set[str]:
+def names_before(pipeline: Pipeline, sink: Sink) -> set[str]:
+    """The names of the sources, steps and tables that a sink depends on."""
     found = inputs_of(pipeline, sink)
     for step in reversed(pipeline.steps):
         if step.name in found:
