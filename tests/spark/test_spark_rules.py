@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ottla.cli.main import main
-from ottla.spark.pipelines import DeclarationError, compile_pipeline, exit_codes, load
+from ottla.cli.pipeline import run as run_command
+from ottla.spark.pipelines import DeclarationError, compile_pipeline, exit_codes, load, rule_counts
+from ottla.spark.pipelines.places import Remote
 from spark.conftest import Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("own_session")]
@@ -216,6 +218,22 @@ def test_a_limit_for_dead_letters(made: Callable[[str], Made], capsys: pytest.Ca
     assert pipeline.run("--accept-limits") == exit_codes.DONE
     assert pipeline.run() == exit_codes.DONE
     assert pipeline.ids() == [*range(18), 20, 22]
+
+
+def test_a_checkpoint_that_only_spark_can_reach_keeps_the_counts(
+    made: Callable[[str], Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = made("at_most = 1\n")
+    spark = pipeline.topics.spark
+    monkeypatch.setattr(rule_counts, "place", lambda where, spark: None if spark is None else Remote(where, spark))
+    monkeypatch.setattr(run_command, "local_path", lambda where: None)
+    pipeline.send([order(0), "{", "["])
+    log = ["--log", str(pipeline.file.parent / "log")]
+    assert pipeline.run(*log) == exit_codes.LIMIT_EXCEEDED
+    assert rule_counts.exceeded(load(pipeline.file, default_servers=pipeline.topics.servers), spark)
+    assert pipeline.run(*log) == exit_codes.LIMIT_EXCEEDED
+    assert "an earlier run exceeded a limit: source orders: 2 of 3" in capsys.readouterr().err
+    assert pipeline.run("--accept-limits", *log) == exit_codes.DONE
 
 
 def test_a_broken_record_without_dead_letters_is_refused(

@@ -171,6 +171,8 @@ class _Run:
         self._display = self._chosen_display()
         self._next_metrics = 0.0
         self._saved: list[RuleProgress] | None = None
+        self._is_remote = local_path(pipeline.path(pipeline.checkpoint)) is None
+        self._spark: SparkSession | None = None
 
     def run(self) -> int:
         with ExitStack() as stack:
@@ -180,6 +182,12 @@ class _Run:
             spark = self._session(stack)
             # Spark has replaced our signal handlers. The first undo, after the end of Spark, restores the old ones.
             handle_signals(self._stop, at_once=_leave)
+            self._spark = spark if self._is_remote else None
+            over = (
+                rule_counts.exceeded(self._pipeline, spark) if self._is_remote and not self._args.accept_limits else []
+            )
+            if over:
+                return _refuse(self._args, self._pipeline, over)
             flows = self._flows(spark)
             self._board = board_of(self._pipeline, flows, limits=limits_of(self._pipeline))
             listener = listen(spark, self._board)
@@ -197,7 +205,7 @@ class _Run:
             if ending.failure is None:
                 commit_groups(self._pipeline, flows, runner.queries)
             self._tick()
-            self._save_counts()
+            self._save_counts(at_end=True)
             self._display.close(self._board)
         self._report(ending)
         return ending.code
@@ -259,12 +267,22 @@ class _Run:
             self._next_metrics = time.monotonic() + METRICS_SECONDS
             write_file(self._args.metrics_file, render(self._board))
 
-    def _save_counts(self) -> None:
-        """Save changed counts. The first save also forgets the limits that an earlier run exceeded."""
+    def _save_counts(self, *, at_end: bool = False) -> None:
+        """Save changed counts. The first save also forgets the limits that an earlier run exceeded.
+
+        A checkpoint that is not local is slower to write, and only a later run reads its counts.
+        """
         rules = self._board.rules()
-        if rules != self._saved:
-            rule_counts.save(self._pipeline, self._board)
-            self._saved = rules
+        if rules == self._saved or (self._is_remote and not at_end):
+            return
+        try:
+            rule_counts.save(self._pipeline, self._board, self._spark)
+        except Exception as error:
+            if not self._is_remote or isinstance(error, OttlaError):
+                raise
+            # Java has exited, perhaps; its end is reported elsewhere.
+            logging.getLogger("ottla.spark").warning("could not save the counts of rules: %s", error)
+        self._saved = rules
 
     def _report(self, ending: Ending) -> None:
         if isinstance(self._display, JsonLines):

@@ -117,18 +117,13 @@ def _rule_samples(family: _RuleFamily, board: Board) -> Iterator[tuple[Labels, N
 def write_file(path: Path, text: str) -> None:
     """Write the file atomically."""
     try:
-        replace_file(path, text)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
     except OSError as error:
         raise MetricsError(f"cannot write metrics to {path}: {error.strerror}") from None
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file at once: readers see the old content or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(name, 0o644)
-    os.replace(name, path)
 
 
 def serve(page: Callable[[], str], port: int) -> MetricsThread:

@@ -13,20 +13,23 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ottla.errors import OttlaError
 from ottla.spark.pipelines.declaration import DEAD_LETTERS, Pipeline, Source
 from ottla.spark.pipelines.limits import Counted, Limit
-from ottla.spark.pipelines.metrics import replace_file
+from ottla.spark.pipelines.places import Place, place
 from ottla.spark.pipelines.progress import Board, RuleProgress
 from ottla.spark.pipelines.rules import limits_of
-from ottla.spark.pipelines.run_lock import local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FILE = "rules.json"
 
 
 class CountsError(OttlaError):
-    """The counts of a run cannot be read or written."""
+    """The counts of the last run cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,9 @@ def sentence(one: RuleProgress) -> str:
     return f"source {source}: {one.exceeded} records became dead letters, at_most of [dead_letters] is {one.limit}"
 
 
-def save(pipeline: Pipeline, board: Board) -> None:
-    """Replace the counts; does nothing if the checkpoint is not a local directory."""
-    _write(pipeline, [_stored(pipeline, one) for one in board.rules()])
+def save(pipeline: Pipeline, board: Board, spark: SparkSession | None = None) -> None:
+    """Replace the counts. A checkpoint that is not local requires Spark; without it, nothing is saved."""
+    _write(pipeline, [_stored(pipeline, one) for one in board.rules()], spark)
 
 
 def forget(pipeline: Pipeline, flows: Collection[str]) -> None:
@@ -81,15 +84,11 @@ def forget(pipeline: Pipeline, flows: Collection[str]) -> None:
         _write(pipeline, kept)
 
 
-def _write(pipeline: Pipeline, rules: Sequence[StoredRule]) -> None:
-    path = _path(pipeline)
-    if path is None:
-        return
-    try:
+def _write(pipeline: Pipeline, rules: Sequence[StoredRule], spark: SparkSession | None = None) -> None:
+    where = _place(pipeline, spark)
+    if where is not None:
         text = json.dumps({"rules": [asdict(one) for one in rules]}, indent=1, ensure_ascii=False)
-        replace_file(path, text + "\n")
-    except OSError as error:
-        raise CountsError(f"cannot write {path}: {error.strerror}") from None
+        where.replace(FILE, text + "\n")
 
 
 def _stored(pipeline: Pipeline, one: RuleProgress) -> StoredRule:
@@ -108,27 +107,24 @@ def _stored(pipeline: Pipeline, one: RuleProgress) -> StoredRule:
     )
 
 
-def stored_rules(pipeline: Pipeline) -> list[StoredRule]:
+def stored_rules(pipeline: Pipeline, spark: SparkSession | None = None) -> list[StoredRule]:
     """The counts of the last run; empty if there are none."""
-    path = _path(pipeline)
+    where = _place(pipeline, spark)
+    text = None if where is None else where.read(FILE)
     try:
-        text = None if path is None else path.read_text(encoding="utf-8")
         return [] if text is None else [StoredRule(**one) for one in json.loads(text)["rules"]]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise CountsError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError):
         raise CountsError(
-            f"{path} is damaged. It says whether the last run exceeded a limit: look at the data, then delete it"
+            f"{pipeline.path(pipeline.checkpoint)}/{FILE} is damaged. It says whether the last run exceeded a limit: "
+            "look at the data, then delete it"
         ) from None
 
 
-def exceeded(pipeline: Pipeline) -> list[RuleProgress]:
+def exceeded(pipeline: Pipeline, spark: SparkSession | None = None) -> list[RuleProgress]:
     """The limits of the last run that are still exceeded, with the rules and limits of today."""
     limits = limits_of(pipeline)
     found = []
-    for one in stored_rules(pipeline):
+    for one in stored_rules(pipeline, spark):
         limit, over = limits.get(one.rule), one.progress.exceeded
         if over is None or limit is None or one.meaning != _meaning(pipeline, one.rule):
             continue
@@ -160,6 +156,5 @@ def _reading(pipeline: Pipeline, source: Source) -> list[object]:
     ]
 
 
-def _path(pipeline: Pipeline) -> Path | None:
-    directory = local_path(pipeline.path(pipeline.checkpoint))
-    return None if directory is None else directory / FILE
+def _place(pipeline: Pipeline, spark: SparkSession | None) -> Place | None:
+    return place(pipeline.path(pipeline.checkpoint), spark)

@@ -189,7 +189,7 @@ def _rules(pipeline: Pipeline, problems: list[str]) -> tuple[tuple[RuleProgress,
     try:
         stored = [one.progress for one in stored_rules(pipeline)]
         return tuple(replace(one, limit=limits.get(one.rule)) for one in stored), tuple(exceeded(pipeline))
-    except CountsError as error:
+    except (CountsError, PlaceError) as error:
         problems.append(str(error))
         return (), ()
 
