@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.cli.pipeline.display import JsonLines, Lines, Silence, Table, summary
-from ottla.spark.pipelines.limits import parse_limit
+from ottla.spark.pipelines.limits import Counted, parse_limit
 from ottla.spark.pipelines.metrics import MetricsError, render, serve, write_file
 from ottla.spark.pipelines.progress import ENDED, FAILED, Board, batch_of
 
@@ -218,3 +218,22 @@ def test_rules_as_json_and_as_metrics(ruled: Board) -> None:
     assert f"ottla_pipeline_rule_violations_total{labels} 5\n" in text
     assert f"ottla_pipeline_rule_last_batch_violations{labels} 3\n" in text
     assert f"ottla_pipeline_rule_limit_exceeded{labels} 1\n" in text
+
+
+def test_counts_of_rules_in_a_shared_read_belong_to_their_batch_and_sink() -> None:
+    board = Board("orders", ["table", "copies"], limits={"cheap": parse_limit(4)})
+    board.started("run-1", "table", "copies")
+    for number in range(2):
+        board.counted("table", number, {"cheap": Counted(50, 3)})
+        observed = {"ottla.rules.orders": {"all rows": 100, "positive": 1}}
+        board.progress("run-1", {**progress(number), "observedMetrics": observed})
+    assert [(flow.name, sorted(batch.rules)) for flow, batch in board.news()][:2] == [
+        ("table", ["cheap", "positive"]),
+        ("copies", ["positive"]),
+    ]
+    assert [(one.rule, one.flow, one.total) for one in board.rules()] == [
+        ("cheap", "table", Counted(100, 6)),
+        ("positive", "copies", Counted(200, 2)),
+        ("positive", "table", Counted(200, 2)),
+    ]
+    assert [one.rule for one in board.exceeded] == ["cheap"]

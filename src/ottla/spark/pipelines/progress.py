@@ -161,6 +161,7 @@ class Board:
         self._flows = {name: FlowProgress(name, name in dead_letters) for name in flows}
         self._names: dict[str, tuple[str, ...]] = {}
         self._early: dict[str, list[Batch]] = {}
+        self._counted: dict[tuple[str, int], Mapping[str, Counted]] = {}
         self._news: list[tuple[FlowProgress, Batch]] = []
         self._seen: deque[tuple[str, int, Millis]] = deque(maxlen=REMEMBERED)
 
@@ -187,9 +188,16 @@ class Board:
             else:
                 self._add(flows, batch)
 
+    def counted(self, flow: str, batch: int, rules: Mapping[str, Counted]) -> None:
+        """Add the counts of rules that are not in Spark's progress, before the progress of their batch."""
+        with self._lock:
+            self._counted[flow, batch] = rules
+
     def _add(self, flows: Sequence[str], batch: Batch) -> None:
         for flow in flows:
+            more = self._counted.pop((flow, batch.number), {})
             one = batch.of_letters() if self._flows[flow].writes_dead_letters else batch
+            one = replace(one, rules={**one.rules, **more})
             self._flows[flow] = self._flows[flow].after(one)
             for rule, counted in self._counts(flow, one).items():
                 self._watches.setdefault((rule, flow), Watch(self._limits.get(rule))).add(counted)

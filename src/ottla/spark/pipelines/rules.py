@@ -3,14 +3,14 @@
     frame = rules.apply(pipeline, "orders", frame)          # counts, drops, fails; dead letters: see formats.py
     rules.counts_of(progress["observedMetrics"])            # {"positive": Counted(rows=100, violations=3)}
 
-The counts of an input are one observation of Spark. Spark evaluates no later filter before an observation, so a rule
-sees all rows of its input. In a stream, an observation is a name, and its counts are in the progress of a batch. For a
-batch frame, pass `observe=` a function that makes an `Observation`, and read it after the batch was written.
+The counts of an input are one observation of Spark, and arrive with the progress of a batch. Spark evaluates no later
+filter before an observation, so a rule sees all rows of its input. A frame that is not a stream has no progress: there
+`apply` observes nothing, and `count` counts in a job of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark.pipelines.checks.modes import input_of
@@ -67,10 +67,8 @@ def check_condition(rule: Expect, frame: DataFrame) -> None:
         raise StepError(f"that must be true or false, but {rule.that} is of type {kind}", "that")
 
 
-def apply(
-    pipeline: Pipeline, name: str, frame: DataFrame, *, observe: Callable[[str], Any] = str, only: str = "true"
-) -> DataFrame:
-    """The rows of a source or step that its rules leave; the rules are counted on the way.
+def apply(pipeline: Pipeline, name: str, frame: DataFrame, *, only: str = "true") -> DataFrame:
+    """The rows of a source or step that its rules leave; in a stream, the rules are counted on the way.
 
     `only` is SQL that is true for the rows that the rules apply to. The others pass.
     """
@@ -84,12 +82,29 @@ def apply(
         if rule.otherwise == "fail":
             fails = fn.raise_error(_failure(rule, frame)).cast("boolean")
             marked = marked.where(fn.when(fn.array_contains(UNMET, number), fails).otherwise(fn.lit(True)))
-    counts = [_count(rule, number) for number, rule in enumerate(found)]
-    marked = marked.observe(observe(OBSERVED + name), fn.expr(f"count_if({only})").alias(ROWS), *counts)
+    if frame.isStreaming:
+        marked = marked.observe(OBSERVED + name, *_counts(found, only))
     dropped = [number for number, rule in enumerate(found) if rule.otherwise == "drop"]
     if dropped:
         marked = marked.where(f"NOT arrays_overlap({UNMET}, array({', '.join(map(str, dropped))}))")
     return marked.drop(UNMET)
+
+
+def count(pipeline: Pipeline, name: str, frame: DataFrame) -> dict[str, Counted]:
+    """Count the rules of a step in a frame that is not a stream; `frame` has the rows before the rules."""
+    from pyspark.sql import functions as fn
+
+    found = rules_of(pipeline, name)
+    marked = frame.select(fn.expr(unmet(one.that for one in found)).alias(UNMET))
+    (row,) = marked.agg(*_counts(found)).collect()
+    return counts_of({OBSERVED + name: row.asDict()})
+
+
+def _counts(found: Sequence[Expect], only: str = "true") -> list[Column]:
+    from pyspark.sql import functions as fn
+
+    rows = fn.expr(f"count_if({only})").alias(ROWS)
+    return [rows, *(_count(rule, number) for number, rule in enumerate(found))]
 
 
 def kept(pipeline: Pipeline, name: str, frame: DataFrame) -> DataFrame:
@@ -105,7 +120,6 @@ def observe_dead(
     *,
     readable: str,
     failed: str,
-    observe: Callable[[str], Any] = str,
 ) -> DataFrame:
     """Count the rules of a source that send dead letters.
 
@@ -115,7 +129,7 @@ def observe_dead(
 
     counts = [_count(rule, number, failed, f"AND ({readable})") for number, rule in found.items()]
     rows = fn.expr(f"count_if({readable})").alias(ROWS)
-    return frame.observe(observe(f"{OBSERVED}{source}.{DEAD_LETTERS}"), rows, *counts)
+    return frame.observe(f"{OBSERVED}{source}.{DEAD_LETTERS}", rows, *counts)
 
 
 def _count(rule: Expect, number: int, numbers: str = UNMET, more: str = "") -> Column:

@@ -29,7 +29,7 @@ from ottla.spark.options import Offsets
 from ottla.spark.pipelines import exit_codes
 from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Source
 from ottla.spark.pipelines.failures import Failure
-from ottla.spark.pipelines.limits import Limit
+from ottla.spark.pipelines.limits import Counted, Limit
 from ottla.spark.pipelines.progress import ENDED, FAILED, STOPPED, Board, RuleProgress
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class Runnable(Protocol):
 
 class Sharing(Protocol):
     """The used part of a SharedRead."""
+
+    counted: Callable[[str, int, Mapping[str, Counted]], None]
 
     @property
     def culprit(self) -> str | None: ...
@@ -185,6 +187,8 @@ class Runner:
         for name, flow in self._flows.items():
             if self._stop.signal is not None:
                 return None
+            if flow.shared is not None:
+                flow.shared.counted = self._board.counted
             try:
                 self.queries[name] = query = flow.start()
             except OttlaError as error:

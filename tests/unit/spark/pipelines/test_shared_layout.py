@@ -12,6 +12,7 @@ from ottla.spark.pipelines import (
     ConsoleSink,
     DeadLetters,
     Dedupe,
+    Expect,
     FileSink,
     Join,
     Pipeline,
@@ -65,6 +66,9 @@ def test_what_the_declaration_lets_expect(tmp_path: Path) -> None:
         Sql(name="large", sql="SELECT * FROM loud"),
     ]
     assert shares(A, FileSink(name="b", path="b"), steps=by_row) == {"orders": ["a", "b", LETTERS]}
+    ruled = {"steps": by_row, "expects": [Expect(name="cheap", input="large", that="id > 0")]}
+    assert shares(A, FileSink(name="b", path="b"), **ruled) == {"orders": ["a", "b", LETTERS]}
+    assert shares(A, FileSink(name="b", path="b", max_delay="1 minute"), **ruled) == {"orders": ["a", LETTERS]}
     unique = Dedupe(name="unique", keys=["id"], within="1 hour", input="orders")
     window = Window(name="minutes", input="orders", window="1 minute", aggregate={"n": "count(*)"})
     after = [TopicSink(name=name, input="unique", topic=name) for name in ("b", "c")]

@@ -229,6 +229,9 @@ def _expected(pipeline: Pipeline, source: Source) -> list[str]:
         others = [one.name for one in pipeline.sources if one is not source and one.name in before]
         if not could_share(sink) or source.name not in before or others or len(stateful) > 1:
             continue
+        head = [one.name for one in stateful]
+        if has_late_rules(pipeline, sink, [one for one in pipeline.steps if one.name in before - {*head}]):
+            continue
         if not stateful:
             heads.setdefault(None, []).append(sink.name)
         elif isinstance(stateful[0], Dedupe) and input_of(pipeline, stateful[0]) == source.name:
@@ -246,7 +249,11 @@ def names_before(pipeline: Pipeline, sink: Sink) -> set[str]:
     return found
 
 
+def has_late_rules(pipeline: Pipeline, sink: Sink, steps: Iterable[Step]) -> bool:
+    """Whether a sink may be late, and its steps have rules: their counts would come after the end of their batch."""
+    names = {input_of(pipeline, rule) for rule in pipeline.expects}
+    return sink.max_delay is not None and any(step.name in names for step in steps)
+
+
 def _by_row(pipeline: Pipeline, step: Step) -> bool:
-    if any(input_of(pipeline, rule) == step.name for rule in pipeline.expects):
-        return False
     return isinstance(step, Sql | Python) or (isinstance(step, Join) and not joins_stream(pipeline, step))

@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark.pipelines import steps
+from ottla.spark.pipelines import rules, steps
 from ottla.spark.pipelines.checks.modes import input_of
 from ottla.spark.pipelines.columns import StepError
 from ottla.spark.pipelines.declaration import Dedupe, Pipeline, Sink, Source, Sql, Step
-from ottla.spark.pipelines.rules import rules_of
-from ottla.spark.pipelines.shared.layout import could_share, inputs_of, sql_of
+from ottla.spark.pipelines.shared.layout import could_share, has_late_rules, inputs_of, sql_of
 from ottla.spark.pipelines.sinks import shape
 
 if TYPE_CHECKING:
@@ -74,14 +73,29 @@ class Shareable:
     """By sink."""
 
     def rows(
-        self, pipeline: Pipeline, sinks: Iterable[Sink], good: DataFrame, tables: Mapping[str, DataFrame]
+        self,
+        pipeline: Pipeline,
+        sinks: Iterable[Sink],
+        good: DataFrame,
+        tables: Mapping[str, DataFrame],
+        *,
+        ruled: dict[str, DataFrame] | None = None,
     ) -> dict[str, DataFrame]:
-        """What the sinks write of the good rows of a batch, by sink. `tables` are in the session of the rows."""
-        sinks = list(sinks)
+        """What the sinks write of the good rows of a batch, by sink. `tables` are in the session of the rows.
+
+        `ruled` gets the results of steps with rules, before the rules.
+        """
+        sinks, seen = list(sinks), {} if ruled is None else ruled
+
+        def after(name: str, frame: DataFrame) -> DataFrame:
+            if rules.rules_of(pipeline, name):
+                seen[name] = frame
+            return rules.apply(pipeline, name, frame)
+
         wanted = {step.name: step for sink in sinks for step in self.steps[sink.name]}
         steps = [wanted[step.name] for step in pipeline.steps if step.name in wanted]
         # The session is that of one query, so nobody else's views have the names.
-        views = frames(pipeline, good.sparkSession, tables, {self.head.name: good}, steps, restore=False)
+        views = frames(pipeline, good.sparkSession, tables, {self.head.name: good}, steps, after=after, restore=False)
         return {sink.name: shape(sink, views[input_of(pipeline, sink) or ""]) for sink in sinks}
 
 
@@ -129,8 +143,8 @@ class _Trial:
     def can_share(self, sink: Sink) -> bool:
         """Whether a sink reads the head and no other stream, and its steps keep no state."""
         name = input_of(self._pipeline, sink) or ""
-        if not self._is_free(name) or any(rules_of(self._pipeline, step.name) for step in self.needed(sink)):
-            return False  # the rules of a step are counted by Spark in a stream only
+        if not self._is_free(name) or has_late_rules(self._pipeline, sink, self.needed(sink)):
+            return False
         return self._alone[name].isStreaming and keeps_no_state(self._alone[name])
 
     def needed(self, sink: Sink) -> Iterator[Step]:
@@ -161,11 +175,12 @@ def frames(
     wanted: Sequence[Step],
     *,
     around: Callable[[Step], AbstractContextManager[None]] = lambda step: nullcontext(),
+    after: Callable[[str, DataFrame], DataFrame] = lambda name, frame: frame,
     restore: bool = True,
 ) -> dict[str, DataFrame]:
     """The tables, `given` frames and results of steps by name; see `add_frames`."""
     views = {**tables, **given}
-    add_frames(pipeline, spark, views, wanted, around=around, restore=restore)
+    add_frames(pipeline, spark, views, wanted, around=around, after=after, restore=restore)
     return views
 
 

@@ -16,7 +16,7 @@ from ottla.spark.pipelines.runner import commit_offsets
 from ottla.spark.pipelines.shared.backlog import Backlog
 from ottla.spark.pipelines.shared.layout import LATE, READERS, Readers, shared_directory, shared_name
 from ottla.spark.pipelines.shared.plans import Shareable
-from ottla.spark.pipelines.shared.writing import Reader, SharedWriter, moved
+from ottla.spark.pipelines.shared.writing import CountedRules, Reader, SharedWriter, moved
 from ottla.spark.pipelines.sources import BROKEN
 from ottla.spark.pipelines.times import millis
 from ottla.spark.pipelines.written import Writer, guard
@@ -53,6 +53,8 @@ class SharedRead:
         self._known = known
         self._backlogs: list[Backlog] = []
         self._writer: SharedWriter | None = None
+        self.counted: CountedRules = lambda sink, batch, rules: None
+        """Called with the counts of the rules of a sink's steps, before the end of each batch."""
         source = shared.head.source.name
         self.name = shared_name(source)
         self.where = shared_directory(pipeline, source)
@@ -75,7 +77,7 @@ class SharedRead:
             if writer is not None
         ]
         self._backlogs = [one.backlog for one in readers if one.backlog is not None]
-        self._writer = SharedWriter(pipeline, self._shared, readers, self._tables)
+        self._writer = SharedWriter(pipeline, self._shared, readers, self._tables, self.counted)
         stream = self._observed().writeStream.queryName(f"{pipeline.name}.{self.name}")
         stream = sinks.triggered(stream.option("checkpointLocation", self.where).outputMode("append"), trigger)
         for backlog in self._backlogs:

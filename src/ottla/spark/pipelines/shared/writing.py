@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.spark.pipelines import rules
 from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Sink
+from ottla.spark.pipelines.limits import Counted
 from ottla.spark.pipelines.shared.backlog import Backlog
 from ottla.spark.pipelines.shared.plans import Shareable
 from ottla.spark.pipelines.sources import BROKEN, broken_rows, good_rows
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Write = Callable[["DataFrame", int], None]
+CountedRules = Callable[[str, int, Mapping[str, Counted]], None]
+"""Takes a sink, a batch and the counts of rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +49,14 @@ class SharedWriter:
         shared: Shareable,
         readers: Sequence[Reader],
         tables: Mapping[str, DataFrame],
+        counted: CountedRules = lambda sink, batch, rules: None,
     ) -> None:
+        """`counted` is called with the counts of the rules of each sink's steps."""
         self._pipeline = pipeline
         self._shared = shared
         self._readers = readers
         self._tables = tables
+        self._counted = counted
         # Threads are kept: each has a connection to Java, which is not closed with it.
         self._threads = ThreadPoolExecutor(max_workers=max(len(readers), 1), thread_name_prefix="sink")
         self.culprit: str | None = None
@@ -60,8 +67,10 @@ class SharedWriter:
 
         activate(frame.sparkSession)
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        ruled: dict[str, DataFrame] = {}
         try:
-            self._all([*self._jobs(kept, _count_broken(kept), batch)], kept.sparkSession)
+            self._all([*self._jobs(kept, _count_broken(kept), batch, ruled)], kept.sparkSession)
+            self._count(ruled, batch)
         finally:
             kept.unpersist()
         since = time.monotonic()
@@ -73,11 +82,22 @@ class SharedWriter:
         """End the threads after their current jobs."""
         self._threads.shutdown(wait=False)
 
-    def _jobs(self, kept: DataFrame, broken: int, batch: int) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What each reader does with the batch."""
+    def _count(self, ruled: Mapping[str, DataFrame], batch: int) -> None:
+        """Count the rules of the steps, for each sink that uses them."""
+        found = {name: rules.count(self._pipeline, name, frame) for name, frame in ruled.items()}
+        for one in self._readers:
+            steps = self._shared.steps.get(one.name, ())
+            own = {rule: count for step in steps for rule, count in found.get(step.name, {}).items()}
+            if own:
+                self._counted(one.name, batch, own)
+
+    def _jobs(
+        self, kept: DataFrame, broken: int, batch: int, ruled: dict[str, DataFrame]
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What each reader does with the batch; `ruled` gets the results of steps with rules."""
         pipeline, good = self._pipeline, good_rows(kept)
         now = [one.sink for one in self._readers if one.backlog is None and isinstance(one.sink, Sink)]
-        rows = self._shared.rows(pipeline, now, good, moved(self._tables, kept.sparkSession))
+        rows = self._shared.rows(pipeline, now, good, moved(self._tables, kept.sparkSession), ruled=ruled)
         for one in self._readers:
             if one.backlog is not None:
                 yield one.name, partial(one.backlog.add, good, batch)
