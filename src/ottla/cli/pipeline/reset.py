@@ -21,7 +21,7 @@ from ottla.suggestions import did_you_mean
 
 _EPILOG = """\
 The next run reads the records again from the start of the topics (or from starting_offsets). The checkpoint of the sink
-and the table of a file sink are moved to a new name beside the old one, NAME.before-DATE; nothing is deleted. The
+and the table of a file sink are moved to a new name beside the old one, NAME.before-DATE; no file is deleted. The
 commands to undo it are printed. Rows in topics and databases stay: the plan says what to do about them.
 
 Stop the pipeline first. Other sinks are not affected. Never delete a checkpoint and keep its table: the next run would
