@@ -9,6 +9,16 @@ REASONS: dict[str, tuple[str, str, str]] = {
         "split",
         "Spark's connector compares sizes before it has looked up `latest`",
     ),
+    "a second `collect()` of the same frame": (
+        "new records",
+        "the same rows",
+        'a frame keeps its plan, and Spark\'s connector looks up `latest` in each task; use `frame.select("*")`',
+    ),
+    "`readStream.table` of a table `USING … OPTIONS`": (
+        "refused",
+        "works",
+        "Spark passes the schema of the table to its connector, which accepts none",
+    ),
     "unknown options": ("ignored", "refused", "a typing error such as `startingOffset` would read other records"),
     "`load(path)`": ("ignored", "refused", "a path would have no effect"),
     "`endingTimestamp` in a stream": (

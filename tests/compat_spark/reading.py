@@ -236,7 +236,7 @@ def fresh_frame(world: World) -> Any:
     return before, frame.count(), frame.where("offset >= 1").count()
 
 
-@case("queries", "`collect()` again on the same frame repeats its plan")
+@case("queries", "a second `collect()` of the same frame")
 def collected_again(world: World) -> Any:
     topic = world.own(3)
     frame = world.read(topic)
@@ -261,14 +261,14 @@ def table(world: World) -> Any:
         world.spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-@case("queries", "`readStream.table` of such a table")
+@case("queries", "`readStream.table` of a table `USING … OPTIONS`")
 def stream_of_table(world: World) -> Any:
     topic, name = world.filled(3), f"streamed_{world.format}"
     given = world.options(topic, startingOffsets="earliest")
     options = ", ".join(f"`{key}` '{value}'" for key, value in given.items())
     world.spark.sql(f"CREATE TABLE {name} USING {world.format} OPTIONS ({options})")
     try:
-        return world.batches(frame=world.spark.readStream.table(name))
+        return world.fails(lambda: world.batches(frame=world.spark.readStream.table(name)))
     finally:
         world.spark.sql(f"DROP TABLE IF EXISTS {name}")
 
