@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 import confluent_kafka
 import pytest
+from pyspark.sql.datasource import EqualTo
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import LongType, StructField, StructType
 
 from compat.waiting import until
+from ottla.spark.planning import PLANS_EACH_QUERY
 from ottla.spark.source import COLUMNS, OttlaSource
 from ottla.types import TopicPartition
 from spark.conftest import Topics
@@ -158,6 +160,26 @@ def test_a_batch_starts_where_a_group_is(topics: Topics) -> None:
     topics.admin.alter_group_offsets(topic, {TopicPartition(topic, 0): 3})
     # The other partition has no committed offset, so all of it is read.
     assert topics.values(topic, startingOffsets="committed", group_id=topic) == [3, 4, 10, 11, 12, 13, 14]
+
+
+def test_a_kept_plan_reads_to_the_present_end(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark keeps the partitions of a frame in sessions without `activate`, and with Spark Connect."""
+    monkeypatch.delenv(PLANS_EACH_QUERY, raising=False)
+    topic = topics.make(2)
+    topics.fill(topic, 5)
+
+    def counts(**options: str) -> list[int]:
+        reader = OttlaSource(topics.options(topic, **options)).reader(COLUMNS)
+        kept = reader.partitions()
+        assert reader.pushFilters([EqualTo(("partition",), 1)]) == [EqualTo(("partition",), 1)]
+        found = [sum(batch.num_rows for one in kept for batch in reader.read(one))]
+        topics.fill(topic, 2, first=5)
+        topics.fill(topic, 1, partition=1)
+        return [*found, sum(batch.num_rows for one in kept for batch in reader.read(one))]
+
+    assert counts() == [5, 8]
+    assert counts(maxRecordsPerPartition="3", endingOffsets=json.dumps({topic: {"0": -1, "1": 1}})) == [8, 10]
+    assert counts(endingOffsets=json.dumps({topic: {"0": 2, "1": 0}})) == [2, 2]
 
 
 def test_a_mistake_in_an_option_reaches_the_user(topics: Topics) -> None:

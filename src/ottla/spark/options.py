@@ -68,6 +68,9 @@ class Bound:
     timestamp: Millis | None = None
     timestamps: dict[TopicPartition, Millis] | None = None
 
+    def is_latest(self, key: TopicPartition) -> bool:
+        return self.word == LATEST or (self.offsets or {}).get(key) == LATEST_NUMBER
+
 
 @dataclass(frozen=True, slots=True)
 class Topics:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ottla.clients.consumer.blocking import Consumer
@@ -54,6 +55,8 @@ def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
 def read_ranges(options: ReadOptions, wanted: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The existing records of ranges of different partitions, in order within each partition."""
     settle()
+    if not any(one.size for one in wanted):
+        return
     config = options.consumer_config()
     if "max.partition.fetch.bytes" not in options.kafka:
         largest = max(one.size for one in wanted)
@@ -62,6 +65,16 @@ def read_ranges(options: ReadOptions, wanted: Sequence[Range], schema: pa.Schema
             config["max.partition.fetch.bytes"] = str(fitting[0])
     with _borrowed(config) as consumer:
         yield from _Task(options, wanted, consumer, schema).batches()
+
+
+def up_to_end(options: ReadOptions, wanted: Range) -> Range:
+    """The range up to the present end of its partition."""
+    with _borrowed(options.consumer_config()) as consumer:
+        try:
+            last = consumer.end_offsets([wanted.key])[wanted.key]
+        except KafkaError:  # reading explains it
+            return wanted
+    return replace(wanted, end=max(wanted.end, last))
 
 
 class _Task:

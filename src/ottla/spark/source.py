@@ -114,6 +114,14 @@ class RangePartition(InputPartition):
         super().__init__(wanted)
 
 
+class OpenPartition(RangePartition):
+    """A range that ends where its partition ends when the task runs.
+
+    Without the rules of `planning`, Spark keeps the plan of a frame, and later queries must see new records. As in
+    Spark's Kafka source, a repeated task may then read more than its first attempt.
+    """
+
+
 def _arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -145,7 +153,8 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._filters = PushedFilters()
-        if PLANS_EACH_QUERY in os.environ:  # otherwise Spark keeps the narrowed plan for later queries
+        self._plans_each_query = PLANS_EACH_QUERY in os.environ
+        if self._plans_each_query:  # otherwise Spark keeps the narrowed plan for later queries
             self.pushFilters = self._filters
 
     def partitions(self) -> list[RangePartition]:
@@ -161,7 +170,20 @@ class BatchReader(DataSourceReader):
             self._narrow(lookup, start, end)
         finally:
             lookup.close()
-        return _planned(self._options, start, end)
+        planned = _planned(self._options, start, end)
+        return planned if self._plans_each_query else self._opened(planned, end)
+
+    def _opened(self, planned: list[RangePartition], end: Offsets) -> list[RangePartition]:
+        """Leave the last range of each partition open if it ends at latest, also if it is empty now."""
+        last = {key: offset for key, offset in end.items() if self._options.end.is_latest(key)}
+        found: list[RangePartition] = []
+        for one in planned:
+            (wanted,) = one.value
+            is_last = last.get(wanted.key) == wanted.end
+            found.append(OpenPartition(wanted) if is_last else one)
+        there = {one.value[0].key for one in found}
+        empty = [Range(key.topic, key.partition, offset, offset) for key, offset in last.items() if key not in there]
+        return [*found, *map(OpenPartition, empty)]
 
     def _narrow(self, lookup: Lookup, start: Offsets, end: Offsets) -> None:
         """Skip ranges without matching rows."""
@@ -184,6 +206,10 @@ class BatchReader(DataSourceReader):
         return min(max(start, earliest), end), end
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, OpenPartition):
+            from ottla.spark.reading import up_to_end
+
+            partition = RangePartition(up_to_end(self._options, partition.value[0]))
         return _read(self._options, self._schema, partition)
 
 

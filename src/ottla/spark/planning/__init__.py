@@ -9,13 +9,15 @@ Spark's own compiler for generated code compiles them. They run only on the driv
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("ottla.spark")
-#: Set for the processes that plan queries if each query is planned by itself. Otherwise filters must not narrow reads.
+#: In the environment of the processes that plan queries if each query is planned by itself. Otherwise Spark keeps the
+#: plan: filters must not narrow it, and its ranges must not end at the present offsets.
 PLANS_EACH_QUERY = "OTTLA_SPARK_PLANS_EACH_QUERY"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
@@ -49,7 +51,18 @@ def install(spark: SparkSession) -> bool:
             )
             return False
         _installed.add(key)
+        _tell_planners(spark._jvm, session)
     return True
+
+
+def _tell_planners(jvm: Any, session: Any) -> None:
+    """Set PLANS_EACH_QUERY for the processes that plan, if they do not inherit it from `session()`."""
+    from py4j.protocol import Py4JError
+
+    if jvm.System.getenv(PLANS_EACH_QUERY) is None:
+        with suppress(Py4JError):  # a data source that Spark does not find is reported when it is used
+            source = session.sessionState().dataSourceManager().lookupDataSource("ottla")
+            source.dataSourceCls().envVars().put(PLANS_EACH_QUERY, "true")
 
 
 def _compiled(jvm: Any, neighbour: Any, name: str) -> Any:
