@@ -31,6 +31,10 @@ path = "out"
 
 [dead_letters]
 topic = "orders.dead"
+
+[[expect]]
+name = "positive"
+that = "total >= 0"
 """
 
 
@@ -52,6 +56,7 @@ def test_a_case_has_batches_rows_and_dead_letters(tmp_path: Path, pipeline: Pipe
         tmp_path,
         """
         ordered = true
+        broken_rules = {positive = 2}
 
         [[batch]]
         orders = [{id = 1, total = 2.5, _key = "a"}, 'not JSON']
@@ -74,6 +79,7 @@ def test_a_case_has_batches_rows_and_dead_letters(tmp_path: Path, pipeline: Pipe
     case = read_case(file, pipeline)
     assert case.name == "one"
     assert case.ordered
+    assert case.broken_rules == {"positive": 2}
     first, second = case.batches
     assert first == {"orders": [{"id": 1, "total": 2.5, "_key": "a"}, "not JSON"]}
     assert [line.strip() for line in second["orders"]] == ['{"id": 2}', '{"id": 3}']
@@ -136,6 +142,12 @@ def test_records_and_rows_can_be_in_files(tmp_path: Path, pipeline: Pipeline) ->
             "[[batch]]\norders = []\n[expected]\ndead_letters = [{resaon = 'x'}]",
             "has no key resaon. Did you mean reason",
         ),
+        ("broken_rules = 1\n[[batch]]\norders = []", "one.toml:1: broken_rules is a table"),
+        (
+            "broken_rules = {x = 1}\n[[batch]]\norders = []",
+            "one.toml:1: orders.toml has no rule x. The rules are",
+        ),
+        ("broken_rules = {positive = '1'}\n[[batch]]\norders = []", "one.toml:1: positive must be a number of rows"),
         ("[[batch]]\norders = [", "invalid TOML"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,8 @@ def test_avro_has_the_schema_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "t.avsc").write_text(json.dumps(schema))
     source = Source(name="o", topics=["o"], format="avro", schema_file=str(tmp_path / "t.avsc"))
     assert schemaless_reader(io.BytesIO(encode({"id": 5}, source).value or b""), schema, None) == {"id": 5}
+    registered = replace(source, confluent_header=True, schema_id=7)
+    assert encode({"id": 5}, registered).value == b"\0\0\0\0\7\x0a"
     with pytest.raises(RecordError, match="does not match the Avro schema"):
         encode({"id": "five"}, source)
     with pytest.raises(RecordError, match=r"no field idd\. Did you mean id\?"):

@@ -304,6 +304,11 @@ class DeadLetter:
     size: int | None = None
     """The size of an omitted value in bytes."""
 
+    @property
+    def reason(self) -> str:
+        """Why the record was given up: the message of the error."""
+        return self.error_message
+
     @classmethod
     def of(cls, record: ConsumerRecord) -> DeadLetter:
         """ValueError if the record is not a dead letter."""

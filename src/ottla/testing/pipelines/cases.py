@@ -32,7 +32,7 @@ from ottla.suggestions import did_you_mean
 from ottla.testing.pipelines.records import Batch, RecordError, encoded
 
 DEAD_LETTERS = "dead_letters"
-_KEYS = ("batch", "tables", "expected", "fails", "ordered")
+_KEYS = ("batch", "tables", "expected", "broken_rules", "fails", "ordered")
 _LETTER_KEYS = ("reason", "value", "key", "topic", "partition", "offset")
 
 Row = Mapping[str, Any]
@@ -52,6 +52,8 @@ class Case:
     """Rows that replace the contents of tables."""
     expected: Mapping[str, Sequence[Row]] = field(default_factory=dict)
     """The rows of each sink that is compared; without `dead_letters`, there must be none."""
+    broken_rules: Mapping[str, int] = field(default_factory=dict)
+    """How many rows break a rule, for the rules that are compared."""
     fails: str | None = None
     """A part of the message with which the run must fail."""
     ordered: bool = False
@@ -117,11 +119,12 @@ class _Reader:
             batches=tuple(self._batches(data.get("batch"))),
             tables=dict(self._rows("tables", data.get("tables", {}), [one.name for one in self._pipeline.tables])),
             expected=dict(self._rows("expected", data.get("expected", {}), self._sinks())),
+            broken_rules=dict(self._rules(data.get("broken_rules", {}))),
             fails=data.get("fails"),
             ordered=data.get("ordered", False),
             files=self._files,
         )
-        if not found.expected and found.fails is None and not self._problems:
+        if not (found.expected or found.broken_rules) and found.fails is None and not self._problems:
             self._report((), "the case expects nothing: add [expected] with the rows of a sink, or fails")
         if found.expected and found.fails is not None:
             self._report(("fails",), "a run that fails has no complete rows: remove either fails or [expected]")
@@ -135,6 +138,20 @@ class _Reader:
             self._report(("fails",), 'fails must be a part of the error message, such as "DIVIDE_BY_ZERO"')
         if not isinstance(data.get("ordered", False), bool):
             self._report(("ordered",), "ordered must be true or false")
+
+    def _rules(self, given: Any) -> Iterator[tuple[str, int]]:
+        if not isinstance(given, dict):
+            self._report(("broken_rules",), "broken_rules is a table: write broken_rules = {rule = 1}")
+            return
+        known = [one.name for one in self._pipeline.expects]
+        for name, count in given.items():
+            if name not in known:
+                near = did_you_mean(name, known) or (f" The rules are {', '.join(known)}." if known else "")
+                self._report(("broken_rules", name), f"{self._pipeline_file} has no rule {name}.{near}")
+            elif isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                self._report(("broken_rules", name), f"{name} must be a number of rows, not {count!r}")
+            else:
+                yield name, count
 
     def _sinks(self) -> list[str]:
         return [*(one.name for one in self._pipeline.sinks), DEAD_LETTERS]

@@ -74,6 +74,16 @@ def differences(case: Case, result: Result) -> list[Difference]:
     return [one for one in found if one is not None]
 
 
+def rule_lines(case: Case, result: Result) -> list[str]:
+    """The rules that another number of rows has broken."""
+    counts = {name: (count, result.broken_rules.get(name, 0)) for name, count in case.broken_rules.items()}
+    return [
+        f"rule {name}: expected {expected} broken, got {actual}"
+        for name, (expected, actual) in counts.items()
+        if expected != actual
+    ]
+
+
 def compare(
     sink: str, expected: Sequence[Mapping[str, Any]], actual: Sequence[Row], *, ordered: bool = False
 ) -> Difference | None:

@@ -159,7 +159,7 @@ def _avro(fields: Mapping[str, Any], source: Source, pipeline: Pipeline) -> byte
 
 
 def _avro_header(source: Source) -> bytes:
-    return bytes(5) if source.confluent_header else b""
+    return b"\0" + (source.schema_id or 0).to_bytes(4, "big") if source.confluent_header else b""
 
 
 def _topic(given: Any, source: Source) -> str:

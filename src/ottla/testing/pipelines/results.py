@@ -28,6 +28,8 @@ class Result:
     rows: Mapping[str, Sequence[Row]]
     """All columns by sink: those of the origin too; for a topic `_key`, `_headers`, `_partition`, `_offset`."""
     dead_letters: Sequence[DeadLetter] = ()
+    broken_rules: Mapping[str, int] = field(default_factory=dict)
+    """How many rows broke each rule that has seen rows."""
     seconds: float = field(default=0.0, compare=False)
 
     def __getitem__(self, sink: str) -> list[Row]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,8 +27,10 @@ from ottla.clients.producer.blocking import Producer
 from ottla.consuming.values import ConsumerRecord
 from ottla.errors import OttlaError
 from ottla.spark.pipelines.compile import Flow, compile_pipeline
-from ottla.spark.pipelines.declaration import DeclarationError, FileSink, Pipeline, Sink, TopicSink
+from ottla.spark.pipelines.declaration import DeclarationError, FileSink, JdbcSink, Pipeline, Sink, TopicSink
 from ottla.spark.pipelines.failures import Failure
+from ottla.spark.pipelines.jdbc.rows import staged
+from ottla.spark.pipelines.jdbc.upserts import DELETED
 from ottla.spark.pipelines.options import as_settings
 from ottla.spark.pipelines.progress import Board
 from ottla.spark.pipelines.runner import Runner, reads
@@ -137,6 +140,8 @@ class _Run:
         self._admin = admin
         self._captured: dict[str, list[Row]] = {}
         self._flows: list[Flow] = []
+        self._broken: Counter[tuple[str, str]] = Counter()
+        """Rows that broke a rule, by rule and flow."""
 
     def make_topics(self, batches: Iterable[Iterable[Encoded]]) -> None:
         """The topics of sources, sinks, tables and dead letters, with as many partitions as the records need."""
@@ -193,6 +198,8 @@ class _Run:
         ending = Runner(flows, board, ends=True, sleep=lambda _: time.sleep(_POLL_SECONDS)).run()
         if ending.failure is not None:
             raise PipelineFailed(ending.failure)
+        for one in board.rules():
+            self._broken[one.rule, one.flow] += one.total.violations
 
     def _keep(self, sink: str, rows: list[Row]) -> None:
         self._captured.setdefault(sink, []).extend(rows)
@@ -203,7 +210,11 @@ class _Run:
         read = [topic for topic in there if any(reads(source, topic) for source in self._pipeline.sources)]
         found = [topic for topic in self._dead_letter_topics(read) if topic in there]
         letters = [DeadLetter.of(record) for topic in found for record in self._records(topic)]
-        return Result(rows, sorted(letters, key=lambda one: (one.topic, one.partition, one.offset)), seconds)
+        letters.sort(key=lambda one: (one.topic, one.partition, one.offset))
+        rules = {
+            rule: max(count for (name, _), count in self._broken.items() if name == rule) for rule, _ in self._broken
+        }
+        return Result(rows, letters, rules, seconds)
 
     def _rows(self, sink: Sink) -> list[Row]:
         if is_captured(sink):
@@ -262,11 +273,19 @@ class _Captured:
         activate(self.flow.frame.sparkSession)
         writer = self.flow.frame.writeStream.option("checkpointLocation", self.flow.checkpoint)
         writer = writer.outputMode(sink.mode or "append").trigger(availableNow=True)
-        return writer.foreachBatch(lambda frame, _: self.keep(self.name, _plain_rows(frame))).start()
+        return writer.foreachBatch(lambda frame, _: self.keep(self.name, _given_rows(sink, frame))).start()
 
 
 def _takes(flow: Flow) -> bool:
     return isinstance(flow.sink, Sink) and is_captured(flow.sink)
+
+
+def _given_rows(sink: Sink, frame: DataFrame) -> list[Row]:
+    """The rows of a batch that a sink would get; `_deleted` marks those that delete a row of a database."""
+    if not isinstance(sink, JdbcSink):
+        return _plain_rows(frame)
+    rows = _plain_rows(staged(sink, frame))
+    return [{**row, **({"_deleted": True} if row.pop(DELETED, 0) else {})} for row in rows]
 
 
 def _plain_rows(frame: DataFrame) -> list[Row]:

@@ -22,7 +22,7 @@ from ottla.spark.pipelines.checks.pipeline import check
 from ottla.spark.pipelines.declaration import DeclarationError, Pipeline
 from ottla.spark.pipelines.loading import read
 from ottla.testing.pipelines.cases import DEAD_LETTERS, Case, read_case
-from ottla.testing.pipelines.comparing import differences, seen
+from ottla.testing.pipelines.comparing import differences, rule_lines, seen
 from ottla.testing.pipelines.relocation import without_tables
 from ottla.testing.pipelines.results import Result, letter_row
 from ottla.testing.pipelines.running import Bench, PipelineFailed
@@ -89,10 +89,11 @@ def _compared(case: Case, result: Result, update: bool) -> tuple[list[str], bool
     if case.fails is not None:
         return [f"the run must fail with {case.fails!r}, but it did not fail"], False
     found = differences(case, result)
+    rules = rule_lines(case, result)
     if found and update:
         _update(case, result, {one.sink for one in found})
-        return [], True
-    return [line for one in found for line in one.lines], False
+        return rules, True
+    return [*(line for one in found for line in one.lines), *rules], False
 
 
 def load_for_test(path: str | Path, replaced: Collection[str] = ()) -> Pipeline:

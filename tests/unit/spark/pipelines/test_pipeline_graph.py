@@ -58,6 +58,11 @@ sql = "SELECT value FROM clicks -- JOIN orders"
 name = "both"
 sql_file = "both.sql"
 
+[[expect]]
+name = "has_customer"
+input = "orders"
+that = "customer IS NOT NULL"
+
 [[sink]]
 name = "named"
 input = "named"
@@ -96,10 +101,11 @@ def test_boxes_and_arrows(file: Path) -> None:
         ("source orders", "dead", "dead"),
     }
     texts = {one.key: " / ".join(one.lines) for one in boxes(pipeline)}
-    assert texts["source orders"] == "json from orders / event time at"
+    shared = "one read for named, dead letters"
+    assert texts["source orders"] == f"json from orders / event time at / rules: has_customer / {shared}"
     assert texts["source clicks"] == "text from topics like clicks-.*"
     assert texts["step unique_orders"] == "dedupe by id / within 1 hour"
-    assert texts["sink pages"] == "topic pages"
+    assert texts["sink pages"] == "topic pages / a read of its own"
     assert texts["dead"] == "topic {topic}.dead / exactly-once"
 
 

@@ -10,6 +10,7 @@ from textwrap import wrap
 
 from ottla.spark.pipelines.checks.modes import input_of, joins_stream
 from ottla.spark.pipelines.declaration import (
+    DEAD_LETTERS,
     ConsoleSink,
     Dedupe,
     FileSink,
@@ -26,6 +27,7 @@ from ottla.spark.pipelines.declaration import (
     TopicSink,
     Window,
 )
+from ottla.spark.pipelines.shared.layout import expected
 
 SOURCE, TABLE, STEP, SINK, DEAD = "source", "table", "step", "sink", "dead"
 SQL_LINES, SQL_CHARACTERS = 3, 34
@@ -52,10 +54,12 @@ class Arrow:
 
 
 def boxes(pipeline: Pipeline) -> list[Box]:
-    found = [_source(one) for one in pipeline.sources]
+    shared = expected(pipeline)
+    found = [_source(pipeline, one, shared.get(one.name, [])) for one in pipeline.sources]
     found += [_table(one) for one in pipeline.tables]
     found += [_step(pipeline, one) for one in pipeline.steps]
-    found += [_sink(one) for one in pipeline.sinks]
+    sharing = {name for names in shared.values() for name in names}
+    found += [_sink(one, reads_alone=bool(shared) and one.name not in sharing) for one in pipeline.sinks]
     letters = pipeline.dead_letters
     if letters is not None and any(map(pipeline.sends_dead_letters, pipeline.sources)):
         found.append(Box(DEAD, DEAD, "dead letters", (f"topic {letters.topic}", letters.deliver)))
@@ -118,11 +122,13 @@ def _query(pipeline: Pipeline, step: Sql) -> str:
 # ── Texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _source(source: Source) -> Box:
+def _source(pipeline: Pipeline, source: Source, readers: Sequence[str]) -> Box:
     topics = ", ".join([*source.topics, *(source.assign or {})]) or f"topics like {source.pattern}"
     time = f"event time {source.event_time}" if source.event_time else ""
     late = f"watermark {source.watermark}" if source.watermark else ""
-    lines = (f"{source.format} from {topics}", ", ".join(filter(None, (time, late))))
+    names = ["dead letters" if one.startswith(f"{DEAD_LETTERS}.") else one for one in readers]
+    shared = f"one read for {', '.join(names)}" if names else ""
+    lines = (f"{source.format} from {topics}", ", ".join(filter(None, (time, late))), _rules(pipeline, source), shared)
     return Box(f"{SOURCE} {source.name}", SOURCE, source.name, _some(lines), source.schema or source.schema_file or "")
 
 
@@ -132,7 +138,7 @@ def _table(table: Table) -> Box:
 
 
 def _step(pipeline: Pipeline, step: Step) -> Box:
-    lines = _some(_step_lines(pipeline, step))
+    lines = _some((*_step_lines(pipeline, step), _rules(pipeline, step)))
     more = _query(pipeline, step).strip() if isinstance(step, Sql) else ""
     return Box(f"{STEP} {step.name}", STEP, step.name, lines, more)
 
@@ -167,9 +173,15 @@ def _bound(within: str | Mapping[str, str]) -> str:
     return within if isinstance(within, str) else ", ".join(f"{value} {name}" for name, value in within.items())
 
 
-def _sink(sink: Sink) -> Box:
+def _rules(pipeline: Pipeline, part: Source | Step) -> str:
+    names = [one.name for one in pipeline.expects if input_of(pipeline, one) == part.name]
+    return f"rules: {', '.join(names)}" if names else ""
+
+
+def _sink(sink: Sink, *, reads_alone: bool) -> Box:
     mode = f"mode {sink.mode}" if sink.mode else ""
-    return Box(f"{SINK} {sink.name}", SINK, sink.name, _some((_place(sink), mode)))
+    read = "a read of its own" if reads_alone else ""
+    return Box(f"{SINK} {sink.name}", SINK, sink.name, _some((_place(sink), mode, read)))
 
 
 def _place(sink: Sink) -> str:

@@ -86,7 +86,7 @@ def _format(guess: Guess) -> Iterator[str]:
     if guess.registry_ids:
         ids = ", ".join(map(str, guess.registry_ids[:5]))
         yield f"# The values begin like those of a schema registry (schema id {ids}). For Avro, save its schema:"
-        yield '# format = "avro", schema_file = "….avsc", confluent_header = true'
+        yield f'# format = "avro", schema_file = "….avsc", confluent_header = true, schema_id = {guess.registry_ids[0]}'
     yield from _schema(guess)
     if guess.format == "csv":
         options = [f"sep = {_quoted(guess.separator)}"] if guess.separator != "," else []
