@@ -182,6 +182,19 @@ def test_metrics_in_a_file(board: Board, tmp_path: Path) -> None:
         write_file(tmp_path / "nowhere" / "ottla.prom", "")
 
 
+def test_sinks_that_share_a_query_have_its_batches() -> None:
+    names = ["table", "out", "dead-letters.orders"]
+    board = Board("orders", names, dead_letters={names[2]}, limits={names[2]: parse_limit(4)})
+    observed = {"ottla_shared": {"broken": 5}, "ottla.rules.orders": {"all rows": 95, "positive": 2}}
+    board.progress("run", {**progress(0), "observedMetrics": observed})
+    board.started("run", *names)
+    assert [(one.rows, one.lag, one.dead_letters) for one in board.flows()] == [(100, 30, None)] * 2 + [(100, 30, 5)]
+    assert [(one.rule, one.flow) for one in board.rules()] == [
+        (names[2], names[2]), ("positive", "out"), ("positive", "table")
+    ]  # fmt: skip
+    assert [one.rule for one in board.exceeded] == ["dead-letters.orders"]
+
+
 @pytest.fixture
 def ruled() -> Board:
     """Two batches in which rows broke a rule, and one row more than its limit."""

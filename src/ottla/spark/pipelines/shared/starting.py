@@ -13,7 +13,7 @@ from ottla.spark.pipelines.declaration import DeadLetters, Pipeline, Sink
 from ottla.spark.pipelines.places import Place, place
 from ottla.spark.pipelines.progress import SHARED_METRICS
 from ottla.spark.pipelines.runner import commit_offsets
-from ottla.spark.pipelines.shared.backlog import Backlog
+from ottla.spark.pipelines.shared.backlog import Backlog, stored
 from ottla.spark.pipelines.shared.layout import LATE, READERS, Readers, shared_directory, shared_name
 from ottla.spark.pipelines.shared.plans import Shareable
 from ottla.spark.pipelines.shared.writing import CountedRules, Reader, SharedWriter, moved
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 #: A late sink commits to its group this often, and whenever it has caught up.
 COMMIT_SECONDS = 5.0
+FOR_EVER = 1e9
 
 
 class SharedRead:
@@ -95,17 +96,20 @@ class SharedRead:
 
     def _reader(self, name: str, sink: Sink | DeadLetters, writer: Writer, run: str, directory: Place) -> Reader:
         write = sinks.batch_writer(self._pipeline, sink, writer, run)
-        if isinstance(sink, DeadLetters) or sink.max_delay is None:
+        where = f"{self.where}/{LATE}/{name}"
+        late = place(where, self._spark)
+        # Without max_delay, records may be stored since an earlier run: they come before new ones.
+        if isinstance(sink, DeadLetters) or (sink.max_delay is None and not (late and stored(late))):
             return Reader(name, sink, write)
         # The session has its own views, for the SQL of the steps.
         spark = clone(self._spark)
         tables = moved(self._tables, spark)
 
-        def late(records: DataFrame, batch: int) -> None:
+        def write_late(records: DataFrame, batch: int) -> None:
             write(self._shared.rows(self._pipeline, [sink], records, tables)[name], batch)
 
-        where, delay = f"{self.where}/{LATE}/{name}", millis(sink.max_delay) / 1000
-        backlog = Backlog(name, where, spark, late, delay=delay, finished=self._committing(name, directory))
+        delay = FOR_EVER if sink.max_delay is None else millis(sink.max_delay) / 1000
+        backlog = Backlog(name, where, spark, write_late, delay=delay, finished=self._committing(name, directory))
         return Reader(name, sink, write, backlog)
 
     def _committing(self, name: str, directory: Place) -> Callable[[int, bool], None]:
