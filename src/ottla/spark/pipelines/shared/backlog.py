@@ -68,6 +68,10 @@ class Backlog:
             return len(self._batches)
 
     def start(self) -> None:
+        """Start the thread. What an earlier run stored in part is useless: the batch is repeated."""
+        for name in self._place.names():
+            if name.isdecimal() and int(name) not in self._batches:
+                self._place.remove(name)
         self._thread = threading.Thread(target=self._run, name=f"late sink {self.name}", daemon=True)
         self._thread.start()
 
@@ -120,6 +124,8 @@ class Backlog:
             activate(self._spark)
             while (batch := self._next()) is not None:
                 self._write(self._spark.read.parquet(f"{self._where}/{batch}"), batch)
+                # In this order: what is left after a crash is not complete, so it does not count.
+                self._place.remove(f"{batch}/{COMPLETE}")
                 self._place.remove(str(batch))
                 self._done(batch)
         except BaseException as error:
