@@ -353,11 +353,11 @@ def made(*steps, **more):
         sinks=[FileSink(name="t", path="t", **more)])
 pipeline = made()
 all = [
-    (made(Sql(name="s", sql="SELECT idd FROM orders")), 9, "idd"),
+    (made(Sql(name="s", sql="SELECT idd FROM orders")), 9, "position 8: column idd does not exist. Did you mean id? "),
     (made(Sql(name="s", sql="SELEC")), 10, "SELEC"),
     (made(Dedupe(name="d", keys=["idd"], within="1 hour")), 11, "has no column idd. Did you mean id?"),
     (made(Python(name="p", python="steps:none")), 12, "steps:none returned a int"),
-    (made(Python(name="p", python="steps:fails")), 13, "steps:fails: "),
+    (made(Python(name="p", python="steps:fails")), 13, "(line 4 of steps.py, in fails)"),
     (made(Sql(name="s", sql="SELECT * FROM orders"), Dedupe(name="d", keys=["id"], within="1 hour"),
           Dedupe(name="e", keys=["id"], within="2 hours", input="s"), Window(name="w", input="d", window="1 minute",
           aggregate={{"n": "count(*)"}}, watermark="1 hour", event_time="at")), 15, "already has a watermark (_time"),

@@ -191,6 +191,39 @@ def test_a_flow_that_fails_is_told_in_two_lines(
     assert not topics.spark.streams.active, "the other flow is stopped"
 
 
+def test_check_finds_wrong_sql(
+    topics: Topics, made: Callable[[str], tuple[Path, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """sqlglot rejects the first step, but Spark's parser accepts it; the second has a syntax error."""
+    step = """
+[[step]]
+name = "counts"
+sql = "SELECT window.start, count(*) AS n FROM orders GROUP BY window(_timestamp, '5 minutes')"
+
+[[step]]
+name = "large"
+sql = \"\"\"
+SELECT id
+FROM orders
+WHERE (id > 5
+\"\"\"
+"""
+    file, _ = made(step)
+    assert main(["pipeline", "check", str(file)]) == 2
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if text.startswith("WHERE"))
+    assert capsys.readouterr().err.splitlines() == [
+        f"{file}:{line}: sql, line 4 position 1: Syntax error at or near end of input",
+        f"{file}: 1 problem",
+    ]
+    file.write_text(file.read_text().replace("(id > 5", "idd > 5"))
+    assert main(["pipeline", "check", str(file)]) == 0
+    capsys.readouterr()
+    assert main(["pipeline", "check", str(file), "--spark"]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == (
+        f"{file}:{line}: sql, line 3 position 7: column idd does not exist. Did you mean id? orders has id"
+    )
+
+
 def test_a_topic_that_is_not_there_is_one_line(
     topics: Topics, made: Callable[[str], tuple[Path, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +256,32 @@ def test_a_process_of_its_own(topics: Topics, made: Callable[[str], tuple[Path, 
     assert out.splitlines()[1].split() == ["table", "stopped", "5", "100", "0"]
     assert all(re.match(r"\d\d:\d\d:\d\d table, batch", line) for line in err.splitlines()), err
     assert ids(topics, file.parent / "table") == list(range(100))
+
+
+@pytest.mark.cluster
+def test_a_second_ctrl_c_ends_at_once(topics: Topics, made: Callable[[str], tuple[Path, str]]) -> None:
+    file, _ = made('[[step]]\nname = "slow"\npython = "slow:wait"\n')
+    (file.parent / "slow.py").write_text(
+        "import time\nfrom pyspark.sql import functions as fn\n"
+        '@fn.udf("bigint")\ndef late(number):\n    time.sleep(60)\n    return number\n'
+        'def wait(frame):\n    return frame.withColumn("id", late("id"))\n'
+    )
+    command = [sys.executable, "-m", "ottla", "pipeline", "run", str(file), "--master", "local[1]", "-q"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        until(lambda: any((file.parent / "state").glob("**/offsets/0")), "the first batch has begun", 100)
+        os.killpg(process.pid, signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):  # it waits for the batch
+            process.wait(1)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        if process.poll() is None:
+            process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err == "ottla: stopped at once; the next run repeats what was not finished\n"
 
 
 def test_a_broker_that_is_away_for_a_while_fails_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.spark.pipelines import FileSink, Join, Pipeline, Session, Source, Sql, Window, load
+from compat.waiting import until
+from ottla.spark.pipelines import (
+    DeclarationError,
+    FileSink,
+    Join,
+    Pipeline,
+    Session,
+    Source,
+    Sql,
+    Table,
+    Window,
+    compile_pipeline,
+    load,
+)
 from ottla.spark.pipelines.formats import VALUE, Format
 from spark.test_spark_pipelines import run, send
 
@@ -142,9 +155,74 @@ def test_sessions_merge(topics: Topics, spark: SparkSession, tmp_path: Path) -> 
     ]
 
 
-def test_what_spark_would_refuse_later(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
-    from ottla.spark.pipelines import DeclarationError, compile_pipeline
+@pytest.mark.parametrize("read", ["shared", "separate"])
+def test_a_running_query_sees_new_rows_of_tables(
+    topics: Topics, spark: SparkSession, tmp_path: Path, read: Any
+) -> None:
+    orders, names = topics.make(), topics.make(cleanup_policy="compact")
+    cities = tmp_path / "cities.csv"
+    cities.write_text("user,city\na,Oslo\n")
+    send(topics, names, '{"user": "a", "name": "Ann"}', key=b"a")
+    pipeline = Pipeline(
+        name="shop",
+        checkpoint=str(tmp_path / "state"),
+        bootstrap_servers=topics.servers,
+        read=read,
+        sources=[Source(name="orders", topics=[orders], schema="id INT, user STRING")],
+        tables=[
+            Table(
+                name="cities",
+                format="csv",
+                path=str(cities),
+                schema="user STRING, city STRING",
+                options={"header": "true"},
+                refresh="0 seconds",
+            ),
+            Table(name="names", format="topic", topic=names, schema="user STRING, name STRING", refresh="0 seconds"),
+        ],
+        steps=[
+            Join(name="named", join="names", on=["user"]),
+            Sql(name="placed", sql="SELECT id, name, city FROM named LEFT JOIN cities USING (user)"),
+        ],
+        sinks=[FileSink(name=name, path=str(tmp_path / name)) for name in ("one", "two")],
+    )
+    flows = compile_pipeline(pipeline, spark)
+    assert [flow.shared is not None for flow in flows] == ([True] if read == "shared" else [False, False])
+    queries = [flow.start() for flow in flows]
 
+    def found() -> set[tuple[Any, ...]]:
+        """The rows that both sinks have."""
+        tables = [
+            spark.read.schema("name STRING, city STRING").parquet(str(tmp_path / name)) for name in ("one", "two")
+        ]
+        return set.intersection(*[set(map(tuple, table.collect())) for table in tables])
+
+    def sent_until(expected: tuple[str, str]) -> None:
+        """Send orders until one is joined with the new rows."""
+
+        def joined() -> bool:
+            send(topics, orders, '{"id": 1, "user": "a"}')
+            return all((tmp_path / name / "_spark_metadata" / "0").exists() for name in ("one", "two")) and (
+                expected in found()
+            )
+
+        until(joined, f"{expected} is joined", 60)
+
+    try:
+        sent_until(("Ann", "Oslo"))
+        send(topics, names, '{"user": "a", "name": "Anna"}', key=b"a")
+        cities.write_text("user,city\na,Trondheim\n")
+        sent_until(("Anna", "Trondheim"))
+        cities.unlink()
+        send(topics, names, '{"user": "a", "name": "Anneke"}', key=b"a")
+        sent_until(("Anneke", "Trondheim"))
+        assert all(query.isActive for query in queries)
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def test_what_spark_would_refuse_later(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
     def told(*steps: Any) -> str:
         shape = {"event_time": "at", "watermark": "1 hour", "topics": ["x"]}
         pipeline = Pipeline(

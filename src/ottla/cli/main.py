@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -52,6 +53,14 @@ OTTLA_BOOTSTRAP_SERVERS.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    code = _caught(argv)
+    if argv is None and code == INTERRUPTED:
+        # Another Ctrl-C while Python exits would print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
+def _caught(argv: Sequence[str] | None) -> int:
     try:
         return _run(argv)
     except BrokenPipeError:

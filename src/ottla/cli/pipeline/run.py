@@ -11,6 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,12 +177,13 @@ class _Run:
 
     def run(self) -> int:
         with ExitStack() as stack:
-            stack.callback(handle_signals(self._stop, at_once=_leave))
+            leave = partial(_leave, _terminal(stack))
+            stack.callback(handle_signals(self._stop, at_once=leave))
             _keep_python_quiet(self._log, stack)
             note("starting Spark ...")
             spark = self._session(stack)
-            # Spark has replaced our signal handlers. The first undo, after the end of Spark, restores the old ones.
-            handle_signals(self._stop, at_once=_leave)
+            # Spark has replaced our handlers. Ours stay until Spark has ended, and then the first ones come back.
+            handle_signals(self._stop, at_once=leave)
             self._spark = spark if self._is_remote else None
             over = (
                 rule_counts.exceeded(self._pipeline, spark) if self._is_remote and not self._args.accept_limits else []
@@ -377,8 +379,16 @@ def _quietly(function: Any, *arguments: Any) -> None:
         logging.getLogger("ottla.spark").info("cleanup failed: %s", error)
 
 
-def _leave(number: int) -> None:
+def _terminal(stack: ExitStack) -> int:
+    """A copy of stderr, which is redirected while Spark starts."""
+    found = os.dup(2)
+    stack.callback(os.close, found)
+    return found
+
+
+def _leave(terminal: int, number: int) -> None:
     """Exit at once; Java exits when it notices."""
+    os.write(terminal, b"ottla: stopped at once; the next run repeats what was not finished\n")
     os._exit(exit_codes.stopped_by(number))
 
 

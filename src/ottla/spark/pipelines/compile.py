@@ -33,6 +33,7 @@ from ottla.spark.pipelines.shared.layout import LayoutError, State, how_to_reset
 from ottla.spark.pipelines.shared.plans import Shareable, add_frames, shareable
 from ottla.spark.pipelines.shared.starting import SharedRead
 from ottla.spark.pipelines.sql_errors import problem_of
+from ottla.spark.pipelines.tables import Refresher
 from ottla.spark.pipelines.times import AVAILABLE_NOW, ONCE, interval
 from ottla.spark.sessions import activate, settle_environment
 
@@ -105,6 +106,7 @@ class _Compiler:
         self._spark = spark
         self._trigger = trigger
         self._tables: dict[str, DataFrame] = {}
+        self._refresher: Refresher | None = None
         self._views: dict[str, DataFrame] = {}
         """The sources, tables and steps of the current flow, as far as they are known."""
         # With Spark Connect, the checkpoint is on the server, and `foreachBatch` cannot reach Java.
@@ -118,6 +120,8 @@ class _Compiler:
                 self._tables[one.name] = sources.table(pipeline, one, self._spark)
         for source in pipeline.sources:
             self._check_dead_letter_rules(source, problems)
+        if not problems:
+            self._refresher = Refresher(pipeline, self._spark, self._tables)
         shared = self._shared(problems) if not problems else []
         names = [flow.sources[0].name for flow in shared]
         apart = {name for flow in shared for name in flow.readers}
@@ -288,7 +292,10 @@ class _Compiler:
             activate(self._spark)
             problems: list[Problem] = []
             with self._reporting(part, problems):
-                return start(self._trigger)
+                query = start(self._trigger)
+                if self._refresher is not None:
+                    self._refresher.watch(query)
+                return query
             raise DeclarationError(problems)
 
         return starter

@@ -187,7 +187,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table for joins. It is read when the pipeline starts."""
+    """A table for joins."""
 
     title: ClassVar[str] = "[[table]]"
     where: Where = field(default_factory=_caller, init=False, repr=False, compare=False)
@@ -210,6 +210,14 @@ class Table:
     writer_schemas: Mapping[str, str] = field(default_factory=dict, metadata=doc("topic with avro: like for a source."))
     options: Mapping[str, str] = field(
         default_factory=dict, metadata=doc("Options of Spark's reader: `{header = true}` for CSV.")
+    )
+    refresh: str | None = field(
+        default=None,
+        metadata=doc(
+            "Keep the rows in memory, and read the table again after this time: `10 minutes`. Without it, every "
+            "micro-batch reads the files that existed when the pipeline started, or the whole topic.",
+            time=True,
+        ),
     )
 
 

@@ -64,12 +64,17 @@ def _named(key: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def _line_in_file(file: str, start: int, text: str, line: int) -> int:
-    """The line of the file that has this line of the text; the start, if the text has been changed by escapes."""
+    """The line of the file that has this line of the text, or the last one before it that is not empty.
+
+    It is the start if escapes have changed the text.
+    """
     try:
         given = Path(file).read_text().splitlines()
     except OSError:
         return start
-    wanted = text.splitlines()[line - 1].strip() if line <= len(text.splitlines()) else ""
+    lines = text.splitlines()
+    line = max((number for number, one in enumerate(lines[:line], 1) if one.strip()), default=1)
+    wanted = lines[line - 1].strip()
     for guess in (start + line, start + line - 1):  # a multi-line string usually starts with a line break
         if wanted and 0 < guess <= len(given) and wanted in given[guess - 1]:
             return guess

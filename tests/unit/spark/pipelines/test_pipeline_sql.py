@@ -74,6 +74,7 @@ def test_every_sql_is_found_with_its_line(pipeline: Pipeline) -> None:
     lines = [one.problem("wrong", 1, 2) for one in found]
     assert [one.line for one in lines] == [10, 11, 17, 1, 30, 30, 37]
     assert str(found[2].problem("wrong", 2, 8)).endswith("shop.toml:18: sql, line 2 position 8: wrong")
+    assert found[2].problem("wrong", 4, 1).line == 19, "the end is empty"
     assert str(found[3].problem("wrong", 3, 7)).endswith("small.sql:3: position 7: wrong")
     assert str(found[1].problem("wrong", 1, 4)).endswith("shop.toml:11: require.1, position 4: wrong")
 

@@ -146,3 +146,17 @@ def test_a_session_needs_a_watermark_to_end(tmp_path: Path) -> None:
     (tmp_path / "shop.toml").write_text(text)
     with pytest.raises(DeclarationError, match="sessions without a watermark never end, so sink out would never write"):
         load(tmp_path / "shop.toml")
+
+
+def test_a_refresh_is_a_duration(tmp_path: Path) -> None:
+    text = TEXT.format(step='join = "people"\non = ["id"]', sink="console", mode="")
+    (tmp_path / "people.csv").write_text("")
+    file = tmp_path / "shop.toml"
+    file.write_text(text.replace('path = "people.csv"', 'path = "people.csv"\nrefresh = "10 minutes"'))
+    load(file)
+    file.write_text(text.replace('path = "people.csv"', 'path = "people.csv"\nrefresh = "often"'))
+    with pytest.raises(DeclarationError, match="refresh must be a duration such as"):
+        load(file)
+    file.write_text(text.replace('path = "people.csv"', 'path = "*.csv"\nrefresh = "1 hour"'))
+    with pytest.raises(DeclarationError, match="refresh cannot find new files of a pattern"):
+        load(file)

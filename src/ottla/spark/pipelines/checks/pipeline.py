@@ -55,6 +55,7 @@ _SINK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SHARED = "sources, tables and steps need distinct names"
 _TIMES = ("timestamp", "timestamp_ntz")
 _WITH_SCHEMA = ("json", "csv")
+_PATTERN = "*?["
 
 
 def check(pipeline: Pipeline) -> list[Problem]:
@@ -245,6 +246,9 @@ class _Check:
             yield table.where.problem("path is missing: set the file or directory of the table")
         elif _is_local(path := self._pipeline.path(table.path)) and not _exists(path):
             yield table.where.problem(f"file or directory {path} not found", "path")
+        elif table.refresh and any(sign in table.path for sign in _PATTERN):
+            text = "refresh cannot find new files of a pattern: put the files into a directory, and use it as path"
+            yield table.where.problem(text, "path")
 
     # ── Steps and sinks ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -463,7 +467,7 @@ def _is_local(path: str) -> bool:
 
 
 def _exists(path: str) -> bool:
-    if any(sign in path for sign in "*?["):
+    if any(sign in path for sign in _PATTERN):
         parent = Path(path).parent
         return any(sign in str(parent) for sign in "*?[") or any(parent.glob(Path(path).name))
     return Path(path).exists()

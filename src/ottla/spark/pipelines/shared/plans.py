@@ -253,7 +253,7 @@ def _is_by_row(node: Any) -> bool:
     if not node.isStreaming():
         return True
     kind = node.getClass().getSimpleName()
-    inputs, subqueries = _list(node.children()), _list(node.subqueries())
+    inputs, subqueries = scala_list(node.children()), scala_list(node.subqueries())
     if kind not in _BY_ROW or any(one.isStreaming() for one in subqueries):
         return False
     if kind == "Join" and all(one.isStreaming() for one in inputs):
@@ -274,6 +274,6 @@ def _is_supported(frame: DataFrame, plan: Any) -> bool:
     return True
 
 
-def _list(found: Any) -> list[Any]:
+def scala_list(found: Any) -> list[Any]:
     """A Scala sequence."""
     return [found.apply(number) for number in range(found.size())]
