@@ -285,7 +285,8 @@ def _given_rows(sink: Sink, frame: DataFrame) -> list[Row]:
     if not isinstance(sink, JdbcSink):
         return _plain_rows(frame)
     rows = _plain_rows(staged(sink, frame))
-    return [{**row, **({"_deleted": True} if row.pop(DELETED, 0) else {})} for row in rows]
+    deleted = [bool(row.pop(DELETED, 0)) for row in rows]
+    return [{**row, "_deleted": True} if gone else row for row, gone in zip(rows, deleted, strict=True)]
 
 
 def _plain_rows(frame: DataFrame) -> list[Row]:

@@ -1,0 +1,189 @@
+"""`ottla pipeline test`, the fixture `ottla_pipeline` and `ottla pipeline init` on a real Spark."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.cli.main import main
+from ottla.spark.pipelines import DeclarationError
+from ottla.testing.pipelines import pipeline_cases
+from ottla.testing.pipelines.fixture import Pipelines
+
+if TYPE_CHECKING:
+    pass
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+
+ORDERS = """
+name = "orders"
+checkpoint = "state"
+bootstrap_servers = "kafka.example:9092"
+
+[[source]]
+name = "orders"
+topics = ["orders"]
+schema = "id BIGINT NOT NULL, customer STRING, total DOUBLE, at TIMESTAMP"
+event_time = "at"
+max_offsets_per_trigger = 1
+
+[[table]]
+name = "customers"
+path = "/nowhere/customers"
+
+[[step]]
+name = "unique_orders"
+dedupe = ["id"]
+within = "1 hour"
+
+[[step]]
+name = "named"
+join = "customers"
+on = ["customer"]
+
+[[step]]
+name = "large"
+sql = "SELECT id, country, _key FROM named WHERE total > 100"
+
+[[sink]]
+name = "table"
+input = "unique_orders"
+format = "parquet"
+path = "/nowhere/orders"
+
+[[sink]]
+name = "large"
+format = "topic"
+topic = "large-orders"
+key = "country"
+
+[[expect]]
+name = "has_customer"
+input = "unique_orders"
+that = "customer IS NOT NULL"
+
+[[expect]]
+name = "positive"
+input = "orders"
+that = "total >= 0"
+otherwise = "dead-letter"
+
+[dead_letters]
+topic = "{topic}.dead"
+"""
+
+#: A late record, a repeated one and a broken one, in two micro-batches.
+LATE = """\
+# Orders that are more than an hour late are dropped.
+broken_rules = {has_customer = 1}
+
+[[batch]]
+orders = [
+  {id = 1, customer = "ada", total = 250, at = "2026-01-01T12:00:00Z", _key = "k1"},
+  {id = 1, customer = "ada", total = 250, at = "2026-01-01T12:00:00Z"},
+  {id = 4, total = -1, at = "2026-01-01T12:00:00Z"},
+  'not JSON',
+]
+
+[[batch]]
+orders = [
+  {id = 2, at = "2026-01-01T10:00:00Z"},
+  {id = 3, total = 7, at = "2026-01-01T12:30:00Z"},
+]
+
+[tables]
+customers = [{customer = "ada", country = "GB"}]
+
+[expected]
+table = [
+  {id = 1, customer = "ada", total = 250, at = 2026-01-01T12:00:00Z},
+  {id = 3, total = 7.0, at = 2026-01-01T12:30:00Z},
+]
+large = [{id = 1, country = "GB", _key = "GB"}]
+dead_letters = [
+  {value = '{"id": 4, "total": -1, "at": "2026-01-01T12:00:00Z"}', reason = "total >= 0"},
+  {value = "not JSON", reason = "malformed JSON"},
+]
+"""
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    (tmp_path / "orders.toml").write_text(ORDERS)
+    (tmp_path / "orders.tests").mkdir()
+    (tmp_path / "orders.tests" / "late.toml").write_text(LATE)
+    return tmp_path / "orders.toml"
+
+
+def test_stored_cases_pass_fail_and_are_updated(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "test", str(orders)]) == 0
+    assert "passed  " in capsys.readouterr().out
+
+    late = orders.parent / "orders.tests" / "late.toml"
+    letter = '  {value = "not JSON", reason = "malformed JSON"},\n'
+    changed = LATE.replace("total = 7.0", "total = 8").replace(letter, "")
+    late.write_text(changed.replace("has_customer = 1", "has_customer = 5"))
+    assert main(["pipeline", "test", str(orders), "--json"]) == 1
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert case["passed"] is False
+    assert case["differences"] == [
+        "table: 1 row missing, 1 row unexpected, 1 row as expected",
+        "    - {id = 3, total = 8, at = 2026-01-01T12:30:00Z}",
+        "    + {id = 3, total = 7.0, at = 2026-01-01T12:30:00Z}",
+        "      total: expected 8, got 7.0",
+        "dead_letters: 1 row unexpected, 1 row as expected",
+        '    + {reason = "malformed JSON at line 1 column 1 (Expecting value), near \'not JSON\'", value = "not JSON"}',
+        "rule has_customer: expected 5 broken, got 1",
+    ]
+    late.write_text(changed)
+    assert main(["pipeline", "test", str(orders), "--update"]) == 0
+    assert "updated " in capsys.readouterr().out
+    assert late.read_text().startswith(LATE[: LATE.index("[expected]")])
+    assert "{id = 3, total = 7.0, at = 2026-01-01T12:30:00Z}" in late.read_text()
+
+    orders.write_text(ORDERS.replace("SELECT id, country", "SELECT idd, country"))
+    assert main(["pipeline", "test", str(orders)]) == 2
+    line = ORDERS[: ORDERS.index("SELECT")].count("\n") + 1
+    told = capsys.readouterr().err
+    assert f"orders.toml:{line}: " in told
+    assert "column idd does not exist. Did you mean id?" in told
+
+
+def test_the_fixture_runs_pipelines_and_stored_cases(orders: Path, ottla_pipeline: Pipelines) -> None:
+    ottla_pipeline.check(orders)
+    assert pipeline_cases(orders) == ["late"]
+    run = ottla_pipeline(orders, tables=["customers"])
+    result = run(
+        {"orders": [{"id": 1, "total": 150.5, "customer": "ada", "at": NOON}, b"\xff", '{"total": 5}', None]},
+        tables={"customers": [{"customer": "ada", "country": "GB"}]},
+    )
+    assert result["table"] == [{"id": 1, "customer": "ada", "total": 150.5, "at": NOON}]
+    assert result["large"] == [{"id": 1, "country": "GB"}]
+    assert result.rows["large"][0]["_key"] == "GB"
+    assert [letter.reason for letter in result.dead_letters] == [
+        "the value is not UTF-8 text: byte 0 is 0xff",
+        "field id is missing",
+        "the record has no value",
+    ]
+    with pytest.raises(KeyError, match=r"no sink tabel\. Did you mean table\?"):
+        result["tabel"]
+    with pytest.raises(DeclarationError, match=r"no source order\. Did you mean orders\?"):
+        run({"order": []})
+    late = orders.parent / "orders.tests" / "late.toml"
+    late.write_text(LATE.replace("total = 250, at = 2026", "total = 9, at = 2026"))
+    with pytest.raises(AssertionError, match="total: expected 9, got 250"):
+        ottla_pipeline.check(orders)
+
+
+@pytest.mark.parametrize("name", ["orders.toml", "clicks.toml"])
+def test_the_cases_of_the_examples(ottla_pipeline: Pipelines, name: str) -> None:
+    ottla_pipeline.check(EXAMPLES / name)
