@@ -78,8 +78,8 @@ def load(processes: int) -> Iterator[None]:
             one.kill()
 
 
-def forget(spark: SparkSession) -> None:
-    """Bring the environment of the data source into the state of a new Java process."""
+def forget(spark: SparkSession) -> Any:
+    """Bring the environment of the data source into the state of a new Java process; returns it."""
     from ottla.spark.sessions import _STREAM_ENVIRONMENT
 
     session: Any = spark
@@ -87,6 +87,7 @@ def forget(spark: SparkSession) -> None:
     environment = manager.lookupDataSource("ottla").dataSourceCls().envVars()
     for name in _STREAM_ENVIRONMENT:
         environment.remove(name)
+    return environment
 
 
 def start(spark: SparkSession, servers: str, directory: Path, number: int, *, prepared: bool) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from crash.starts import forget
 from ottla.cli.main import main
 from ottla.clients.consumer.dead_letter_steps import DeadLetter
 from ottla.spark.pipelines import DeclarationError, compile_pipeline, load
@@ -282,3 +283,16 @@ def test_a_deleted_checkpoint_of_a_shared_read_loses_no_rows(declared: Declared,
     follow(advice)
     declared.run()
     assert declared.table() == list(range(12))
+
+
+def test_queries_do_not_change_the_environment_that_they_share(declared: Declared, spark: SparkSession) -> None:
+    """Spark would add names to it when a query starts, while another one sends its tasks: see tests/crash/starts.py."""
+    declared.write('read = "separate"\n', HEAD, TABLE, OUT)
+    declared.send(range(3))
+    environment = forget(spark)
+    flows = declared.flows()
+    before = set(environment)
+    for query in [flow.start() for flow in flows]:
+        assert query.awaitTermination(100)
+    assert set(environment) == before
+    assert all(environment.values()), "Spark has set the values"
