@@ -27,6 +27,7 @@ _BY_ROW = frozenset(
     {
         "CTERelationDef",
         "CTERelationRef",
+        "CollectMetrics",
         "DeserializeToObject",
         "EventTimeWatermark",
         "Filter",
