@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.cli.main import main
-from ottla.spark.pipelines import DeclarationError
-from ottla.testing.pipelines import pipeline_cases
+from ottla.spark.pipelines import DeclarationError, FileSink, JdbcSink, Pipeline, Source, Sql, compile_pipeline, load
+from ottla.testing.pipelines import PipelineFailed, pipeline_cases
 from ottla.testing.pipelines.fixture import Pipelines
 
 if TYPE_CHECKING:
-    pass
+    from pyspark.sql import SparkSession
+
+    from spark.conftest import Topics
 
 pytestmark = pytest.mark.spark
 
@@ -187,3 +189,77 @@ def test_the_fixture_runs_pipelines_and_stored_cases(orders: Path, ottla_pipelin
 @pytest.mark.parametrize("name", ["orders.toml", "clicks.toml"])
 def test_the_cases_of_the_examples(ottla_pipeline: Pipelines, name: str) -> None:
     ottla_pipeline.check(EXAMPLES / name)
+
+
+def test_broken_steps_failures_and_systems_that_are_not_there(ottla_pipeline: Pipelines) -> None:
+    source = Source(name="orders", topics=["orders"], schema="id BIGINT NOT NULL, op STRING, at TIMESTAMP")
+    divided = Sql(name="divided", sql="SELECT id, op, 10 / id AS part, at FROM orders")
+    sinks = [
+        JdbcSink(
+            name="database",
+            url="jdbc:postgresql://db/shop",
+            table="orders",
+            keys=["id"],
+            sequence="at",
+            delete_when="op = 'd'",
+            exclude=["op"],
+        ),
+        FileSink(name="lines", format="csv", path="out", options={"header": "true"}),
+    ]
+
+    def pipeline(**changes: object) -> Pipeline:
+        given = {"name": "p", "checkpoint": "c", "sources": [source], "steps": [divided], "sinks": sinks, **changes}
+        return Pipeline(bootstrap_servers="db:1", **given)  # type: ignore[arg-type]
+
+    later = NOON.replace(hour=13)
+    run = ottla_pipeline(pipeline())
+    first = [{"id": 5, "op": "i", "at": NOON}, {"id": 5, "op": "u", "at": later}]
+    result = run({"orders": first}, {"orders": [{"id": 5, "op": "d", "at": later}]})
+    assert result["database"] == [
+        {"id": 5, "part": 2.0, "at": later},
+        {"id": 5, "part": 2.0, "at": later, "_deleted": True},
+    ]
+    assert sorted(row["op"] for row in result["lines"]) == ["d", "i", "u"]
+    assert all(row["at"] in (NOON, later) for row in result["lines"])
+
+    with pytest.raises(PipelineFailed, match=r"(?i)divi.*by zero"):
+        run({"orders": [{"id": 0, "at": NOON}]})
+    with pytest.raises(PipelineFailed, match="orders-0 at offset 0 does not match the json schema"):
+        run({"orders": ["broken"]})
+    with pytest.raises(DeclarationError, match=r"test_spark_pipeline_tests\.py:\d+: .*nothing"):
+        ottla_pipeline(pipeline(steps=[Sql(name="wrong", sql="SELECT nothing FROM orders")]))({"orders": []})
+
+
+def test_an_inferred_pipeline_is_checked_tested_and_run(
+    topics: Topics, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = topics.make(2)
+    times = ["2026-01-01T12:00:00Z", "2026-01-01 12:00:00"]
+    times += ["2026-01-01T12:00:00.123456789+02:00", "1999-01-01 00:00:00.1"]
+    values = [
+        {
+            "id": number,
+            "at": times[number % 4],
+            "day": "2026-01-01",
+            "mixed": [1, "a", {"b": [1, 2]}, 2.50][number % 4],
+            "large": 2**63 + number,
+            "number": [1, 2.5, 10**30, -0.0][number % 4],
+            "none": None,
+            "odd name": {"a.b": [{}, {"c": "é"}]},
+            "map": {f"key {number}": 1.5},
+            **({} if number % 4 else {"sometimes": True}),
+        }
+        for number in range(40)
+    ]
+    for number, value in enumerate(values):
+        topics.producer.send(topic, json.dumps(value).encode(), partition=number % 2).result(20)
+    assert main(["pipeline", "init", topic, "--bootstrap-server", topics.servers, "--output", "made.toml"]) == 0
+    assert main(["pipeline", "check", "made.toml", "--connect"]) == 0
+    assert main(["pipeline", "test", "made.toml"]) == 1
+    assert main(["pipeline", "test", "made.toml", "--update"]) == 0
+    assert "dead_letters" not in (tmp_path / "made.tests" / "sample.toml").read_text()
+    for query in [flow.start() for flow in compile_pipeline(load("made.toml"), spark, trigger="available-now")]:
+        assert query.awaitTermination(100)
+    (table,) = (tmp_path / "tables").iterdir()
+    assert spark.read.parquet(str(table)).count() == len(values)
