@@ -48,7 +48,7 @@ examples:
   ottla pipeline test orders.toml
   ottla pipeline test orders.toml --case late --case broken
   ottla pipeline test pipelines/*.toml                          in CI
-  ottla pipeline test orders.toml --watch                       again after each change, in a second or two
+  ottla pipeline test orders.toml --watch                       again after each change, without starting Spark again
   ottla pipeline test orders.toml --update                      accept the actual rows
 """
 
