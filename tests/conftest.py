@@ -42,12 +42,20 @@ def _find_last_leaks() -> Iterator[None]:
 
 
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    """Keep the tests of a file on one worker, as they share a broker, and all Spark tests, as they share a session."""
+    """Keep the tests of a file on one worker, as they share a broker.
+
+    Spark tests share a session. There are two of them, one for pipelines, so that no worker has most of the work.
+    """
     from xdist.scheduler import LoadFileScheduling
+
+    pipelines = ("demo", "jdbc", "pipeline", "restarts", "rules", "runner", "shared", "steps")
 
     class Together(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return "tests/spark" if file.startswith("tests/spark/") else file
+            if not file.startswith("tests/spark/"):
+                return file
+            kind = file.removeprefix("tests/spark/test_spark_")
+            return "tests/spark pipelines" if kind.startswith(pipelines) else "tests/spark"
 
     return Together(config, log)
