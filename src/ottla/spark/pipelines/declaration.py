@@ -351,7 +351,7 @@ class Join(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Expect:
-    """A rule for the rows of a source or step. Whatever uses the source or step sees the rows that the rule leaves."""
+    """A rule for the rows of a source or step. Its users see only the rows that the rule leaves."""
 
     title: ClassVar[str] = "[[expect]]"
     where: Where = field(default_factory=_caller, init=False, repr=False, compare=False)
