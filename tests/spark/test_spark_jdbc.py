@@ -82,6 +82,7 @@ def test_the_newest_row_of_each_key_is_stored(
     assert stored(spark, sink) == changes.rows
 
 
+@pytest.mark.long  # tests/unit/spark/pipelines/test_upserts.py compares the statements with a model
 def test_rows_without_a_sequence_are_in_the_order_of_the_topic(
     topics: Topics, spark: SparkSession, tmp_path: Path, derby: dict[str, Any], execute: Callable[[str], None]
 ) -> None:

@@ -126,6 +126,7 @@ def orders(tmp_path: Path) -> Path:
     return tmp_path / "orders.toml"
 
 
+@pytest.mark.long  # the tutorial's test runs the same command
 def test_stored_cases_pass_fail_and_are_updated(orders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "test", str(orders)]) == 0
     assert "passed  " in capsys.readouterr().out
@@ -186,7 +187,7 @@ def test_the_fixture_runs_pipelines_and_stored_cases(orders: Path, ottla_pipelin
         ottla_pipeline.check(orders)
 
 
-@pytest.mark.parametrize("name", ["orders.toml", "clicks.toml"])
+@pytest.mark.parametrize("name", ["orders.toml", pytest.param("clicks.toml", marks=pytest.mark.long)])
 def test_the_cases_of_the_examples(ottla_pipeline: Pipelines, name: str) -> None:
     ottla_pipeline.check(EXAMPLES / name)
 
@@ -230,6 +231,7 @@ def test_broken_steps_failures_and_systems_that_are_not_there(ottla_pipeline: Pi
         ottla_pipeline(pipeline(steps=[Sql(name="wrong", sql="SELECT nothing FROM orders")]))({"orders": []})
 
 
+@pytest.mark.long  # the tutorial's test runs the same commands
 def test_an_inferred_pipeline_is_checked_tested_and_run(
     topics: Topics, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

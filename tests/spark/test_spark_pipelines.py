@@ -91,7 +91,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("read", ["shared", "separate"])
+@pytest.mark.parametrize("read", ["shared", pytest.param("separate", marks=pytest.mark.long)])
 def test_broken_records_go_to_dead_letters_and_all_else_to_table_and_topic(
     topics: Topics, spark: SparkSession, tmp_path: Path, read: str
 ) -> None:
