@@ -69,9 +69,10 @@ bench-clients: setup ## the clients and assignors, compared with others (Kafka's
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
 
-bench-spark: setup ## the data source, compared with Spark's Kafka connector from Maven Central
+bench-spark: setup ## the data source, compared with Spark's Kafka connector from Maven Central, and shared reads of pipelines
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 	$(BIN)/python -m benchmarks.spark --scale
+	$(BIN)/python -m benchmarks.pipelines --memory 1g
 
 flights: setup ## 336,776 flights through a pipeline that joins, windows and aggregates, compared with pandas
 	$(BIN)/python examples/nycflights/run.py
