@@ -103,6 +103,7 @@ def check_groups(history: OffsetHistory, topic: str, group: str) -> None:
     assert (1, 1, "range") in {(row["generation"], row["members"], row["protocol"]) for row in generations}
 
 
+@pytest.mark.long
 def test_the_topic_itself_and_mistakes(topics: Topics, used: tuple[str, str], tmp_path: Path) -> None:
     topic, group = used
     check_commits(offset_history(topics.spark, bootstrap_servers=topics.servers), topic, group)

@@ -192,6 +192,7 @@ def test_the_cases_of_the_examples(ottla_pipeline: Pipelines, name: str) -> None
     ottla_pipeline.check(EXAMPLES / name)
 
 
+@pytest.mark.long
 def test_broken_steps_failures_and_systems_that_are_not_there(ottla_pipeline: Pipelines) -> None:
     source = Source(name="orders", topics=["orders"], schema="id BIGINT NOT NULL, op STRING, at TIMESTAMP")
     divided = Sql(name="divided", sql="SELECT id, op, 10 / id AS part, at FROM orders")
