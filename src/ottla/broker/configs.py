@@ -59,7 +59,7 @@ async def _alter_broker(node: Node, name: str, change: Change, *, validate_only:
         configs = alter_broker(node.config, change, for_all_brokers=for_all)
         if validate_only:
             return
-        await node.controller.run(node.metadata.set_broker_configs, configs, cluster_wide=for_all)
+        await node.controller.run(node.metadata.set_broker_configs, configs, broker_id=None if for_all else node.id)
         use_dynamic_configs(node)
 
 
@@ -96,7 +96,8 @@ def no_configs(resource_type: int) -> errors.InvalidRequest:
 
 def use_dynamic_configs(node: Node) -> None:
     """Apply the dynamic configs to the broker and, as defaults, to its topics."""
-    node.config = node.config.with_dynamic(node.metadata.broker_configs, node.metadata.cluster_configs)
+    own = node.metadata.broker_configs.get(node.id, {})
+    node.config = node.config.with_dynamic(own, node.metadata.cluster_configs)
     for name, partitions in node.partitions.items():
         config = effective_topic_config(node.config, node.metadata.topics[name].configs)
         for partition in partitions:

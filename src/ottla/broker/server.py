@@ -22,7 +22,14 @@ from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener, parse_address
 from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
-from ottla.metadata.records import ClusterCreated, LeaderEpochsRaised, TopicDeleted, from_json, to_json
+from ottla.metadata.records import (
+    BrokerRegistered,
+    ClusterCreated,
+    LeaderEpochsRaised,
+    TopicDeleted,
+    from_json,
+    to_json,
+)
 from ottla.metrics.server import MetricsServer
 from ottla.net.server.connection import Answer, Connection, Later
 from ottla.net.server.listener import Limits, Server
@@ -150,6 +157,8 @@ class BrokerServer:
             metadata.replay(ClusterCreated(secrets.token_urlsafe(16)))
         elif unclean:
             metadata.replay(LeaderEpochsRaised())
+        for record in [*metadata.adopted_by(self.config.id), self._registration(metadata)]:
+            metadata.replay(record)
         journal.rewrite(metadata.snapshot())
         controller = Runner(metadata, journal, self._clock)
         node = Node(self.config, self._clock, metadata, controller, logs, self._turn)
@@ -157,6 +166,13 @@ class BrokerServer:
         node.advertised = self._advertised
         self._dispatcher = Dispatcher(node)
         return node
+
+    def _registration(self, metadata: Metadata) -> BrokerRegistered:
+        """Return the record of this start. The only broker needs no address in it."""
+        before = metadata.brokers.get(self.config.id)
+        return BrokerRegistered(
+            self.config.id, before.epoch + 1 if before is not None else 0, (), self.config.broker_rack
+        )
 
     def _advertised(self) -> Listener:
         """Return the address for clients. An empty host means the one that the client connected to."""

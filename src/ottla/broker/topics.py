@@ -3,36 +3,59 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 from uuid import uuid4
 
 from ottla import errors
 from ottla.broker.node import Node
 from ottla.broker.partition import Partition
 from ottla.config import effective_topic_config
-from ottla.metadata import Topic
+from ottla.machine import Outcome
+from ottla.metadata import MetadataRecord, PartitionState, Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
+from ottla.metadata.records import TopicCreated
 from ottla.types import TopicPartition
 
 #: Creating files blocks the event loop. After this many partitions other requests run.
 PARTITIONS_AT_ONCE = 20
+Assignments: TypeAlias = Sequence[Sequence[int]]
+"""The brokers of each new partition."""
 
 
 async def create_topic(
-    node: Node, name: str, partitions: int, configs: Mapping[str, str], *, validate_only: bool = False
+    node: Node,
+    name: str,
+    partitions: int,
+    configs: Mapping[str, str],
+    *,
+    replication_factor: int = 1,
+    assignments: Assignments | None = None,
+    validate_only: bool = False,
 ) -> Topic:
     """Create a topic with its logs, or raise a Kafka error."""
     check_topic_name(name)
     effective_topic_config(node.config, configs)
+    operation = partial(
+        node.metadata.create_topic,
+        name,
+        uuid4(),
+        partitions,
+        configs,
+        replication_factor=replication_factor,
+        assignments=assignments,
+    )
     if validate_only:
-        node.metadata.create_topic(name, uuid4(), partitions, configs, now=node.clock.now())
-        return Topic(name, uuid4(), partitions, configs)
-    return await node.changes.run(_create_topic(node, name, partitions, configs))
+        (created,) = operation(now=node.clock.now()).records
+        assert isinstance(created, TopicCreated)
+        return Topic(name, created.topic_id, [PartitionState.new(each) for each in created.replicas], configs)
+    return await node.changes.run(_create_topic(node, name, operation))
 
 
-async def _create_topic(node: Node, name: str, partitions: int, configs: Mapping[str, str]) -> Topic:
+async def _create_topic(node: Node, name: str, operation: Callable[..., Outcome[MetadataRecord, None]]) -> Topic:
     async with node.topics_lock:
-        await node.controller.run(node.metadata.create_topic, name, uuid4(), partitions, configs)
+        await node.controller.run(operation)
         topic = node.metadata.topics[name]
         await open_partitions(node, topic)
     await node.groups.topic_changed(name, created=True)
@@ -43,7 +66,8 @@ async def ensure_topic(node: Node, name: str) -> Topic:
     """Return a topic; create it with the broker's defaults if it does not exist."""
     if name not in node.metadata.topics:
         try:
-            return await create_topic(node, name, node.config.num_partitions, {})
+            factor = node.config.default_replication_factor
+            return await create_topic(node, name, node.config.num_partitions, {}, replication_factor=factor)
         except errors.TopicAlreadyExists:
             pass
     return node.metadata.topic(name)
@@ -58,21 +82,24 @@ async def ensure_internal_topic(node: Node, name: str, partitions: int, configs:
             pass
 
 
-async def add_partitions(node: Node, name: str, partitions: int, *, validate_only: bool) -> None:
+async def add_partitions(
+    node: Node, name: str, partitions: int, *, assignments: Assignments | None, validate_only: bool
+) -> None:
     """Increase the number of partitions of a topic."""
     if _is_own(node, name):
         # Kafka allows it, and then looks for most groups and transactions in the wrong partitions.
         raise errors.InvalidRequest(
             f"The number of partitions of {name} cannot change: the broker finds groups and transactions by it."
         )
-    node.metadata.add_partitions(name, partitions, now=node.clock.now())
+    operation = partial(node.metadata.add_partitions, name, partitions, assignments=assignments)
+    operation(now=node.clock.now())
     if not validate_only:
-        await node.changes.run(_add_partitions(node, name, partitions))
+        await node.changes.run(_add_partitions(node, name, operation))
 
 
-async def _add_partitions(node: Node, name: str, partitions: int) -> None:
+async def _add_partitions(node: Node, name: str, operation: Callable[..., Outcome[MetadataRecord, None]]) -> None:
     async with node.topics_lock:
-        await node.controller.run(node.metadata.add_partitions, name, partitions)
+        await node.controller.run(operation)
         await open_partitions(node, node.metadata.topics[name])
     await node.groups.topic_changed(name)
 
@@ -117,7 +144,7 @@ async def open_partitions(node: Node, topic: Topic) -> None:
         topic_partition = TopicPartition(topic.name, index)
         log = node.logs.get(topic_partition) or node.logs.create(topic_partition, topic.topic_id, config)
         log.config = config
-        opened.append(Partition(topic.name, index, log, topic.leader_epoch, node.logs.flusher))
+        opened.append(Partition(topic.name, index, log, topic.states[index].leader_epoch, node.logs.flusher))
         if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
             await asyncio.sleep(0)
     # All at once: a client that sees a topic sees all of its partitions.

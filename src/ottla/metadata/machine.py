@@ -5,36 +5,31 @@ An invalid request raises the Kafka error for the client.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from ottla import errors
 from ottla.machine import Machine, Outcome
 from ottla.metadata import records as r
+from ottla.metadata.values import (
+    CONSUMER_OFFSETS,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE,
+    BrokerState,
+    PartitionState,
+    ReplicationSettings,
+    Topic,
+)
 from ottla.types import Millis, wrong_with_topic_name
+
+__all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "Metadata", "Topic", "check_topic_name"]
 
 PRODUCER_ID_BLOCK = 1000
 #: Kafka's limit: a larger request would block the controller for too long.
 MAX_PARTITIONS_PER_REQUEST = 10_000
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
-INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic."""
-
-    name: str
-    topic_id: UUID
-    partitions: int
-    configs: Mapping[str, str]
-    leader_epoch: int = 0
-
-    @property
-    def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
+#: The most states in one record: it must fit into a node of ZooKeeper.
+STATES_PER_RECORD = 2000
 
 
 def check_topic_name(name: str) -> None:
@@ -46,14 +41,20 @@ def check_topic_name(name: str) -> None:
         raise errors.InvalidTopicException(f"The topic name {name[:300]!r} {problem}.")
 
 
-class Metadata(Machine[r.MetadataRecord]):
-    """Topics, dynamic configs and producer ids of a cluster."""
+def _default_settings(topic: Topic) -> ReplicationSettings:
+    return ReplicationSettings()
 
-    def __init__(self) -> None:
+
+class Metadata(Machine[r.MetadataRecord]):
+    """Brokers, topics, dynamic configs and producer ids of a cluster."""
+
+    def __init__(self, settings: Callable[[Topic], ReplicationSettings] = _default_settings) -> None:
+        self.settings = settings
         self.cluster_id = ""
+        self.brokers: dict[int, BrokerState] = {}
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
-        self.broker_configs: dict[str, str] = {}
+        self.broker_configs: dict[int, dict[str, str]] = {}
         self.cluster_configs: dict[str, str] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.next_producer_id = 0
@@ -61,9 +62,17 @@ class Metadata(Machine[r.MetadataRecord]):
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_topic(
-        self, name: str, topic_id: UUID, partitions: int, configs: Mapping[str, str], *, now: Millis
+        self,
+        name: str,
+        topic_id: UUID,
+        partitions: int,
+        configs: Mapping[str, str],
+        *,
+        replication_factor: int = 1,
+        assignments: Sequence[Sequence[int]] | None = None,
+        now: Millis,
     ) -> Outcome[r.MetadataRecord, None]:
-        """Create a topic. The caller has checked the configs."""
+        """Create a topic. The caller has checked the configs. ``assignments`` names the brokers of each partition."""
         check_topic_name(name)
         if name in self.topics:
             raise errors.TopicAlreadyExists(f"Topic '{name}' already exists.")
@@ -72,7 +81,38 @@ class Metadata(Machine[r.MetadataRecord]):
             raise errors.InvalidPartitions(
                 f"The number of partitions must be between 1 and {MAX_PARTITIONS_PER_REQUEST}, not {partitions}."
             )
-        return Outcome((r.TopicCreated(name, topic_id, partitions, dict(configs)),), None)
+        replicas = self._placed(partitions, replication_factor, assignments)
+        return Outcome((r.TopicCreated(name, topic_id, partitions, dict(configs), replicas),), None)
+
+    def _placed(
+        self, count: int, replication_factor: int, assignments: Sequence[Sequence[int]] | None
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return the brokers of new partitions."""
+        if assignments is not None:
+            for replicas in assignments:
+                self._check_replicas(replicas)
+            return tuple(map(tuple, assignments))
+        active = sorted(each.broker_id for each in self.brokers.values() if each.is_active)
+        if replication_factor <= 0:
+            raise errors.InvalidReplicationFactor(
+                f"The replication factor is {replication_factor}; use at least 1, or -1 for the default."
+            )
+        if replication_factor > len(active):
+            raise errors.InvalidReplicationFactor(
+                f"A replication factor of {replication_factor} needs {replication_factor} brokers, but there "
+                f"{'is' if len(active) == 1 else 'are'} {len(active)}. "
+                f"Use a replication factor of {'1' if len(active) <= 1 else f'at most {len(active)}'}."
+            )
+        return tuple(
+            tuple(active[(index + step) % len(active)] for step in range(replication_factor)) for index in range(count)
+        )
+
+    def _check_replicas(self, replicas: Sequence[int]) -> None:
+        unknown = [each for each in replicas if each not in self.brokers]
+        if not replicas or unknown or len(set(replicas)) < len(replicas):
+            known = sorted(self.brokers)
+            brokers = f"the only broker is {known[0]}" if len(known) == 1 else f"the brokers are {known}"
+            raise errors.InvalidReplicaAssignment(f"The replicas {list(replicas)} are not available; {brokers}.")
 
     def _check_collision(self, name: str) -> None:
         # As in Kafka, '.' and '_' become the same character in metric names.
@@ -83,8 +123,10 @@ class Metadata(Machine[r.MetadataRecord]):
             if other.replace(".", "_") == folded:
                 raise errors.InvalidTopicException(f"Topic '{name}' collides with the existing topic '{other}'.")
 
-    def add_partitions(self, name: str, partitions: int, *, now: Millis) -> Outcome[r.MetadataRecord, None]:
-        """Raise the number of partitions of a topic."""
+    def add_partitions(
+        self, name: str, partitions: int, *, assignments: Sequence[Sequence[int]] | None = None, now: Millis
+    ) -> Outcome[r.MetadataRecord, None]:
+        """Raise the number of partitions of a topic. ``assignments`` names the brokers of each new partition."""
         topic = self.topic(name)
         if partitions == topic.partitions:
             raise errors.InvalidPartitions(f"The topic {name} already has {partitions} partitions.")
@@ -94,7 +136,8 @@ class Metadata(Machine[r.MetadataRecord]):
             )
         if partitions - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
             raise errors.InvalidPartitions(f"One request can add at most {MAX_PARTITIONS_PER_REQUEST} partitions.")
-        return Outcome((r.PartitionsAdded(name, partitions),), None)
+        replicas = self._placed(partitions - topic.partitions, topic.replication_factor, assignments)
+        return Outcome((r.PartitionsAdded(name, partitions, replicas),), None)
 
     def delete_topic(self, name: str, *, now: Millis) -> Outcome[r.MetadataRecord, None]:
         """Delete a topic."""
@@ -108,10 +151,12 @@ class Metadata(Machine[r.MetadataRecord]):
         return Outcome((r.TopicConfigsSet(name, dict(configs)),), None)
 
     def set_broker_configs(
-        self, configs: Mapping[str, str], *, cluster_wide: bool, now: Millis
+        self, configs: Mapping[str, str], *, broker_id: int | None, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
-        """Replace the dynamic configs of the broker or the cluster. The caller has checked them."""
-        return Outcome((r.BrokerConfigsSet(cluster_wide, dict(configs)),), None)
+        """Replace the dynamic configs of a broker, or with None of the cluster. The caller has checked them."""
+        if broker_id is None:
+            return Outcome((r.BrokerConfigsSet(True, dict(configs)),), None)
+        return Outcome((r.BrokerConfigsSet(False, dict(configs), broker_id),), None)
 
     def set_group_configs(
         self, group_id: str, configs: Mapping[str, str], *, now: Millis
@@ -140,24 +185,32 @@ class Metadata(Machine[r.MetadataRecord]):
     def replay(self, record: r.MetadataRecord, /) -> None:
         """Apply one record to the state."""
         match record:
-            case r.TopicCreated(name, topic_id, partitions, configs):
-                self._put(Topic(name, topic_id, partitions, configs))
-            case r.PartitionsAdded(name, partitions):
-                self._put(replace(self.topics[name], partitions=partitions))
+            case r.TopicCreated(name, topic_id, partitions, configs, replicas):
+                self._put(Topic(name, topic_id, _new_states(replicas, partitions), configs))
+            case r.PartitionsAdded(name, partitions, replicas):
+                states = self.topics[name].states
+                states += _new_states(replicas, partitions - len(states))
+            case r.PartitionsChanged(name, changed):
+                states = self.topics[name].states
+                for index, state in changed.items():
+                    states[index] = state
             case r.TopicConfigsSet(name, configs):
                 self._put(replace(self.topics[name], configs=configs))
             case r.LeaderEpochSet(name, leader_epoch):
-                self._put(replace(self.topics[name], leader_epoch=leader_epoch))
+                states = self.topics[name].states
+                states[:] = [replace(state, leader_epoch=leader_epoch) for state in states]
             case r.LeaderEpochsRaised():
-                for topic in list(self.topics.values()):
-                    self._put(replace(topic, leader_epoch=topic.leader_epoch + 1))
+                for topic in self.topics.values():
+                    topic.states[:] = [replace(state, leader_epoch=state.leader_epoch + 1) for state in topic.states]
             case r.TopicDeleted(name):
                 del self.topics_by_id[self.topics.pop(name).topic_id]
-            case r.BrokerConfigsSet(cluster_wide, configs):
+            case r.BrokerConfigsSet(cluster_wide, configs, broker_id):
                 if cluster_wide:
                     self.cluster_configs = dict(configs)
+                elif configs:
+                    self.broker_configs[broker_id] = dict(configs)
                 else:
-                    self.broker_configs = dict(configs)
+                    self.broker_configs.pop(broker_id, None)
             case r.GroupConfigsSet(group_id, configs):
                 if configs:
                     self.group_configs[group_id] = configs
@@ -167,22 +220,67 @@ class Metadata(Machine[r.MetadataRecord]):
                 self.next_producer_id = next_producer_id
             case r.ClusterCreated(cluster_id):
                 self.cluster_id = cluster_id
+            case r.BrokerRegistered(broker_id, epoch, listeners, rack):
+                self.brokers[broker_id] = BrokerState(broker_id, epoch, listeners, rack)
+            case r.BrokerChanged(broker_id, epoch, is_fenced, is_shutting_down):
+                self.brokers[broker_id] = replace(
+                    self.brokers[broker_id], epoch=epoch, is_fenced=is_fenced, is_shutting_down=is_shutting_down
+                )
+            case r.BrokerUnregistered(broker_id):
+                del self.brokers[broker_id]
 
     def _put(self, topic: Topic) -> None:
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
 
+    def adopted_by(self, broker_id: int) -> Iterator[r.MetadataRecord]:
+        """Yield records that give everything in the journal of an old broker, which did not name it, to a broker."""
+        if (configs := self.broker_configs.get(-1)) is not None:
+            yield r.BrokerConfigsSet(False, {}, -1)
+            yield r.BrokerConfigsSet(False, configs, broker_id)
+        new = PartitionState.new((broker_id,))
+        for topic in self.topics.values():
+            yield from changed(
+                topic.name,
+                {
+                    index: replace(new, leader_epoch=state.leader_epoch)
+                    for index, state in enumerate(topic.states)
+                    if not state.replicas
+                },
+            )
+
     def snapshot(self) -> Iterator[r.MetadataRecord]:
         """Yield the shortest sequence of records that replays to this state."""
         yield r.ClusterCreated(self.cluster_id)
+        for broker in self.brokers.values():
+            yield r.BrokerRegistered(broker.broker_id, broker.epoch, broker.listeners, broker.rack)
+            if not broker.is_active:
+                yield r.BrokerChanged(broker.broker_id, broker.epoch, broker.is_fenced, broker.is_shutting_down)
         if self.next_producer_id:
             yield r.ProducerIdsTaken(self.next_producer_id)
-        for cluster_wide, configs in ((True, self.cluster_configs), (False, self.broker_configs)):
-            if configs:
-                yield r.BrokerConfigsSet(cluster_wide, configs)
+        if self.cluster_configs:
+            yield r.BrokerConfigsSet(True, self.cluster_configs)
+        for broker_id, configs in self.broker_configs.items():
+            yield r.BrokerConfigsSet(False, configs, broker_id)
         for group_id, own in self.group_configs.items():
             yield r.GroupConfigsSet(group_id, dict(own))
         for topic in self.topics.values():
-            yield r.TopicCreated(topic.name, topic.topic_id, topic.partitions, dict(topic.configs))
-            if topic.leader_epoch:
-                yield r.LeaderEpochSet(topic.name, topic.leader_epoch)
+            replicas = tuple(state.replicas for state in topic.states)
+            yield r.TopicCreated(topic.name, topic.topic_id, topic.partitions, dict(topic.configs), replicas)
+            states = enumerate(topic.states)
+            yield from changed(
+                topic.name, {i: state for i, state in states if state != PartitionState.new(state.replicas)}
+            )
+
+
+def changed(
+    name: str, states: Mapping[int, PartitionState], reason: str = "", *, now: Millis = 0
+) -> Iterator[r.PartitionsChanged]:
+    """Yield the records that give partitions of a topic new states."""
+    items = list(states.items())
+    for first in range(0, len(items), STATES_PER_RECORD):
+        yield r.PartitionsChanged(name, dict(items[first : first + STATES_PER_RECORD]), reason, now)
+
+
+def _new_states(replicas: Sequence[Sequence[int]], count: int) -> list[PartitionState]:
+    return [PartitionState.new(replicas[index] if replicas else ()) for index in range(count)]

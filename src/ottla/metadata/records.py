@@ -5,9 +5,12 @@ A new field needs a default, so that old journals still load.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import Any, TypeAlias
 from uuid import UUID
+
+from ottla.metadata.values import Endpoint, PartitionState
+from ottla.types import Millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class TopicCreated:
     topic_id: UUID
     partitions: int
     configs: dict[str, str]
+    replicas: tuple[tuple[int, ...], ...] = ()
+    """The brokers of each partition. Journals of old brokers do not have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,18 @@ class PartitionsAdded:
     name: str
     partitions: int
     """The new number of partitions."""
+    replicas: tuple[tuple[int, ...], ...] = ()
+    """The brokers of each new partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsChanged:
+    """New states of partitions."""
+
+    name: str
+    states: dict[int, PartitionState]
+    reason: str = ""
+    at: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +64,12 @@ class TopicConfigsSet:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigsSet:
-    """All dynamic configs of the broker or of the whole cluster."""
+    """All dynamic configs of one broker or of the whole cluster."""
 
     cluster_wide: bool
     configs: dict[str, str]
+    broker_id: int = -1
+    """-1 in journals of old brokers: the only broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +100,36 @@ class LeaderEpochSet:
     leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    """A broker has started. It replaces its previous life."""
+
+    broker_id: int
+    epoch: int
+    listeners: tuple[Endpoint, ...]
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanged:
+    """A broker is fenced, unfenced or shutting down."""
+
+    broker_id: int
+    epoch: int
+    is_fenced: bool = False
+    is_shutting_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUnregistered:
+    broker_id: int
+
+
 MetadataRecord: TypeAlias = (
     ClusterCreated
     | TopicCreated
     | PartitionsAdded
+    | PartitionsChanged
     | TopicDeleted
     | TopicConfigsSet
     | BrokerConfigsSet
@@ -92,12 +137,16 @@ MetadataRecord: TypeAlias = (
     | ProducerIdsTaken
     | LeaderEpochsRaised
     | LeaderEpochSet
+    | BrokerRegistered
+    | BrokerChanged
+    | BrokerUnregistered
 )
 _TYPES: dict[str, type[Any]] = {
     cls.__name__: cls
     for cls in (
-        ClusterCreated, TopicCreated, PartitionsAdded, TopicDeleted, TopicConfigsSet, BrokerConfigsSet,
-        GroupConfigsSet, ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet,
+        ClusterCreated, TopicCreated, PartitionsAdded, PartitionsChanged, TopicDeleted, TopicConfigsSet,
+        BrokerConfigsSet, GroupConfigsSet, ProducerIdsTaken, LeaderEpochsRaised, LeaderEpochSet, BrokerRegistered,
+        BrokerChanged, BrokerUnregistered,
     )
 }  # fmt: skip
 
@@ -108,14 +157,37 @@ def to_json(record: MetadataRecord) -> dict[str, Any]:
     >>> to_json(TopicDeleted("orders"))
     {'type': 'TopicDeleted', 'name': 'orders'}
     """
-    fields = {name: str(value) if isinstance(value, UUID) else value for name, value in asdict(record).items()}
-    return {"type": type(record).__name__, **fields}
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    if isinstance(record, TopicCreated):
+        values["topic_id"] = str(record.topic_id)
+    elif isinstance(record, PartitionsChanged):
+        values["states"] = {str(index): _to_row(state) for index, state in record.states.items()}
+    return {"type": type(record).__name__, **values}
 
 
 def from_json(value: dict[str, Any]) -> MetadataRecord:
     """Return the record of a JSON value."""
-    fields = {name: item for name, item in value.items() if name != "type"}
-    if "topic_id" in fields:
-        fields["topic_id"] = UUID(fields["topic_id"])
-    record: MetadataRecord = _TYPES[value["type"]](**fields)
+    values = {name: item for name, item in value.items() if name != "type"}
+    if "topic_id" in values:
+        values["topic_id"] = UUID(values["topic_id"])
+    if "replicas" in values:
+        values["replicas"] = tuple(map(tuple, values["replicas"]))
+    if "states" in values:
+        values["states"] = {int(index): _from_row(row) for index, row in values["states"].items()}
+    if "listeners" in values:
+        values["listeners"] = tuple(Endpoint(*each) for each in values["listeners"])
+    record: MetadataRecord = _TYPES[value["type"]](**values)
     return record
+
+
+def _to_row(state: PartitionState) -> list[Any]:
+    """Return the fields in their order, without the empty ones at the end: there may be many thousand states."""
+    row = list(astuple(state))
+    while row[-1] == ():
+        row.pop()
+    return row
+
+
+def _from_row(row: list[Any]) -> PartitionState:
+    values: list[Any] = [tuple(item) if isinstance(item, list) else item for item in row]
+    return PartitionState(*values)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla import errors
-from ottla.metadata import Metadata
+from ottla.metadata import Metadata, PartitionState
 from ottla.metadata.machine import check_topic_name
-from ottla.metadata.records import LeaderEpochsRaised, from_json, to_json
+from ottla.metadata.records import BrokerRegistered, LeaderEpochsRaised, from_json, to_json
 
 NOW = 1_700_000_000_000
 
@@ -24,8 +24,14 @@ def run(machine: Metadata, operation: Any, *args: Any, **kwargs: Any) -> Any:
     return outcome.response
 
 
-def with_topic(name: str = "orders", partitions: int = 2) -> Metadata:
+def with_broker() -> Metadata:
     machine = Metadata()
+    machine.replay(BrokerRegistered(1, 0, ()))
+    return machine
+
+
+def with_topic(name: str = "orders", partitions: int = 2) -> Metadata:
+    machine = with_broker()
     run(machine, machine.create_topic, name, uuid4(), partitions, {"retention.ms": "5"})
     return machine
 
@@ -33,7 +39,8 @@ def with_topic(name: str = "orders", partitions: int = 2) -> Metadata:
 def test_a_created_topic_is_found_by_name_and_by_id() -> None:
     machine = with_topic()
     topic = machine.topic("orders")
-    assert (topic.partitions, topic.configs, topic.leader_epoch) == (2, {"retention.ms": "5"}, 0)
+    assert (topic.partitions, topic.configs) == (2, {"retention.ms": "5"})
+    assert topic.states == [PartitionState((1,), (1,), 1)] * 2
     assert machine.topics_by_id[topic.topic_id] is topic
 
 
@@ -64,7 +71,7 @@ def test_names_that_kafka_does_not_allow_are_refused(name: str) -> None:
 @pytest.mark.parametrize("count", [0, -2, 10_001])
 def test_a_topic_needs_a_sane_number_of_partitions(count: int) -> None:
     with pytest.raises(errors.InvalidPartitions):
-        Metadata().create_topic("t", uuid4(), count, {}, now=NOW)
+        with_broker().create_topic("t", uuid4(), count, {}, now=NOW)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -94,7 +101,27 @@ def test_producer_ids_are_never_given_twice_even_if_a_block_was_not_used_up() ->
 def test_an_unclean_start_raises_the_leader_epochs() -> None:
     machine = with_topic()
     machine.replay(LeaderEpochsRaised())
-    assert machine.topic("orders").leader_epoch == 1
+    assert [state.leader_epoch for state in machine.topic("orders").states] == [1, 1]
+
+
+def test_the_journal_of_an_old_broker_belongs_to_the_broker_that_opens_it() -> None:
+    machine = Metadata()
+    old = [
+        {"type": "TopicCreated", "name": "orders", "topic_id": str(UUID(int=7)), "partitions": 2, "configs": {}},
+        {"type": "LeaderEpochSet", "name": "orders", "leader_epoch": 3},
+        {"type": "PartitionsAdded", "name": "orders", "partitions": 3},
+        {"type": "BrokerConfigsSet", "cluster_wide": False, "configs": {"log.retention.ms": "7"}},
+    ]
+    for record in map(from_json, old):
+        machine.replay(record)
+    for record in list(machine.adopted_by(5)):
+        machine.replay(from_json(to_json(record)))
+    assert machine.topic("orders").states == [
+        PartitionState((5,), (5,), 5, leader_epoch=3),
+        PartitionState((5,), (5,), 5, leader_epoch=3),
+        PartitionState((5,), (5,), 5),
+    ]
+    assert machine.broker_configs == {5: {"log.retention.ms": "7"}}
 
 
 OPERATIONS = st.lists(
@@ -107,7 +134,7 @@ OPERATIONS = st.lists(
 
 @given(OPERATIONS)
 def test_a_snapshot_replays_to_the_same_state(operations: list[tuple[str, str]]) -> None:
-    machine = Metadata()
+    machine = with_broker()
     for operation, name in operations:
         topic = machine.topics.get(name)
         try:
@@ -124,7 +151,7 @@ def test_a_snapshot_replays_to_the_same_state(operations: list[tuple[str, str]])
             elif operation == "epochs":
                 machine.replay(LeaderEpochsRaised())
             else:
-                run(machine, machine.set_broker_configs, {"a": name}, cluster_wide=name == "a")
+                run(machine, machine.set_broker_configs, {"a": name}, broker_id=None if name == "a" else 1)
         except errors.KafkaError:
             continue
     copy = Metadata()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.handlers.create_topics import check_replicas
 from ottla.broker.large_requests import unique, with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import add_partitions
@@ -24,20 +23,20 @@ async def _add(node: Node, entry: Struct, twice: bool, *, validate_only: bool) -
             raise errors.InvalidRequest(
                 f"The topic '{entry.name}' is in the request more than once. Name each topic once."
             )
-        _check_assignments(node, entry)
-        await add_partitions(node, entry.name, entry.count, validate_only=validate_only)
+        assignments = _assignments(node, entry)
+        await add_partitions(node, entry.name, entry.count, assignments=assignments, validate_only=validate_only)
     except errors.KafkaError as error:
         return {"name": entry.name, "error_code": error.code, "error_message": str(error)}
     return {"name": entry.name}
 
 
-def _check_assignments(node: Node, entry: Struct) -> None:
+def _assignments(node: Node, entry: Struct) -> list[tuple[int, ...]] | None:
+    """Return the brokers of each new partition if the client chooses them."""
     if entry.assignments is None:
-        return
+        return None
     added = entry.count - node.metadata.topic(entry.name).partitions
     if len(entry.assignments) != added:
         raise errors.InvalidReplicaAssignment(
             f"The request adds {added} partitions but assigns {len(entry.assignments)}. Assign each new partition."
         )
-    for assignment in entry.assignments:
-        check_replicas(node, assignment.broker_ids)
+    return [assignment.broker_ids for assignment in entry.assignments]

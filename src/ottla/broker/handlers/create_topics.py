@@ -28,8 +28,16 @@ async def _create(node: Node, entry: Struct, twice: bool, *, validate_only: bool
             raise errors.InvalidRequest(
                 f"The topic '{entry.name}' is in the request more than once. Name each topic once."
             )
-        partitions = _partition_count(node, entry)
-        topic = await create_topic(node, entry.name, partitions, _configs(entry), validate_only=validate_only)
+        assignments = _assignments(entry)
+        topic = await create_topic(
+            node,
+            entry.name,
+            len(assignments) if assignments is not None else _partition_count(node, entry),
+            _configs(entry),
+            replication_factor=_replication_factor(node, entry),
+            assignments=assignments,
+            validate_only=validate_only,
+        )
     except errors.KafkaError as error:
         return {
             "name": entry.name,
@@ -47,7 +55,7 @@ def _created(node: Node, topic: Topic, *, validate_only: bool) -> Message:
         "topic_id": None if validate_only else topic.topic_id,
         "error_message": None,
         "num_partitions": topic.partitions,
-        "replication_factor": 1,
+        "replication_factor": topic.replication_factor,
         "configs": [config_message(entry) for entry in describe_topic(node.config, topic.configs)],
     }
 
@@ -60,37 +68,25 @@ def _configs(entry: Struct) -> Mapping[str, str]:
 
 
 def _partition_count(node: Node, entry: Struct) -> int:
-    if entry.assignments:
-        return _assigned(node, entry)
-    factor = entry.replication_factor
-    if factor == -1:
-        factor = node.config.default_replication_factor
-    if factor <= 0:
-        raise errors.InvalidReplicationFactor(f"The replication factor is {factor}; use 1, or -1 for the default.")
-    if factor > 1:
-        raise errors.InvalidReplicationFactor(
-            f"A replication factor of {factor} needs {factor} brokers, but there is 1. Use a replication factor of 1."
-        )
     count: int = entry.num_partitions
     return node.config.num_partitions if count == -1 else count
 
 
-def _assigned(node: Node, entry: Struct) -> int:
+def _replication_factor(node: Node, entry: Struct) -> int:
+    factor: int = entry.replication_factor
+    return node.config.default_replication_factor if factor == -1 else factor
+
+
+def _assignments(entry: Struct) -> list[tuple[int, ...]] | None:
+    """Return the brokers of each partition if the client chooses them."""
+    if not entry.assignments:
+        return None
     if entry.num_partitions != -1 or entry.replication_factor != -1:
         raise errors.InvalidRequest("Set num_partitions and replication_factor to -1 when you assign replicas.")
+    by_index = {assignment.partition_index: assignment.broker_ids for assignment in entry.assignments}
     indexes = sorted(assignment.partition_index for assignment in entry.assignments)
     if indexes != list(range(len(indexes))):
         raise errors.InvalidReplicaAssignment(
             f"The assigned partitions are {indexes}; number them from 0 without gaps."
         )
-    for assignment in entry.assignments:
-        check_replicas(node, assignment.broker_ids)
-    return len(indexes)
-
-
-def check_replicas(node: Node, broker_ids: tuple[int, ...]) -> None:
-    """Raise InvalidReplicaAssignment unless this broker is the only replica."""
-    if list(broker_ids) != [node.id]:
-        raise errors.InvalidReplicaAssignment(
-            f"The replicas {list(broker_ids)} are not available; the only broker is {node.id}."
-        )
+    return [by_index[index] for index in indexes]

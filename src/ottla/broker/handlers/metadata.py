@@ -66,8 +66,7 @@ async def _find(node: Node, request: Struct, entry: Struct) -> Topic:
 
 
 def topic_message(node: Node, topic: Topic) -> Message:
-    """Describe a topic; every partition is led by this broker."""
-    me = (node.id,)
+    """Describe a topic and who leads its partitions."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -75,11 +74,11 @@ def topic_message(node: Node, topic: Topic) -> Message:
         "partitions": [
             {
                 "partition_index": index,
-                "leader_id": node.id,
-                "leader_epoch": topic.leader_epoch,
-                "replica_nodes": me,
-                "isr_nodes": me,
+                "leader_id": state.leader,
+                "leader_epoch": state.leader_epoch,
+                "replica_nodes": state.replicas,
+                "isr_nodes": state.isr,
             }
-            for index in range(topic.partitions)
+            for index, state in enumerate(topic.states)
         ],
     }
