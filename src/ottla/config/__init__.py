@@ -4,7 +4,7 @@ fields.py      a row of a table: type, default, checks, documentation
 table.py       read names and values against a table
 topic.py       `TopicConfig`
 group.py       `GroupConfig`
-broker.py      `BrokerConfig`
+broker.py      `BrokerConfig`; replication.py has its rows about clusters
 client.py      `ClientConfig`, the rows that all clients share; producer.py, consumer.py, admin.py have the rest
 elsewhere.py   hints for names of other clients
 checks.py      rules that involve several names of the broker

@@ -1,7 +1,8 @@
 """The configuration table of the broker. Names, defaults and ranges are Kafka's.
 
-To add a name, add a field. `dynamic=True` means that the broker accepts a new value while it runs. foreign.py lists
-Kafka's names that this broker ignores or rejects. Our own names start with ``ottla.``.
+To add a name, add a field. `dynamic=True` means that the broker accepts a new value while it runs. replication.py has
+the rows about clusters. foreign.py lists Kafka's names that this broker ignores or rejects. Our own names start with
+``ottla.``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ottla.config.fields import (
 )
 from ottla.config.foreign import is_ignored, rejection_of
 from ottla.config.listeners import Listener, parse_address, without_controllers
+from ottla.config.replication import BUFFER, ReplicationConfig
 from ottla.config.table import attribute, named, rows
 from ottla.config.topic import (
     CLEANUP_POLICIES,
@@ -44,8 +46,6 @@ from ottla.suggestions import did_you_mean
 
 _HOUR = 3_600_000
 _MINUTE = 60_000
-_BUFFER = Check("at least 1, or -1 for the operating system's default", lambda size: size >= 1 or size == -1)
-_ONE_REPLICA = Check("1, because there is only one broker", lambda replicas: replicas == 1)
 
 
 def _is_address(text: str) -> bool:
@@ -57,7 +57,7 @@ def _is_address(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(ReplicationConfig):
     """The typed configuration of the broker. `parse` reads one from names and texts.
 
     >>> BrokerConfig.parse({"num.partitions": "3"}).num_partitions
@@ -66,10 +66,7 @@ class BrokerConfig:
 
     what: ClassVar[str] = "broker configuration"
 
-    # Identity and listeners.
-    node_id: int = int32(1, "The id of this broker.", at_least(0))
-    broker_id: int = int32(-1, "The old name of node.id. -1 means node.id.", at_least(-1))
-    broker_rack: str | None = string(None, "The rack of the broker. Clients may choose replicas by rack.")
+    # Listeners.
     listeners: tuple[Listener, ...] = listing(
         (Listener("PLAINTEXT", "", 9092),),
         "Where the broker listens, as NAME://host:port separated by commas. An empty host means all interfaces. Port 0 "
@@ -118,18 +115,17 @@ class BrokerConfig:
     )
     socket_listen_backlog_size: int = int32(50, "The most new connections that wait to be accepted.", at_least(1))
     socket_receive_buffer_bytes: int = int32(
-        102_400, "The receive buffer of a socket. -1 lets the operating system choose.", _BUFFER
+        102_400, "The receive buffer of a socket. -1 lets the operating system choose.", BUFFER
     )
     socket_request_max_bytes: int = int32(
         104_857_600, "The size limit of a request. The broker closes the connection of a larger one.", at_least(1)
     )
     socket_send_buffer_bytes: int = int32(
-        102_400, "The send buffer of a socket. -1 lets the operating system choose.", _BUFFER
+        102_400, "The send buffer of a socket. -1 lets the operating system choose.", BUFFER
     )
 
     # Topics.
     auto_create_topics_enable: bool = boolean(True, "Create a missing topic when a client first requests it.")
-    default_replication_factor: int = int32(1, "The replication factor of a topic that does not set one.", _ONE_REPLICA)
     delete_topic_enable: bool = boolean(True, "Allow clients to delete topics.")
     num_partitions: int = int32(1, "The number of partitions of a topic that does not set one.", at_least(1))
 

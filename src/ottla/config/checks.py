@@ -27,6 +27,7 @@ def _problems(config: BrokerConfig) -> Iterator[str]:
     yield from _connections(config)
     yield from _logs(config)
     yield from _groups(config)
+    yield from _replication(config)
 
 
 def _directories(config: BrokerConfig) -> Iterator[str]:
@@ -50,6 +51,9 @@ def _listening(config: BrokerConfig) -> Iterator[str]:
             yield f"listener.security.protocol.map has no protocol for the listener {listener.name}."
         elif protocol != "PLAINTEXT":
             yield f"The listener {listener.name} requires {protocol}, but this broker supports only PLAINTEXT."
+    name = config.inter_broker_listener_name
+    if name is not None and name not in {listener.name for listener in config.listeners}:
+        yield f"Invalid configuration inter.broker.listener.name: there is no listener named {name}."
 
 
 def security_protocols(text: str) -> dict[str, str]:
@@ -115,3 +119,16 @@ def _groups(config: BrokerConfig) -> Iterator[str]:
             f"group.consumer.session.timeout.ms ({session}) must be greater than group.consumer.heartbeat.interval.ms "
             f"({interval})."
         )
+
+
+def _replication(config: BrokerConfig) -> Iterator[str]:
+    if config.default_replication_factor > 1 and not config.is_clustered:
+        yield (
+            f"default.replication.factor ({config.default_replication_factor}) needs other brokers, but without "
+            "zookeeper.connect this broker is alone. Set zookeeper.connect, or default.replication.factor=1."
+        )
+    wait = config.replica_fetch_wait_max_ms
+    for name in ("replica.lag.time.max.ms", "replica.socket.timeout.ms"):
+        limit = getattr(config, name.replace(".", "_"))
+        if wait > limit:
+            yield f"replica.fetch.wait.max.ms ({wait}) must not be greater than {name} ({limit})."

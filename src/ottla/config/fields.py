@@ -196,6 +196,10 @@ def string(default: str | None, doc: str, *checks: Check, **more: Any) -> Any:
     return _row(ConfigType.STRING, default, doc, checks, **more)
 
 
+def int16(default: int | None, doc: str, *checks: Check, **more: Any) -> Any:
+    return _row(ConfigType.SHORT, default, doc, checks, **more)
+
+
 def int32(default: int | None, doc: str, *checks: Check, **more: Any) -> Any:
     return _row(ConfigType.INT, default, doc, checks, **more)
 

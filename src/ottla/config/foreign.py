@@ -1,6 +1,6 @@
 """Names of Kafka's broker configuration that this broker ignores or rejects.
 
-A ``server.properties`` for Kafka should also start this broker. Names that tune threads, quorums or replicas are
+A ``server.properties`` for Kafka should also start this broker. Names that tune threads or quorums are
 ignored, with a warning. Names that request security must not be ignored: the broker does not start. When a name gets a
 meaning, move it to broker.py.
 """
@@ -11,12 +11,10 @@ from __future__ import annotations
 _IGNORED = (
     "add.partitions.to.txn.",
     "alter.log.dirs.",
-    "auto.leader.rebalance.enable",
     "background.threads",
     "broker.heartbeat.interval.ms",
     "broker.session.timeout.ms",
     "connection.failed.authentication.delay.ms",
-    "controlled.shutdown.enable",
     "controller.",
     "delete.records.purgatory.",
     "early.start.listeners",
@@ -25,10 +23,8 @@ _IGNORED = (
     "group.share.",
     "group.streams.",
     "initial.broker.registration.timeout.ms",
-    "inter.broker.listener.name",
     "internal.metadata.",
     "kafka.metrics.",
-    "leader.imbalance.",
     "log.cleaner.threads",
     "log.dir.failure.timeout.ms",
     "log.flush.start.offset.checkpoint.interval.ms",
@@ -40,20 +36,15 @@ _IGNORED = (
     "num.io.threads",
     "num.network.threads",
     "num.recovery.threads.per.data.dir",
-    "num.replica.",
+    "num.replica.alter.log.dirs.threads",
     "offsets.commit.timeout.ms",
     "offsets.load.buffer.size",
     "offsets.topic.compression.codec",
-    "offsets.topic.replication.factor",
     "process.roles",
     "producer.purgatory.",
     "queued.max.request.bytes",
     "queued.max.requests",
     "quota.window.",
-    "replica.fetch.",
-    "replica.high.watermark.checkpoint.interval.ms",
-    "replica.lag.",
-    "replica.socket.",
     "replication.quota.",
     "request.timeout.ms",
     "security.inter.broker.protocol",
@@ -62,20 +53,30 @@ _IGNORED = (
     "socket.connection.setup.",
     "telemetry.max.bytes",
     "transaction.state.log.load.buffer.size",
-    "transaction.state.log.min.isr",
-    "transaction.state.log.replication.factor",
     "transaction.two.phase.commit.enable",
     "unclean.leader.election.interval.ms",
     "unstable.",
+    "zookeeper.max.in.flight.requests",
+    "zookeeper.metadata.migration.enable",
+    "zookeeper.sync.time.ms",
 )
-_SECURITY = ("authorizer.", "delegation.token.", "listener.name.", "sasl.", "ssl.", "super.users")
+_SECURITY = (
+    "authorizer.",
+    "delegation.token.",
+    "listener.name.",
+    "sasl.",
+    "ssl.",
+    "super.users",
+    "zookeeper.clientCnxnSocket",
+    "zookeeper.set.acl",
+    "zookeeper.ssl.",
+)
 _JAVA_CODE = (
     "alter.config.policy.class.name",
     "client.quota.callback.class",
     "config.providers",
     "create.topic.policy.class.name",
     "principal.builder.class",
-    "replica.selector.class",
     "security.providers",
 )
 

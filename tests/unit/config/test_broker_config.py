@@ -11,7 +11,8 @@ from ottla.errors import ConfigError
 
 TABLE = [line.split() for line in (Path(__file__).parent / "kafka_broker_defaults.txt").read_text().splitlines()]
 """For every name that we share with Apache Kafka 4.2, as its own configuration reports it: whether it can change at
-run time, and ``=default``, ``none``, or ``other`` if it makes sense only for Kafka. No listener can change here."""
+run time, and ``=default``, ``none``, or ``other`` if it makes sense only for Kafka. No listener can change here. Names
+that only a Kafka with ZooKeeper had are those of Kafka 3.9."""
 
 
 def test_the_table_is_kafkas() -> None:
@@ -46,7 +47,20 @@ def test_id() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("default.replication.factor", "3", "there is only one broker"),
+        ("default.replication.factor", "3", "Set zookeeper.connect, or default.replication.factor=1"),
+        ("default.replication.factor", "0", "at least 1"),
+        ("offsets.topic.replication.factor", "40000", "does not fit into 16 bits"),
+        ("inter.broker.listener.name", "PEERS", "there is no listener named PEERS"),
+        ("leader.imbalance.per.broker.percentage", "101", "between 0 and 100"),
+        ("replica.fetch.wait.max.ms", "30001", "replica.lag.time.max.ms (30000)"),
+        ("replica.socket.timeout.ms", "499", "replica.fetch.wait.max.ms (500)"),
+        ("replica.selector.class", "com.example.Nearest", "RackAwareReplicaSelector"),
+        ("zookeeper.connect", "", "such as zk1:2181/ottla"),
+        ("zookeeper.connect", "zk1", "such as zk1:2181/ottla"),
+        ("zookeeper.connect", "zk1:2181,", "such as zk1:2181/ottla"),
+        ("zookeeper.connect", "zk1:0", "such as zk1:2181/ottla"),
+        ("zookeeper.connect", "zk1:2181/a,zk2:2181/a", "such as zk1:2181/ottla"),
+        ("zookeeper.connect", "zk1:2181/a//b", "such as zk1:2181/ottla"),
         ("fetch.max.bytes", "1023", "at least 1024"),
         ("socket.receive.buffer.bytes", "0", "-1 for the operating system"),
         ("log.retention.ms", "0", "-1 (no limit) or at least 1"),
@@ -90,6 +104,25 @@ def test_a_session_of_a_consumer_group_is_longer_than_its_heartbeat_interval() -
     BrokerConfig.parse({**times, "group.consumer.heartbeat.interval.ms": "9999"})
     with pytest.raises(ConfigError, match=r"must be greater than group.consumer.heartbeat.interval.ms \(10000\)"):
         BrokerConfig.parse({**times, "group.consumer.heartbeat.interval.ms": "10000"})
+
+
+@pytest.mark.parametrize("servers", ["zk1:2181", "zk1:2181,zk2:2181, [::1]:2182/a/b-c", "10.0.0.1:2181/ottla"])
+def test_a_broker_of_a_cluster(servers: str) -> None:
+    config = BrokerConfig.parse({"zookeeper.connect": servers, "default.replication.factor": "3"})
+    assert config.is_clustered
+    assert (config.offsets_topic_replicas, config.transaction_log_replicas, config.transaction_log_min_isr) == (3, 3, 2)
+
+
+def test_a_broker_that_is_alone_keeps_one_replica() -> None:
+    config = BrokerConfig.parse({"offsets.topic.replication.factor": "3"})
+    assert not config.is_clustered
+    assert (config.offsets_topic_replicas, config.transaction_log_replicas, config.transaction_log_min_isr) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["LeaderSelector", "RackAwareReplicaSelector"])
+def test_kafkas_replica_selectors(name: str) -> None:
+    selector = f"org.apache.kafka.common.replica.{name}"
+    assert BrokerConfig.parse({"replica.selector.class": selector}).replica_selector_class == selector
 
 
 def test_listeners() -> None:
@@ -146,6 +179,7 @@ def test_a_name_of_topics_is_led_to_the_brokers() -> None:
         ("listener.name.inside.ssl.keystore.location", "supports only PLAINTEXT"),
         ("authorizer.class.name", "supports only PLAINTEXT"),
         ("super.users", "supports only PLAINTEXT"),
+        ("zookeeper.ssl.client.enable", "supports only PLAINTEXT"),
         ("remote.log.storage.system.enable", "remote storage"),
         ("create.topic.policy.class.name", "Java"),
         ("num.partitons", "Did you mean num.partitions?"),
