@@ -175,6 +175,11 @@ class Metadata(Machine[r.MetadataRecord]):
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def active_brokers(self) -> frozenset[int]:
+        """The ids of the brokers that can lead partitions and join ISRs."""
+        return frozenset(each.broker_id for each in self.brokers.values() if each.is_active)
+
     def topic(self, name: str) -> Topic:
         """Return a topic, or raise UnknownTopicOrPartition."""
         topic = self.topics.get(name)
@@ -274,12 +279,12 @@ class Metadata(Machine[r.MetadataRecord]):
 
 
 def changed(
-    name: str, states: Mapping[int, PartitionState], reason: str = "", *, now: Millis = 0
+    name: str, states: Mapping[int, PartitionState], reason: str = "", *, at: Millis = 0
 ) -> Iterator[r.PartitionsChanged]:
     """Yield the records that give partitions of a topic new states."""
     items = list(states.items())
     for first in range(0, len(items), STATES_PER_RECORD):
-        yield r.PartitionsChanged(name, dict(items[first : first + STATES_PER_RECORD]), reason, now)
+        yield r.PartitionsChanged(name, dict(items[first : first + STATES_PER_RECORD]), reason, at)
 
 
 def _new_states(replicas: Sequence[Sequence[int]], count: int) -> list[PartitionState]:

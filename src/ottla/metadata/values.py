@@ -25,13 +25,13 @@ class PartitionState:
     leader: int
     """The id of the leader, or NO_LEADER while the partition is offline."""
     leader_epoch: int = 0
-    """Rises when the leader changes, and when the controller removes a replica from the ISR."""
+    """Rises when the leader changes, and when a reassignment takes a replica away."""
     partition_epoch: int = 0
     """Rises with every change."""
     elr: tuple[int, ...] = ()
     """Eligible leader replicas (KIP-966): not in the ISR, but they have every committed record."""
     last_known_elr: tuple[int, ...] = ()
-    """The replicas that were eligible last. One of them may have lost records by an unclean stop."""
+    """The leader at the time when the ISR became empty. It may have lost records by an unclean stop."""
     adding: tuple[int, ...] = ()
     """The replicas that a reassignment adds."""
     removing: tuple[int, ...] = ()
@@ -46,6 +46,20 @@ class PartitionState:
         """
         replicas = tuple(replicas)
         return cls(replicas, replicas, replicas[0] if replicas else NO_LEADER)
+
+    def min_isr(self, configured: int) -> int:
+        """Return the smallest ISR that can commit: ``min.insync.replicas``, or all replicas if there are fewer.
+
+        Replicas that a reassignment adds do not count, so a partition that grows stays writable.
+
+        >>> PartitionState.new([2]).min_isr(2)
+        1
+        """
+        return min(configured, len(self.replicas) - len(self.adding))
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
 
     @property
     def is_under_replicated(self) -> bool:
