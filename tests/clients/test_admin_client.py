@@ -76,6 +76,7 @@ def test_topics_are_created_as_asked_and_by_plain_names(admin: Admin) -> None:
     assert described.topic_id == created[asked].topic_id
     assert [one.partition for one in described.partitions] == [0, 1, 2]
     assert all(one.leader in one.isr and one.leader in one.replicas for one in described.partitions)
+    assert all(one.eligible_leader_replicas == () for one in described.partitions)
     admin.delete_topics([plain, asked])
     until(lambda: not {plain, asked} & admin.list_topics().keys(), "the topics are gone")
 
@@ -199,6 +200,7 @@ def test_the_cluster_and_its_directories(admin: Admin, bootstrap_servers: str, m
     cluster = admin.describe_cluster()
     assert cluster.cluster_id
     assert cluster.controller in cluster.nodes
+    assert admin.describe_cluster(include_fenced_brokers=True).nodes == cluster.nodes
     assert bootstrap_servers in map(str, cluster.nodes)
     (dirs,) = admin.describe_log_dirs().values()
     (directory,) = dirs.values()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,10 +20,7 @@ from ottla.errors import ConfigError, OttlaError
 from ottla.runtime.assignors import server_assignors
 from ottla.runtime.clock import Clock
 from ottla.runtime.loops import new_event_loop
-
-#: Held in memory on Linux, because temporary data need not reach a disk.
-_MEMORY = Path("/dev/shm")
-_ENOUGH = 256 << 20
+from ottla.runtime.temporary import make_temporary
 
 
 class Broker:
@@ -166,10 +162,7 @@ class Broker:
         loop.close()
 
     def _make_temporary(self) -> Path:
-        where = None
-        if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH:
-            where = _MEMORY
-        self._temporary = Path(tempfile.mkdtemp(prefix="ottla-", dir=where))
+        self._temporary = make_temporary()
         return self._temporary
 
     def _remove_temporary(self) -> None:

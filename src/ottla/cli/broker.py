@@ -18,7 +18,7 @@ from ottla import __version__
 from ottla.broker.logs import configure_logging, log_event
 from ottla.broker.server import BrokerServer
 from ottla.cli.kernels import KERNELS
-from ottla.cli.options import UsageError, parse_setting, settings
+from ottla.cli.options import UsageError, not_negative, parse_setting, settings
 from ottla.cli.session import run as run_on_loop
 from ottla.cli.session import stop_on_signals
 from ottla.config import BrokerConfig, parse_address, parse_broker_properties
@@ -34,6 +34,7 @@ examples:
   ottla broker --data-dir ./data
   ottla broker --data-dir /tmp/scratch --listen 127.0.0.1:0 --override num.partitions=3
   ottla broker --config server.properties --metrics-listen 127.0.0.1:9404 --log-format json
+  ottla broker --id 2 --zookeeper zk1:2181,zk2:2181,zk3:2181/ottla --rack b --listen 10.0.0.2:9092 --data-dir ./data
 """
 
 
@@ -46,6 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"the address for clients; port 0 picks a free port (default: {DEFAULT_LISTEN})",
     )
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="the directory for the logs; created if missing")
+    parser.add_argument("--id", type=not_negative, metavar="N", help="the id of the broker (default: 1)")
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[,...][/PATH]",
+        help="the ZooKeeper of the cluster to join (default: none, the broker is alone)",
+    )
+    parser.add_argument("--rack", help="the rack of the broker; replicas are spread over racks")
     parser.add_argument("--config", type=Path, metavar="FILE", help="a file in the format of Kafka's server.properties")
     parser.add_argument(
         "--override",
@@ -102,6 +110,9 @@ def read_config(args: Namespace) -> BrokerConfig:
 
 def _named_options(args: Namespace) -> dict[str, str]:
     given = {
+        "node.id": None if args.id is None else str(args.id),
+        "zookeeper.connect": args.zookeeper,
+        "broker.rack": args.rack,
         "listeners": f"PLAINTEXT://{args.listen}" if args.listen else None,
         "log.dirs": str(args.data_dir) if args.data_dir else None,
         "ottla.metrics.listener": args.metrics_listen,

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ottla.clients.admin import brokers as admin_cluster
 from ottla.clients.admin import checks as checks
-from ottla.clients.admin import group_offsets, groups, topics
+from ottla.clients.admin import descriptions, group_offsets, groups, topics
 from ottla.clients.admin.groups import GroupDescription, ListedGroup, MemberToRemove
 from ottla.clients.admin.values import (
     ClusterDescription,
@@ -43,7 +43,7 @@ from ottla.clients.cluster import leaders as calls
 from ottla.clients.cluster.cluster import Cluster, Send
 from ottla.config.admin import AdminConfig
 from ottla.consuming.values import OffsetAndMetadata
-from ottla.errors import KafkaError, RequestTimedOut, UnknownTopicOrPartition
+from ottla.errors import KafkaError, RequestTimedOut
 from ottla.types import BrokerId, Millis, TopicPartition, whole
 
 K = TypeVar("K")
@@ -111,17 +111,10 @@ class AsyncAdmin:
     async def describe_topics(
         self, names: Iterable[str] | str, *, timeout_ms: Millis | None = None, raise_errors: bool = True
     ) -> Results[str, TopicDescription]:
-        """Partitions, leaders and replicas of topics."""
-        wanted = checks.names(names, "topics")
-        answer = await self._within(timeout_ms, self.cluster.refresh(wanted))
-        described: dict[str, TopicDescription | KafkaError] = {}
-        for name in wanted:
-            topic = answer.topics.get(name)
-            if topic is None or isinstance(topic.error, UnknownTopicOrPartition):
-                described[name] = UnknownTopicOrPartition(f"topic {name} does not exist")
-            else:
-                described[name] = topic.error or admin_cluster.describe_topic(answer, topic)
-        return _settled(described, raise_errors)
+        """Partitions of topics with their leaders, replicas, in-sync and eligible replicas."""
+        wanted = list(dict.fromkeys(checks.names(names, "topics")))
+        work = descriptions.describe_topics(self.cluster, wanted)
+        return _settled(await self._within(timeout_ms, work), raise_errors)
 
     async def create_partitions(
         self,
@@ -218,8 +211,17 @@ class AsyncAdmin:
 
     # The cluster.
 
-    async def describe_cluster(self, *, timeout_ms: Millis | None = None) -> ClusterDescription:
-        return await self._within(timeout_ms, admin_cluster.describe_cluster(self.cluster))
+    async def describe_cluster(
+        self, *, include_fenced_brokers: bool = False, timeout_ms: Millis | None = None
+    ) -> ClusterDescription:
+        """The brokers and the controller. `include_fenced_brokers` adds those that are away, from Kafka 4.1 on."""
+        work = admin_cluster.describe_cluster(self.cluster, include_fenced=include_fenced_brokers)
+        return await self._within(timeout_ms, work)
+
+    async def unregister_broker(self, broker_id: BrokerId, *, timeout_ms: Millis | None = None) -> None:
+        """Forget a broker that was stopped and will not come back. Move its replicas away before."""
+        work = admin_cluster.unregister_broker(self.cluster, whole(broker_id, "the id of a broker", bits=32))
+        await self._within(timeout_ms, work)
 
     async def describe_log_dirs(
         self,
@@ -249,7 +251,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Elect ``"preferred"`` or, losing data, ``"unclean"`` leaders. Ottla's broker does not support it."""
+        """Elect ``"preferred"`` leaders, or ``"unclean"`` ones where there is no other, which may lose records."""
         kind = checks.chosen(election_type, admin_cluster.ELECTION_TYPES, "election_type")
         wanted = None if partitions is None else checks.partitions(partitions)
         work = admin_cluster.elect_leaders(self.cluster, kind, wanted)
@@ -262,7 +264,7 @@ class AsyncAdmin:
         timeout_ms: Millis | None = None,
         raise_errors: bool = True,
     ) -> Results[TopicPartition, None]:
-        """Move partitions to other brokers (None: stop moving). Ottla's broker does not support it."""
+        """Give partitions other replicas, the preferred leader first. None cancels. It returns before all is copied."""
         wanted = checks.keyed(
             reassignments,
             checks.partition,

@@ -66,6 +66,7 @@ class Admin:
     incremental_alter_configs = alter_configs
     list_offsets = _blocking(AsyncAdmin.list_offsets)
     describe_cluster = _blocking(AsyncAdmin.describe_cluster)
+    unregister_broker = _blocking(AsyncAdmin.unregister_broker)
     describe_log_dirs = _blocking(AsyncAdmin.describe_log_dirs)
     describe_producers = _blocking(AsyncAdmin.describe_producers)
     elect_leaders = _blocking(AsyncAdmin.elect_leaders)

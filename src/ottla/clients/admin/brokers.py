@@ -8,16 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from ottla.clients.admin.values import (
     ClusterDescription,
     LogDir,
-    PartitionDescription,
     PartitionReassignment,
     ProducerState,
     ReplicaInfo,
-    TopicDescription,
 )
 from ottla.clients.cluster.cluster import Cluster
 from ottla.clients.cluster.leaders import Outcomes, by_topic, read_error
-from ottla.clients.cluster.metadata import Metadata, Node, TopicInfo
-from ottla.errors import BrokerNotAvailable, ElectionNotNeeded, KafkaError
+from ottla.clients.cluster.metadata import Node
+from ottla.errors import BrokerNotAvailable, ElectionNotNeeded, KafkaError, UnsupportedVersion
 from ottla.net.client.connection import Connection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
@@ -31,32 +29,47 @@ UNKNOWN_SIZE = -1
 # ── the cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def describe_cluster(cluster: Cluster) -> ClusterDescription:
+async def describe_cluster(cluster: Cluster, *, include_fenced: bool = False) -> ClusterDescription:
+    """The brokers; those that are away only if the broker knows version 2 of DescribeCluster."""
+    if include_fenced:
+        try:
+            return _read_cluster(await cluster.request(ApiKey.DESCRIBE_CLUSTER, {"include_fenced_brokers": True}))
+        except UnsupportedVersion:
+            pass
     await cluster.refresh(())
     metadata = cluster.metadata
-    nodes = tuple(sorted(metadata.nodes.values(), key=lambda node: node.id))
-    return ClusterDescription(metadata.cluster_id, metadata.nodes.get(metadata.controller_id), nodes)
+    return _cluster_description(metadata.cluster_id, metadata.controller_id, metadata.nodes.values())
 
 
-def describe_topic(metadata: Metadata, topic: TopicInfo) -> TopicDescription:
-    """A topic with its brokers."""
+def _read_cluster(response: Struct) -> ClusterDescription:
+    if response.error_code:
+        raise read_error(response.error_code, response.error_message)
+    nodes = [Node(one.broker_id, one.host, one.port, one.rack, one.is_fenced) for one in response.brokers]
+    return _cluster_description(response.cluster_id, response.controller_id, nodes)
 
-    def nodes(ids: Iterable[BrokerId]) -> tuple[Node, ...]:
-        # The metadata has no address for a broker that is away.
-        return tuple(metadata.nodes.get(one) or Node(one, "", -1) for one in ids)
 
-    partitions = tuple(
-        PartitionDescription(
-            one.partition,
-            metadata.nodes.get(one.leader),
-            one.leader_epoch,
-            nodes(one.replicas),
-            nodes(one.isr),
-            nodes(one.offline),
-        )
-        for one in topic.partitions.values()
-    )
-    return TopicDescription(topic.name, topic.topic_id, topic.internal, partitions)
+def _cluster_description(cluster_id: str | None, controller_id: BrokerId, nodes: Iterable[Node]) -> ClusterDescription:
+    found = {node.id: node for node in sorted(nodes, key=lambda node: node.id)}
+    return ClusterDescription(cluster_id, found.get(controller_id), tuple(found.values()))
+
+
+async def controller_epoch(cluster: Cluster) -> int | None:
+    """The epoch of the controller, if the broker tells it."""
+    topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+    try:
+        response = await cluster.request(ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+    except UnsupportedVersion:
+        return None
+    found = [one.leader_epoch for topic in response.topics for one in topic.partitions if not one.error_code]
+    return found[0] if found and not response.error_code else None
+
+
+async def unregister_broker(cluster: Cluster, broker_id: BrokerId) -> None:
+    """Forget a broker that will not come back."""
+    message = {"broker_id": broker_id}
+    response = await cluster.request_controller(ApiKey.UNREGISTER_BROKER, message, errors=_error_code)
+    if response.error_code:
+        raise read_error(response.error_code, response.error_message)
 
 
 # ── directories ───────────────────────────────────────────────────────────────────────────────────────────────────

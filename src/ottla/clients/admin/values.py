@@ -124,6 +124,9 @@ class PartitionDescription:
     replicas: tuple[Node, ...]
     isr: tuple[Node, ...]
     offline_replicas: tuple[Node, ...] = ()
+    eligible_leader_replicas: tuple[Node, ...] | None = None
+    """Replicas that have every committed record, although they are not in sync. None from brokers before Kafka 4."""
+    last_known_elr: tuple[Node, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

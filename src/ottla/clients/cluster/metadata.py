@@ -22,6 +22,8 @@ class Node:
     host: str
     port: int
     rack: str | None = None
+    is_fenced: bool = False
+    """The broker is registered, but away or not ready. Only `describe_cluster` lists such brokers."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

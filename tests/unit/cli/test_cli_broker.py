@@ -1,0 +1,41 @@
+"""The options of ``ottla broker`` become configs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.cli.broker import read_config
+from ottla.cli.main import build_parser
+from ottla.config import BrokerConfig
+from ottla.errors import ConfigError
+
+
+def parsed(*arguments: str) -> BrokerConfig:
+    return read_config(build_parser("broker").parse_args(["broker", *arguments]))
+
+
+def test_a_broker_of_a_cluster(tmp_path: Path) -> None:
+    config = parsed(
+        *("--id", "2", "--zookeeper", "zk1:2181,zk2:2181/ottla", "--rack", "b"),
+        *("--listen", "127.0.0.1:9093", "--data-dir", str(tmp_path)),
+    )
+    assert (config.id, config.zookeeper_connect, config.broker_rack) == (2, "zk1:2181,zk2:2181/ottla", "b")
+
+
+def test_a_broker_is_alone_by_default(tmp_path: Path) -> None:
+    config = parsed("--data-dir", str(tmp_path))
+    assert (config.id, config.is_clustered, config.broker_rack) == (1, False, None)
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("zookeeper.connect=old:2181\nbroker.rack=a\nlog.dirs=/tmp/data\nnode.id=7\n")
+    config = parsed("--config", str(file), "--zookeeper", "new:2181", "--id", "0")
+    assert (config.id, config.zookeeper_connect, config.broker_rack) == (0, "new:2181", "a")
+
+
+def test_a_wrong_address_of_zookeeper_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="such as zk1:2181/ottla"):
+        parsed("--zookeeper", "zk1", "--data-dir", str(tmp_path))
