@@ -26,6 +26,7 @@ LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+NO_BROKER_EPOCH = -1
 
 
 class DamagedCheckpoint(Exception):
@@ -113,15 +114,23 @@ def read_partition_metadata(directory: str) -> uuid.UUID | None:
         return None
 
 
-def write_clean_shutdown(directory: Path) -> None:
-    data = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
+def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
+    data = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
     write_atomically(directory / CLEAN_SHUTDOWN, data, sync=True)
 
 
-def take_clean_shutdown(directory: Path) -> bool:
-    """Whether the last shutdown was clean. The marker is removed, since it does not hold for the running broker."""
+def take_clean_shutdown(directory: Path) -> int | None:
+    """The broker epoch at the last shutdown if that was clean, else None; -1 if the file does not tell it.
+
+    The file is removed, since it does not hold for the running broker.
+    """
+    path = directory / CLEAN_SHUTDOWN
     try:
-        (directory / CLEAN_SHUTDOWN).unlink()
+        data = path.read_bytes()
+        path.unlink()
     except FileNotFoundError:
-        return False
-    return True
+        return None
+    try:
+        return int(json.loads(data)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return NO_BROKER_EPOCH

@@ -39,8 +39,14 @@ class LogHost(Protocol):
     def start_moved(self, log: Log) -> None:
         """The log start offset has changed: write the checkpoint soon."""
 
-    def recovery_point_lowered(self, log: Log) -> None:
-        """Write the recovery points down before the log is appended to again."""
+    def start_lowered(self, log: Log) -> None:
+        """Write the log start offsets down now: an old one would hide what is appended below it."""
+
+    def truncated(self, log: Log, *, below_recovery_point: bool) -> None:
+        """The log is about to end earlier. Write the offsets down that are too high, before it is appended to again."""
+
+    def failed(self, log: Log, error: KafkaStorageError) -> None:
+        """The disk has failed while the log was written."""
 
 
 class FlushJob(NamedTuple):
@@ -49,6 +55,8 @@ class FlushJob(NamedTuple):
     files: list[OpenFile]
     paths: list[str]
     offset: int
+    truncations: int
+    """How often the log was truncated before: a later truncation makes the job worthless."""
 
     def run(self) -> None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+from ottla.errors import KafkaStorageError
 from ottla.storage.log import Log
 
 
@@ -44,5 +45,8 @@ class Flusher:
             job = log.begin_flush(complete_only=complete_only)
             await asyncio.get_running_loop().run_in_executor(self._executor, job.run)
             log.complete_flush(job)
+        except KafkaStorageError as error:
+            log.host.failed(log, error)
+            raise
         finally:
             self._running.pop(log, None)

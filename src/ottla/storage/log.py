@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ottla.config import TopicConfig
 from ottla.errors import KafkaStorageError, RecordListTooLarge
 from ottla.records import CONTROL, BatchHeader, stamp, stamp_log_append_time
-from ottla.storage import reading, trimming
+from ottla.storage import following, reading, trimming
 from ottla.storage.contracts import AppendInfo, FlushJob, LogHost
 from ottla.storage.files import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.open_files import FileCache
@@ -48,7 +49,6 @@ class Log:
         "__weakref__",
         "_cache",
         "_named",
-        "_rules",
         "cleaning",
         "closed",
         "dirty_since",
@@ -63,9 +63,11 @@ class Log:
         "producers",
         "recovery_point",
         "report",
+        "rules",
         "segments",
         "topic_id",
         "topic_partition",
+        "truncations",
     )
 
     def __init__(
@@ -90,6 +92,7 @@ class Log:
         self.recovery_point = loaded.recovery_point
         self.report: RecoveryReport = loaded.report
         self.places = Places()
+        self.truncations = 0
         self.dirty_since: Millis = -1
         """When the oldest unflushed record was appended; -1 if there is none."""
         self.closed = False
@@ -110,12 +113,12 @@ class Log:
 
     @property
     def config(self) -> TopicConfig:
-        return self._rules.config
+        return self.rules.config
 
     @config.setter
     def config(self, config: TopicConfig) -> None:
-        self._rules = AppendRules(config)
-        self.flushes_on_append = self._rules.flush_always or self._rules.flush_messages != NEVER_FLUSH
+        self.rules = AppendRules(config)
+        self.flushes_on_append = self.rules.flush_always or self.rules.flush_messages != NEVER_FLUSH
 
     @property
     def size(self) -> int:
@@ -124,7 +127,7 @@ class Log:
     @property
     def segment_ms(self) -> Millis:
         """segment.ms of this log, with its jitter."""
-        return self._rules.segment_ms
+        return self.rules.segment_ms
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -140,7 +143,7 @@ class Log:
         point = self.recovery_point
         if offset <= point:
             return False
-        return self._rules.flush_always or self.log_end_offset - point >= self._rules.flush_messages
+        return self.rules.flush_always or self.log_end_offset - point >= self.rules.flush_messages
 
     # ── append ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,7 +161,7 @@ class Log:
             raise KafkaStorageError(f"{self.topic_partition} is closed")
         if not from_client:
             return self._append_own(records, leader_epoch, now, transaction_version)
-        records, header = checked_batch(records, self._rules, self.topic_partition, now=now)
+        records, header = checked_batch(records, self.rules, self.topic_partition, now=now)
         if header.producer_id >= 0:
             duplicate = self._duplicate(header)
             if duplicate is not None:
@@ -166,9 +169,36 @@ class Log:
             self.producers.check(header, self.log_end_offset)
         return self._append_one(records, header, leader_epoch, now)
 
+    def append_as_follower(self, records: memoryview, *, now: Millis) -> AppendInfo:
+        """Append batches of the leader unchanged; see following.py. CorruptMessage if they do not follow this log."""
+        if self.closed:
+            raise KafkaStorageError(f"{self.topic_partition} is closed")
+        base_offset = self.log_end_offset
+        following.append_as_follower(self, records, now)
+        return AppendInfo(base_offset, self.log_end_offset - 1, -1, self.log_start_offset, False)
+
+    def begin_epoch(self, leader_epoch: int, start_offset: int | None = None) -> None:
+        """Record that a leader epoch starts, at the end of the log if no offset is given.
+
+        A leader does this before it serves followers, even if nothing is written in its epoch. So each follower with
+        records of an epoch in between learns that they are not in the leader's log.
+        """
+        if leader_epoch > self.latest_epoch:
+            with self._reporting("write the leader epochs of"):
+                self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset)
+            self.latest_epoch = leader_epoch
+
+    def write(self, segment: Segment, records: memoryview) -> int:
+        """Write to a segment and return the position. If the disk fails, the owner of the log is told."""
+        try:
+            return segment.write(records)
+        except KafkaStorageError as error:
+            self.host.failed(self, error)
+            raise
+
     def _append_one(self, records: memoryview, header: BatchHeader, leader_epoch: int, now: Millis) -> AppendInfo:
         """Assign offsets to one checked batch and write it."""
-        rules, base_offset = self._rules, self.log_end_offset
+        rules, base_offset = self.rules, self.log_end_offset
         if records.readonly:
             records = memoryview(bytearray(records))
         time = now if rules.log_append_time else header.max_timestamp
@@ -176,7 +206,7 @@ class Log:
         stamp(records, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         if rules.log_append_time:
             stamp_log_append_time(records, 0, now)
-        position = segment.write(records)
+        position = self.write(segment, records)
         self._note(segment, header, None, base_offset, time, position)
         return self._written(base_offset, leader_epoch, now)
 
@@ -197,7 +227,7 @@ class Log:
         base_offset = offset = self.log_end_offset
         if records.readonly:
             records = memoryview(bytearray(records))
-        by_broker = self._rules.log_append_time
+        by_broker = self.rules.log_append_time
         for position, header in batches:
             stamp(records, position, base_offset=offset, leader_epoch=leader_epoch)
             if by_broker:
@@ -205,7 +235,7 @@ class Log:
             offset += header.last_offset_delta + 1
         newest = now if by_broker else max(header.max_timestamp for _, header in batches)
         segment = self._segment_for(len(records), newest, offset - 1, now)
-        start, offset = segment.write(records), base_offset
+        start, offset = self.write(segment, records), base_offset
         for (position, header), marker in zip(batches, markers, strict=True):
             time = now if by_broker else header.max_timestamp
             self._note(segment, header, marker, offset, time, start + position)
@@ -223,7 +253,7 @@ class Log:
         return found
 
     def _duplicate_info(self, batch: BatchRecord) -> AppendInfo:
-        time = batch.timestamp if self._rules.log_append_time else -1
+        time = batch.timestamp if self.rules.log_append_time else -1
         return AppendInfo(batch.first_offset, batch.last_offset, time, self.log_start_offset, True)
 
     def _note(
@@ -231,7 +261,7 @@ class Log:
     ) -> None:
         """Add a written batch to the indexes and the producer state."""
         last_offset = offset + header.last_offset_delta
-        segment.note(header, last_offset, time, position, self._rules.index_interval)
+        segment.note(header, last_offset, time, position, self.rules.index_interval)
         if header.producer_id >= 0:
             self._note_producer(header, marker, offset, last_offset, time)
         self.log_end_offset = last_offset + 1
@@ -240,11 +270,10 @@ class Log:
         """Finish an append that started at `base_offset`."""
         end_offset = self.log_end_offset
         if leader_epoch > self.latest_epoch:
-            self.epochs.assign(leader_epoch, base_offset)
-            self.latest_epoch = leader_epoch
+            self.begin_epoch(leader_epoch, base_offset)
         if self.dirty_since < 0:
             self.dirty_since = now
-        time = now if self._rules.log_append_time else -1
+        time = now if self.rules.log_append_time else -1
         return AppendInfo(base_offset, end_offset - 1, time, self.log_start_offset, False)
 
     def _note_producer(
@@ -259,17 +288,27 @@ class Log:
 
     def _segment_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
         """The segment for the next `size` bytes: the active one, or a new one if that is full or old."""
-        rules, active = self._rules, self.segments.active
+        rules = self.rules
         if size > rules.segment_bytes:
             raise RecordListTooLarge(
                 f"an append of {size} bytes to {self.topic_partition} is larger than segment.bytes "
                 f"({rules.segment_bytes}): send smaller batches or raise segment.bytes"
             )
+        return self._rolled_for(size, timestamp, last_offset, now)
+
+    def segment_for_batch(self, header: BatchHeader, *, now: Millis) -> Segment:
+        """The segment for a batch of the leader, whatever its size. A gap before it may be larger than a segment."""
+        if header.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET:
+            self.log_end_offset = header.base_offset
+        return self._rolled_for(header.size, header.max_timestamp, header.last_offset, now)
+
+    def _rolled_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
+        rules, active = self.rules, self.segments.active
         if (
             active.size + size > rules.segment_bytes
             or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
             or (active.size and self._is_old(active, timestamp, now))
-            or (active.bytes_since_index_entry > rules.index_interval and self._indexes_are_full(active))
+            or (active.bytes_since_index_entry > rules.index_interval and not active.indexable_bytes(rules))
         ):
             return self.roll(now=now)
         return active
@@ -277,31 +316,26 @@ class Log:
     def _is_old(self, active: Segment, timestamp: Millis, now: Millis) -> bool:
         first = active.first_timestamp
         waited = timestamp - first if first >= 0 and timestamp >= 0 else now - active.created
-        return waited > self._rules.segment_ms
-
-    def _indexes_are_full(self, active: Segment) -> bool:
-        limit = self._rules.max_index_size
-        return (
-            active.offset_index.size + active.offset_index.entry.size > limit
-            or active.time_index.size + active.time_index.entry.size > limit
-        )
+        return waited > self.rules.segment_ms
 
     def roll(self, *, now: Millis) -> Segment:
         """Start a new segment at the end of the log, unless the active one is empty."""
         active = self.segments.active
         if not active.size and active.base_offset == self.log_end_offset:
             return active
-        try:
+        with self._reporting("start a new segment in"):
             active.write_indexes()
             write_snapshot(self.path, self.log_end_offset, self.producers)
-            segment = Segment.create(self.path, self.log_end_offset, self._cache, created=now)
-        except OSError as error:
-            raise KafkaStorageError(f"cannot start a new segment in {self.path}: {error.strerror}") from error
+            segment = self.create_segment(self.log_end_offset, now=now)
         self.segments.append(segment)
         # A reader at the end of the log continues in the new segment.
         self.places.remember(self.log_end_offset, segment, 0)
         self.host.rolled(self)
         return segment
+
+    def create_segment(self, base_offset: int, *, now: Millis) -> Segment:
+        """An empty segment with its files."""
+        return Segment.create(self.path, base_offset, self._cache, created=now)
 
     def new_segment(self, base_offset: int, size: int) -> Segment:
         """A segment made of existing files, for `replace_segments`."""
@@ -361,9 +395,30 @@ class Log:
         """Replace segments of the log; the files of the old ones are removed later."""
         trimming.replace_segments(self, old, new, now)
 
+    def advance(self, *, start_offset: int, high_watermark: int) -> None:
+        """The leader's log start offset and the high watermark have moved. Retention removes files later."""
+        self.producers.commit(high_watermark)
+        trimming.advance_start(self, min(start_offset, self.log_end_offset))
+
     def truncate_to(self, offset: int, *, now: Millis) -> None:
-        """Cut the log so that it ends at `offset`; see epochs.py."""
-        trimming.truncate_to(self, offset, now)
+        """Cut the log so that it ends at `offset`, and forget the epochs from there on."""
+        with self._reporting("truncate"):
+            trimming.truncate_to(self, offset, now)
+
+    def truncate_fully_and_start_at(self, offset: int, *, now: Millis) -> None:
+        """Remove everything; the log is empty and continues at `offset`."""
+        with self._reporting("truncate"):
+            trimming.truncate_fully_and_start_at(self, offset, now)
+
+    @contextmanager
+    def _reporting(self, what: str) -> Iterator[None]:
+        """Tell the owner of the log if the disk fails."""
+        try:
+            yield
+        except OSError as error:
+            failure = KafkaStorageError(f"cannot {what} {self.path}: {error.strerror}")
+            self.host.failed(self, failure)
+            raise failure from error
 
     # ── flush and close ─────────────────────────────────────────────────────────────────────────────────
 
@@ -386,9 +441,12 @@ class Log:
             paths.append(os.path.join(self.path, LEADER_EPOCH_CHECKPOINT))
             paths.append(self.path)
             self._named = active.base_offset
-        return FlushJob(files, paths, active.base_offset if complete_only else self.log_end_offset)
+        end = active.base_offset if complete_only else self.log_end_offset
+        return FlushJob(files, paths, end, self.truncations)
 
     def complete_flush(self, job: FlushJob) -> None:
+        if job.truncations != self.truncations:
+            return  # Other records may be at its offsets now.
         self.recovery_point = max(self.recovery_point, min(job.offset, self.log_end_offset))
         if not self.unflushed:
             self.dirty_since = -1

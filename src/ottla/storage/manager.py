@@ -22,7 +22,7 @@ from ottla.config import BrokerConfig, TopicConfig, effective_topic_config
 from ottla.errors import KafkaStorageError
 from ottla.storage import checkpoints
 from ottla.storage.background import Background
-from ottla.storage.checkpoints import DamagedCheckpoint
+from ottla.storage.checkpoints import NO_BROKER_EPOCH, DamagedCheckpoint
 from ottla.storage.data_dir import DataDir
 from ottla.storage.files import DELETE_DIRECTORY, STRAY_DIRECTORY, parse_directory_name, retired_directory_name
 from ottla.storage.flusher import Flusher
@@ -49,6 +49,8 @@ class OpenReport:
 
     clean: bool
     """The last shutdown was clean."""
+    broker_epoch: int = NO_BROKER_EPOCH
+    """The epoch that the broker had when it was shut down, -1 if the shutdown was not clean."""
     logs: list[RecoveryReport] = field(default_factory=list)
     """The logs that were scanned or repaired."""
 
@@ -69,7 +71,16 @@ class LogManager:
         self.clock = clock
         self.logs: dict[TopicPartition, Log] = {}
         self.high_watermark: Callable[[Log], int] = lambda log: log.log_end_offset
-        """The limit of retention and compaction; the broker may set its own function."""
+        """The limit of retention and compaction, and what is checkpointed. The broker may set its own function; until
+        it knows better, that function returns `checkpointed_high_watermark`."""
+        self.broker_epoch = NO_BROKER_EPOCH
+        """What a clean shutdown writes down; the broker sets it."""
+        self.on_directory_failed: Callable[[Path, Sequence[TopicPartition]], None] | None = None
+        """Called when a disk has failed, with the partitions that are offline now. Without it, only the operation that
+        failed gets an error, and the next one may succeed."""
+        self.failed_dirs: dict[Path, str] = {}
+        """The data directories that are out of service, and why."""
+        self._offline: dict[TopicPartition, Path] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="ottla-storage")
         self.flusher = Flusher(self.executor)
@@ -78,6 +89,8 @@ class LogManager:
         self._cache = FileCache(max_open_files)
         self._deletions: list[tuple[Millis, int, list[str]]] = []
         self._start_offsets_changed = False
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        """As they were checkpointed last."""
         self._background: Background | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -91,13 +104,19 @@ class LogManager:
     def open(self) -> OpenReport:
         """Open all logs, and recover those that need it."""
         report = OpenReport(clean=True)
+        epochs: set[int] = set()
         for directory in self._dirs:
-            clean = checkpoints.take_clean_shutdown(directory.path)
+            epoch = checkpoints.take_clean_shutdown(directory.path)
+            clean = epoch is not None
             found = self._find_logs(directory.path)
             self.cleaner_offsets.update(self._read_checkpoint(directory.path, checkpoints.CLEANER_OFFSETS))
+            self._high_watermarks.update(self._read_checkpoint(directory.path, checkpoints.HIGH_WATERMARKS))
             opened = self._open_directory(directory.path, found, clean)
             report.clean &= clean or not found
             report.logs += [log.report for log in opened if log.report.notes or log.report.scanned_bytes]
+            epochs.add(NO_BROKER_EPOCH if epoch is None else epoch)
+        if len(epochs) == 1:
+            report.broker_epoch = epochs.pop()
         return report
 
     def _find_logs(self, directory: Path) -> dict[TopicPartition, str]:
@@ -169,28 +188,46 @@ class LogManager:
     def get(self, topic_partition: TopicPartition) -> Log | None:
         return self.logs.get(topic_partition)
 
+    def checkpointed_high_watermark(self, log: Log) -> int:
+        """The high watermark of a log as it was checkpointed last, within the log."""
+        known = self._high_watermarks.get(log.topic_partition, 0)
+        return min(max(known, log.log_start_offset), log.log_end_offset)
+
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
-        """Create an empty log in the data directory with the fewest logs, or return the existing log."""
+        """Create an empty log in the data directory with the fewest logs, or return the existing log.
+
+        KafkaStorageError if the log is in a directory that has failed.
+        """
         present = self.logs.get(topic_partition)
         if present is not None:
             return present
-        directory = str(self._emptiest() / str(topic_partition))
+        if topic_partition in self._offline:
+            failed = self._offline[topic_partition]
+            raise KafkaStorageError(f"{topic_partition} is offline: {self.failed_dirs[failed]}")
+        parent = self._emptiest()
+        directory = str(parent / str(topic_partition))
         try:
             os.makedirs(directory, exist_ok=True)
             checkpoints.write_partition_metadata(directory, topic_id)
             log = self._load(directory, topic_partition, topic_id, config, 0, 0, True)
         except OSError as error:
-            raise KafkaStorageError(f"cannot create {directory}: {error.strerror}") from error
+            failure = KafkaStorageError(f"cannot create {directory}: {error.strerror}")
+            self._directory_failed(parent, failure)
+            raise failure from error
+        self._high_watermarks.pop(topic_partition, None)
         self.logs[topic_partition] = log
         return log
 
     def _emptiest(self) -> Path:
-        if len(self.data_dirs) == 1:
-            return self.data_dirs[0]
-        counts = dict.fromkeys(self.data_dirs, 0)
+        working = [path for path in self.data_dirs if path not in self.failed_dirs]
+        if not working:
+            raise KafkaStorageError("all data directories have failed")
+        if len(working) == 1:
+            return working[0]
+        counts = dict.fromkeys(working, 0)
         for log in self.logs.values():
             counts[log.directory.parent] += 1
-        return min(self.data_dirs, key=counts.__getitem__)
+        return min(working, key=counts.__getitem__)
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Take a log out of service at once; its files are removed after file.delete.delay.ms."""
@@ -235,9 +272,39 @@ class LogManager:
             if self._loop is not None:
                 self._loop.call_soon(self.write_start_offsets)
 
-    def recovery_point_lowered(self, log: Log) -> None:
-        """An old recovery point would call records flushed that are written later at the same offsets."""
-        self.write_recovery_points(sync=True)
+    def start_lowered(self, log: Log) -> None:
+        self.write_start_offsets(sync=True)
+
+    def truncated(self, log: Log, *, below_recovery_point: bool) -> None:
+        """An old recovery point would call records flushed that are written later at the same offsets.
+
+        In the same way, an old high watermark would call them committed, and an old cleaner offset compacted.
+        """
+        end = log.log_end_offset
+        if below_recovery_point:
+            self.write_recovery_points(sync=True)
+        if self._high_watermarks.get(log.topic_partition, 0) > end:
+            self.write_high_watermarks(sync=True)
+        if self.cleaner_offsets.get(log.topic_partition, 0) > end:
+            self.cleaner_offsets[log.topic_partition] = end
+            self.write_cleaner_offsets()
+
+    def failed(self, log: Log, error: KafkaStorageError) -> None:
+        self._directory_failed(log.directory.parent, error)
+
+    def _directory_failed(self, directory: Path, error: KafkaStorageError) -> None:
+        """Take a data directory out of service, if the broker can live without it."""
+        if self.on_directory_failed is None or directory in self.failed_dirs:
+            return
+        self.failed_dirs[directory] = str(error)
+        offline = [log for log in self.logs.values() if log.directory.parent == directory]
+        for log in offline:
+            log.close(clean=False)
+            del self.logs[log.topic_partition]
+            self.rolled_logs.pop(log, None)
+            self._offline[log.topic_partition] = directory
+        _LOGGER.error("the data directory %s has failed, %d partitions are offline: %s", directory, len(offline), error)
+        self.on_directory_failed(directory, [log.topic_partition for log in offline])
 
     def delete_later(self, paths: Sequence[str], *, at: Millis) -> None:
         if paths:
@@ -260,7 +327,9 @@ class LogManager:
         self._write_checkpoint(checkpoints.LOG_START_OFFSETS, lambda log: log.log_start_offset, sync)
 
     def write_high_watermarks(self, *, sync: bool = False) -> None:
-        self._write_checkpoint(checkpoints.HIGH_WATERMARKS, self.high_watermark, sync)
+        known = {log.topic_partition: min(self.high_watermark(log), log.log_end_offset) for log in self.logs.values()}
+        self._high_watermarks = known
+        self._write_checkpoint(checkpoints.HIGH_WATERMARKS, lambda log: known.get(log.topic_partition), sync)
 
     def write_cleaner_offsets(self) -> None:
         known = self.cleaner_offsets
@@ -273,7 +342,17 @@ class LogManager:
             if value is not None:
                 by_directory[log.directory.parent][log.topic_partition] = value
         for directory in self.data_dirs:
-            checkpoints.write_offsets(directory / name, by_directory[directory], sync=sync)
+            if directory not in self.failed_dirs:
+                self._write_offsets(directory, name, by_directory[directory], sync)
+
+    def _write_offsets(self, directory: Path, name: str, offsets: Mapping[TopicPartition, int], sync: bool) -> None:
+        try:
+            checkpoints.write_offsets(directory / name, offsets, sync=sync)
+        except OSError as error:
+            failure = KafkaStorageError(f"cannot write {directory / name}: {error.strerror}")
+            self._directory_failed(directory, failure)
+            if self.on_directory_failed is None:
+                raise
 
     # ── background and close ────────────────────────────────────────────────────────────────────────────
 
@@ -311,8 +390,9 @@ class LogManager:
         self.write_start_offsets(sync=True)
         self.write_high_watermarks(sync=True)
         self.write_cleaner_offsets()
-        for directory in self._dirs:
-            checkpoints.write_clean_shutdown(directory.path)
+        for path in self.data_dirs:
+            if path not in self.failed_dirs:
+                checkpoints.write_clean_shutdown(path, self.broker_epoch)
 
 
 def _flush_closed(log: Log) -> None:

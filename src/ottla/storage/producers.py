@@ -238,11 +238,21 @@ class ProducerState:
         """The first offset of the oldest open transaction."""
         return min(self._ongoing.values()) if self._ongoing else None
 
+    @property
+    def uncommitted_count(self) -> int:
+        """The number of ended transactions whose markers are not known to be committed."""
+        return len(self._completed)
+
+    def commit(self, high_watermark: int) -> None:
+        """Forget the ended transactions whose markers are below the high watermark."""
+        if self._completed:
+            self._completed = [done for done in self._completed if done.last_offset >= high_watermark]
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open or ends at or above the high watermark."""
         if not self._ongoing and not self._completed:
             return None
-        self._completed = [done for done in self._completed if done.last_offset >= high_watermark]
+        self.commit(high_watermark)
         candidates = [*self._ongoing.values(), *(done.first_offset for done in self._completed)]
         return min(candidates, default=None)
 

@@ -7,10 +7,11 @@ only after their CRCs were checked (see verification.py).
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.errors import KafkaStorageError
-from ottla.records import BATCH_OVERHEAD, BatchHeader, read_header
+from ottla.records import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
 from ottla.storage.files import (
     LOG,
     OFFSET_INDEX,
@@ -31,6 +32,7 @@ from ottla.storage.transactions import (
     replace_aborted,
     transaction_index_path,
 )
+from ottla.storage.validation import AppendRules
 from ottla.storage.verification import Verification
 from ottla.types import Millis
 
@@ -169,6 +171,27 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += header.size
+
+    def note_run(self, batches: Sequence[tuple[int, BatchHeader]], shift: int, interval: int) -> None:
+        """Like `note`, for batches that were written together at their positions plus `shift`."""
+        newest, newest_offset, pending = self.max_timestamp, self.max_timestamp_offset, self.bytes_since_index_entry
+        if not batches[0][0] + shift:
+            self._first_timestamp = batches[0][1].max_timestamp
+        for position, header in batches:
+            if header.max_timestamp > newest:
+                newest, newest_offset = header.max_timestamp, header.base_offset + header.last_offset_delta
+            if pending > interval:
+                self.offset_index.append(header.base_offset + header.last_offset_delta, position + shift)
+                self.time_index.maybe_append(newest, newest_offset)
+                pending = 0
+            pending += header.batch_length + LOG_OVERHEAD
+        self.max_timestamp, self.max_timestamp_offset, self.bytes_since_index_entry = newest, newest_offset, pending
+
+    def indexable_bytes(self, rules: AppendRules) -> int:
+        """For how many bytes of batches the indexes have room; 0 if they are full."""
+        limit = rules.max_index_size
+        entries = min((limit - index.size) // index.entry.size for index in (self.offset_index, self.time_index))
+        return max(0, entries) * max(1, rules.index_interval)
 
     def write_indexes(self) -> None:
         """Write the index files. The time index of a closed segment always has the newest timestamp."""

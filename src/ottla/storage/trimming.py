@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.errors import OffsetOutOfRange, PolicyViolation
@@ -50,9 +50,16 @@ def remove_segments(log: Log, count: int, now: Millis) -> None:
         log.recovery_point = max(log.recovery_point, log.segments[0].base_offset)
 
 
-def replace_segments(log: Log, old: Sequence[Segment], new: Sequence[Segment], now: Millis) -> None:
+def replace_segments(
+    log: Log, old: Sequence[Segment], new: Sequence[Segment], now: Millis, *, newest_first: bool = False
+) -> None:
     log.segments.replace(old, new)
     log.places.forget()
+    _retire(log, reversed(old) if newest_first else old, now)
+
+
+def _retire(log: Log, old: Iterable[Segment], now: Millis) -> None:
+    """Rename the files of segments that the log does not have any more; they are removed later."""
     kept = {segment.base_offset for segment in log.segments}
     paths: list[str] = []
     for segment in old:
@@ -64,36 +71,69 @@ def replace_segments(log: Log, old: Sequence[Segment], new: Sequence[Segment], n
 
 
 def truncate_to(log: Log, offset: int, now: Millis) -> None:
-    if offset >= log.log_end_offset:
-        return
+    """Cut from the end backwards: after a crash in between, what is left of the log has no gap."""
     if offset < log.log_start_offset:
         raise OffsetOutOfRange(
             f"cannot truncate {log.topic_partition} to offset {offset}: it starts at {log.log_start_offset}"
         )
+    if offset < log.log_end_offset:
+        _cut(log, offset, now)
+    # A leader that wrote nothing has left an epoch at the end of the log.
+    log.epochs.truncate_from_end(log.log_end_offset)
+    log.latest_epoch = log.epochs.latest
+
+
+def _cut(log: Log, offset: int, now: Millis) -> None:
+    log.truncations += 1
     first_to_go = log.segments.number_for(offset) + 1
     later = [log.segments[number] for number in range(first_to_go, len(log.segments))]
     if later:
-        replace_segments(log, later, [], now)
+        replace_segments(log, later, [], now, newest_first=True)
     log.places.forget()
     active = log.segments.active
     found = _find_verified(active, offset)
     if found is not None:
+        # A batch that is cut in two goes as a whole, so the follower fetches it again.
+        offset = max(log.log_start_offset, min(offset, found.header.base_offset))
         active.truncate(found.position, found.header.base_offset)
-    _remove_snapshots_above(log, offset)
+    _remove_snapshots(log, above=offset)
     log.log_end_offset = offset
-    if offset < log.recovery_point:
-        log.recovery_point = offset
-        log.host.recovery_point_lowered(log)
-    log.epochs.truncate_from_end(offset)
-    log.latest_epoch = log.epochs.latest
+    lowered = offset < log.recovery_point
+    log.recovery_point = min(log.recovery_point, offset)
+    log.host.truncated(log, below_recovery_point=lowered)
     bases = [segment.base_offset for segment in log.segments]
     load_producers(log.producers, log.path, bases, list(log.segments), offset)
 
 
-def _remove_snapshots_above(log: Log, offset: int) -> None:
+def truncate_fully_and_start_at(log: Log, offset: int, now: Millis, *, log_start_offset: int | None = None) -> None:
+    """Start again with one empty segment at `offset`.
+
+    A crash at any point leaves the new log, an empty one, or the end of the old one. The checkpoints are written first:
+    they must not hide or protect what will be appended at lower offsets.
+    """
+    log.truncations += 1
+    start = offset if log_start_offset is None else log_start_offset
+    start_lowered, below = start < log.log_start_offset, offset < log.recovery_point
+    log.log_start_offset = log.log_end_offset = start
+    log.recovery_point = min(offset, start)
+    if start_lowered:
+        log.host.start_lowered(log)
+    log.host.truncated(log, below_recovery_point=below)
+    log.epochs.truncate_from_end(0)
+    log.latest_epoch = log.epochs.latest
+    _remove_snapshots(log, above=-1)
+    old = list(log.segments)
+    log.places.forget()
+    _retire(log, old, now)
+    log.segments.replace(old, [log.create_segment(offset, now=now)])
+    log.producers.load([])
+    log.host.start_moved(log)
+
+
+def _remove_snapshots(log: Log, *, above: int) -> None:
     """They hold the state of producers whose batches are cut."""
     names = (parse_file_name(name) for name in os.listdir(log.path))
-    later = [found[0] for found in names if found and found[1] == SNAPSHOT and found[0] > offset]
+    later = [found[0] for found in names if found and found[1] == SNAPSHOT and found[0] > above]
     remove_files(snapshot_path(log.path, snapshot) for snapshot in later)
 
 

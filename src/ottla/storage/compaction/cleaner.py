@@ -100,14 +100,14 @@ def make_job(chosen: Candidate, *, max_keys: int, now: Millis) -> CleaningJob:
     )
 
 
-def install(log: Log, cleaned: CleanedSegment, *, now: Millis) -> bool:
+def install(log: Log, cleaned: CleanedSegment, *, is_current: bool = True, now: Millis) -> bool:
     """Replace the source segments by the compacted one; False if the log no longer has them."""
     by_base = {segment.base_offset: segment for segment in log.segments.inactive}
     old = [by_base[base] for base in cleaned.sources if base in by_base]
     directory = str(log.directory)
     names = [file_name(cleaned.base_offset, suffix) for suffix in SEGMENT_SUFFIXES]
     paths = [os.path.join(directory, name) for name in names]
-    if log.closed or len(old) != len(cleaned.sources):
+    if log.closed or not is_current or len(old) != len(cleaned.sources):
         remove_files(path + CLEANED for path in paths)
         return False
     _rename(paths, CLEANED, SWAP)
@@ -188,27 +188,27 @@ class Cleaner:
         now = manager.clock.now()
         job = make_job(chosen, max_keys=max(1, config.log_cleaner_dedupe_buffer_size // _BYTES_A_KEY), now=now)
         message = {"job": job.to_json(), "bytes_per_second": config.log_cleaner_io_max_bytes_per_second}
-        log.cleaning = True
+        log.cleaning, truncations = True, log.truncations
         try:
             async for response in _responses(process, message):
-                if not self._take(log, response):
+                if not self._take(log, response, log.truncations == truncations):
                     break
         finally:
             log.cleaning = False
 
-    def _take(self, log: Log, response: dict[str, Any]) -> bool:
-        """Handle a response of the process; False after the last one."""
+    def _take(self, log: Log, response: dict[str, Any], is_current: bool) -> bool:
+        """Handle a response of the process; False after the last one. Nothing of a truncated log is installed."""
         if "segment" in response:
             cleaned = CleanedSegment(**response["segment"])
-            if install(log, cleaned, now=self._manager.clock.now()):
+            if install(log, cleaned, is_current=is_current, now=self._manager.clock.now()):
                 _LOGGER.info(
                     "%s: compacted %d segments at offset %d from %d to %d bytes, %d of %d records kept",
                     log.topic_partition, len(cleaned.sources), cleaned.base_offset, cleaned.bytes_read, cleaned.size,
                     cleaned.records_kept, cleaned.records_read,
                 )  # fmt: skip
             return True
-        if log.closed:
-            return False  # It was deleted, and a new log may have its name.
+        if log.closed or not is_current:
+            return False  # If it was deleted, a new log may have its name.
         if "clean_offset" in response:
             self._manager.cleaner_offsets[log.topic_partition] = response["clean_offset"]
             self._manager.write_cleaner_offsets()
