@@ -1,0 +1,1 @@
+"""A cluster on this machine: processes of ZooKeeper and of brokers."""

@@ -1,0 +1,152 @@
+"""kazoo behind typed functions. Everything here may run on kazoo's thread; `client.py` brings it to the event loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KazooState
+
+from ottla.zookeeper.values import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    Operation,
+    Rejected,
+    SessionLost,
+    SessionState,
+    Set,
+    Stat,
+    ZooKeeperError,
+)
+
+# kazoo reports every attempt to connect. `client.py` reports changes of the state.
+_LOGGER = logging.getLogger("ottla.zookeeper.kazoo")
+_LOGGER.setLevel(logging.ERROR)
+
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
+_ERRORS: tuple[tuple[tuple[type[Exception], ...], type[ZooKeeperError]], ...] = (
+    ((exceptions.SessionExpiredError, exceptions.AuthFailedError, exceptions.SessionMovedError), SessionLost),
+    ((exceptions.ConnectionLoss, exceptions.OperationTimeoutError, RuntimeError), ConnectionLost),
+    ((exceptions.NoNodeError,), NoNode),
+    ((exceptions.NodeExistsError,), NodeExists),
+    ((exceptions.BadVersionError,), BadVersion),
+)
+
+
+class _Directly(SequentialThreadingHandler):  # type: ignore[misc]
+    """Call back on the thread of the connection.
+
+    So answers, watches and states come in the order in which the server sent them, and two threads are saved. Our
+    callbacks only wake the event loop.
+    """
+
+    running = False
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+
+class Connection:
+    """A session that connects again and again. `on_state` gets the state and the id of the session."""
+
+    def __init__(
+        self, hosts: Sequence[str], session_timeout: float, on_state: Callable[[SessionState, int], None]
+    ) -> None:
+        retry = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.2, "max_delay": 0.5}
+        self._client = KazooClient(
+            ",".join(hosts), session_timeout, handler=_Directly(), connection_retry=retry, logger=_LOGGER
+        )
+        self._on_state = on_state
+        self._client.add_listener(self._changed)
+
+    def _changed(self, state: str) -> None:
+        session = self._client.client_id
+        self._on_state(_STATES[state], session[0] if session else 0)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether kazoo has given up, for example after a malformed answer. `start` begins anew."""
+        return bool(self._client._connection.connection_stopped.is_set())
+
+    def start(self) -> None:
+        """May block while an earlier connection ends."""
+        self._client.start_async()
+
+    def stop(self) -> None:
+        """Close the session. Blocks."""
+        self._client.stop()
+        self._client.close()
+
+    def get(self, path: str, watch: Callable[[Any], None] | None) -> Any:
+        return self._client.get_async(path, watch)
+
+    def exists(self, path: str, watch: Callable[[Any], None] | None) -> Any:
+        return self._client.exists_async(path, watch)
+
+    def children(self, path: str, watch: Callable[[Any], None] | None) -> Any:
+        return self._client.get_children_async(path, watch)
+
+    def sync(self, path: str) -> Any:
+        return self._client.sync_async(path)
+
+    def multi(self, operations: Sequence[Operation], root: str) -> Any:
+        transaction = self._client.transaction()
+        for operation in operations:
+            path = root + operation.path
+            match operation:
+                case Create():
+                    transaction.create(path, operation.data, ephemeral=operation.is_ephemeral)
+                case Set():
+                    transaction.set_data(path, operation.data, operation.version)
+                case Delete():
+                    transaction.delete(path, operation.version)
+                case Check():
+                    transaction.check(path, operation.version)
+        return transaction.commit_async()
+
+
+def node_of(answer: Any) -> Node:
+    return Node(answer[0] or b"", stat_of(answer[1]))
+
+
+def stat_of(answer: Any) -> Stat:
+    return Stat(answer.czxid, answer.mzxid, answer.version, answer.ephemeralOwner)
+
+
+def zxid_of(answers: Sequence[Any]) -> int:
+    """The transaction id of a multi: -1 if it set no data, as only these answers have it. Raises Rejected."""
+    zxid = -1
+    for index, answer in enumerate(answers):
+        if isinstance(answer, exceptions.RolledBackError):
+            continue
+        if isinstance(answer, Exception):
+            raise Rejected(index, error_of(answer))
+        zxid = getattr(answer, "mzxid", zxid)
+    return zxid
+
+
+def error_of(error: Exception) -> ZooKeeperError:
+    for classes, ours in _ERRORS:
+        if isinstance(error, classes):
+            return ours(ours.__doc__)
+    return ZooKeeperError(f"ZooKeeper answered {type(error).__name__} {error}".rstrip())

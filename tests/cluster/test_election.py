@@ -1,0 +1,110 @@
+"""Elections of the controller against a real ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.zookeeper import LocalZooKeeper
+from ottla.zookeeper.client import ZooKeeper
+from ottla.zookeeper.election import Controller, Election
+
+from .proxy import proxy_of
+from .waiting import until
+
+if TYPE_CHECKING:
+    from .conftest import Connect
+
+
+class Candidate:
+    def __init__(self, zookeeper: ZooKeeper, broker_id: int) -> None:
+        self.events: list[object] = []
+        self.controllers: list[Controller | None] = []
+        self.election = Election(zookeeper, broker_id, self.controllers.append)
+        self.election.campaign(self.events.append, lambda: self.events.append("deposed"))
+
+
+async def test_controllers_in_turn(connect: Connect) -> None:
+    async with connect() as three, connect() as two:
+        async with connect() as one:
+            first = Candidate(one, 1)
+            await until(lambda: first.events == [1])
+            second, third = Candidate(two, 2), Candidate(three, 3)
+            await until(lambda: second.election.controller_id == third.election.controller_id == 1)
+            assert second.controllers == [first.election.controller]
+        # The session of broker 1 has ended.
+        await until(lambda: second.events or third.events)
+        assert second.events + third.events == [2]
+        winner, other = (second, third) if second.events else (third, second)
+        await until(lambda: other.election.controller == winner.election.controller)
+        await winner.election.stop()
+        assert winner.events == [2, "deposed"]
+        await until(lambda: other.events == [3])
+        assert other.election.epoch == 3
+        assert winner.election.epoch is None
+
+
+async def test_a_controller_is_deposed_when_its_node_is_removed(connect: Connect) -> None:
+    async with connect() as one, connect() as two:
+        first = Candidate(one, 1)
+        await until(lambda: first.events)
+        assert first.election.controller is not None
+        assert await Election(two, 2).depose_dead(1, first.election.controller.czxid)
+        await until(lambda: first.events == [1, "deposed", 2])
+        assert first.controllers[1] is None
+        assert not await Election(two, 2).depose_dead(2, first.election.controller.czxid)
+
+
+async def test_a_short_cut_of_the_connection_changes_nothing(
+    connect: Connect, zookeeper_server: LocalZooKeeper
+) -> None:
+    async with proxy_of(zookeeper_server.address) as proxy, connect(proxy.address) as one:
+        first = Candidate(one, 1)
+        await until(lambda: first.events)
+        states: list[object] = []
+        one.on_state(states.append)
+        proxy.cut()
+        await until(lambda: len(states) == 2)
+        await first.election.depose_dead(9, 9)  # any read: the election has read too
+        assert first.events == [1]
+        assert len(first.controllers) == 1
+
+
+async def test_a_controller_without_zookeeper_gives_up_before_its_session_ends(
+    connect: Connect, zookeeper_server: LocalZooKeeper
+) -> None:
+    async with (
+        proxy_of(zookeeper_server.address) as proxy,
+        connect() as two,
+        connect(proxy.address, session_timeout_ms=3000) as one,
+    ):
+        first = Candidate(one, 1)
+        await until(lambda: first.events)
+        second = Candidate(two, 2)
+        proxy.is_cut = True
+        proxy.cut()
+        await until(lambda: first.events == [1, "deposed"])
+        assert second.events == []
+        proxy.is_cut = False  # the session is still alive
+        await until(lambda: first.events == [1, "deposed", 2])
+        await until(lambda: second.election.controller == first.election.controller)
+        assert second.events == []
+
+
+async def test_the_controller_of_a_lost_session_is_replaced(connect: Connect, zookeeper_server: LocalZooKeeper) -> None:
+    async with (
+        proxy_of(zookeeper_server.address) as proxy,
+        connect() as two,
+        connect(proxy.address, session_timeout_ms=1000) as one,
+    ):
+        first = Candidate(one, 1)
+        await until(lambda: first.events)
+        second = Candidate(two, 2)
+        proxy.is_cut = True
+        proxy.cut()
+        await until(lambda: second.events == [2])
+        assert first.events == [1, "deposed"]
+        proxy.is_cut = False
+        await until(lambda: first.election.controller_id == 2)
+        assert first.events == [1, "deposed"]
+        await second.election.stop()
+        await until(lambda: first.events == [1, "deposed", 3])
