@@ -57,7 +57,7 @@ class Changes:
             return before
         if wanted.is_reassigning and not after.is_reassigning:
             reason = f"{reason}; reassignment completed"
-        if is_unclean(before, after):
+        if is_unclean(before, wanted, after):
             reason = f"{reason}; {UNCLEAN}"
         if (topic.name, index) in self._states:
             self._flush()

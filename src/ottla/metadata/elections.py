@@ -79,9 +79,20 @@ def without(members: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
     return tuple(each for each in members if each != broker_id)
 
 
-def is_unclean(before: PartitionState, after: PartitionState) -> bool:
-    """Say whether a new leader may miss committed records."""
-    return after.leader not in (before.leader, NO_LEADER, *before.isr, *before.elr)
+def without_void_elr(state: PartitionState, min_isr: int) -> PartitionState:
+    """Return the state for another ``min.insync.replicas``: an ISR that can commit has no eligible replicas beside it.
+
+    >>> without_void_elr(PartitionState((1, 2), (1,), 1, elr=(2,)), 1).elr
+    ()
+    """
+    if not state.elr or len(state.isr) < state.min_isr(min_isr):
+        return state
+    return replace(state, elr=(), partition_epoch=state.partition_epoch + 1)
+
+
+def is_unclean(before: PartitionState, wanted: PartitionState, after: PartitionState) -> bool:
+    """Say whether the new leader that `settle` chose may miss committed records."""
+    return after.leader not in (before.leader, NO_LEADER, *wanted.isr, *before.isr, *before.elr)
 
 
 def _completed(wanted: PartitionState) -> PartitionState:

@@ -12,6 +12,9 @@ from uuid import UUID
 from ottla import errors
 from ottla.machine import Machine, Outcome
 from ottla.metadata import records as r
+from ottla.metadata.elections import without_void_elr
+from ottla.metadata.history import History
+from ottla.metadata.placement import check_assignments, place
 from ottla.metadata.values import (
     CONSUMER_OFFSETS,
     INTERNAL_TOPICS,
@@ -28,6 +31,7 @@ __all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "Metadata
 PRODUCER_ID_BLOCK = 1000
 #: Kafka's limit: a larger request would block the controller for too long.
 MAX_PARTITIONS_PER_REQUEST = 10_000
+MIN_ISR = "min.insync.replicas"
 #: The most states in one record: it must fit into a node of ZooKeeper.
 STATES_PER_RECORD = 2000
 
@@ -58,6 +62,7 @@ class Metadata(Machine[r.MetadataRecord]):
         self.cluster_configs: dict[str, str] = {}
         self.group_configs: dict[str, Mapping[str, str]] = {}
         self.next_producer_id = 0
+        self.history = History()
 
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -81,38 +86,34 @@ class Metadata(Machine[r.MetadataRecord]):
             raise errors.InvalidPartitions(
                 f"The number of partitions must be between 1 and {MAX_PARTITIONS_PER_REQUEST}, not {partitions}."
             )
-        replicas = self._placed(partitions, replication_factor, assignments)
-        return Outcome((r.TopicCreated(name, topic_id, partitions, dict(configs), replicas),), None)
+        replicas = self._placed(topic_id, range(partitions), replication_factor, assignments)
+        created = r.TopicCreated(name, topic_id, partitions, dict(configs), replicas)
+        return Outcome((created, *self._without_the_dead(name, range(partitions), replicas, now=now)), None)
 
     def _placed(
-        self, count: int, replication_factor: int, assignments: Sequence[Sequence[int]] | None
+        self,
+        topic_id: UUID,
+        partitions: range,
+        replication_factor: int,
+        assignments: Sequence[Sequence[int]] | None,
     ) -> tuple[tuple[int, ...], ...]:
-        """Return the brokers of new partitions."""
-        if assignments is not None:
-            for replicas in assignments:
-                self._check_replicas(replicas)
-            return tuple(map(tuple, assignments))
-        active = sorted(each.broker_id for each in self.brokers.values() if each.is_active)
-        if replication_factor <= 0:
-            raise errors.InvalidReplicationFactor(
-                f"The replication factor is {replication_factor}; use at least 1, or -1 for the default."
-            )
-        if replication_factor > len(active):
-            raise errors.InvalidReplicationFactor(
-                f"A replication factor of {replication_factor} needs {replication_factor} brokers, but there "
-                f"{'is' if len(active) == 1 else 'are'} {len(active)}. "
-                f"Use a replication factor of {'1' if len(active) <= 1 else f'at most {len(active)}'}."
-            )
-        return tuple(
-            tuple(active[(index + step) % len(active)] for step in range(replication_factor)) for index in range(count)
-        )
+        """Return the brokers of new partitions. The id of the topic is random, and so is where the first one goes."""
+        if assignments is None:
+            return tuple(place(self.brokers.values(), partitions, replication_factor, start=topic_id.int))
+        check_assignments(self.brokers, assignments, replication_factor if partitions.start else None)
+        return tuple(map(tuple, assignments))
 
-    def _check_replicas(self, replicas: Sequence[int]) -> None:
-        unknown = [each for each in replicas if each not in self.brokers]
-        if not replicas or unknown or len(set(replicas)) < len(replicas):
-            known = sorted(self.brokers)
-            brokers = f"the only broker is {known[0]}" if len(known) == 1 else f"the brokers are {known}"
-            raise errors.InvalidReplicaAssignment(f"The replicas {list(replicas)} are not available; {brokers}.")
+    def _without_the_dead(
+        self, name: str, partitions: range, replicas: Sequence[tuple[int, ...]], *, now: Millis
+    ) -> Iterator[r.PartitionsChanged]:
+        """Yield the records that leave brokers out of the ISRs of new partitions if they are not alive."""
+        active = self.active_brokers
+        states = {}
+        for index, each in zip(partitions, replicas, strict=True):
+            if not active.issuperset(each):
+                isr = tuple(broker_id for broker_id in each if broker_id in active)
+                states[index] = PartitionState(each, isr, isr[0])
+        yield from changed(name, states, "created while not all replicas were alive", at=now)
 
     def _check_collision(self, name: str) -> None:
         # As in Kafka, '.' and '_' become the same character in metric names.
@@ -136,8 +137,10 @@ class Metadata(Machine[r.MetadataRecord]):
             )
         if partitions - topic.partitions > MAX_PARTITIONS_PER_REQUEST:
             raise errors.InvalidPartitions(f"One request can add at most {MAX_PARTITIONS_PER_REQUEST} partitions.")
-        replicas = self._placed(partitions - topic.partitions, topic.replication_factor, assignments)
-        return Outcome((r.PartitionsAdded(name, partitions, replicas),), None)
+        new = range(topic.partitions, partitions)
+        replicas = self._placed(topic.topic_id, new, topic.replication_factor, assignments)
+        added = r.PartitionsAdded(name, partitions, replicas)
+        return Outcome((added, *self._without_the_dead(name, new, replicas, now=now)), None)
 
     def delete_topic(self, name: str, *, now: Millis) -> Outcome[r.MetadataRecord, None]:
         """Delete a topic."""
@@ -147,16 +150,23 @@ class Metadata(Machine[r.MetadataRecord]):
         self, name: str, configs: Mapping[str, str], *, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
         """Replace the overrides of a topic. The caller has checked them."""
-        self.topic(name)
-        return Outcome((r.TopicConfigsSet(name, dict(configs)),), None)
+        topic = self.topic(name)
+        min_isr = self.settings(replace(topic, configs=configs)).min_isr
+        return Outcome((*_without_void_elrs(topic, min_isr, now=now), r.TopicConfigsSet(name, dict(configs))), None)
 
     def set_broker_configs(
         self, configs: Mapping[str, str], *, broker_id: int | None, now: Millis
     ) -> Outcome[r.MetadataRecord, None]:
         """Replace the dynamic configs of a broker, or with None of the cluster. The caller has checked them."""
-        if broker_id is None:
-            return Outcome((r.BrokerConfigsSet(True, dict(configs)),), None)
-        return Outcome((r.BrokerConfigsSet(False, dict(configs), broker_id),), None)
+        before = self.cluster_configs if broker_id is None else self.broker_configs.get(broker_id, {})
+        records: list[r.MetadataRecord] = []
+        if configs.get(MIN_ISR) != before.get(MIN_ISR):
+            # What it means for each topic is seen only later, so the smallest value is supposed.
+            for topic in self.topics.values():
+                records += _without_void_elrs(topic, 1, now=now)
+        is_of_cluster = broker_id is None
+        records.append(r.BrokerConfigsSet(is_of_cluster, dict(configs), -1 if broker_id is None else broker_id))
+        return Outcome(records, None)
 
     def set_group_configs(
         self, group_id: str, configs: Mapping[str, str], *, now: Millis
@@ -197,6 +207,8 @@ class Metadata(Machine[r.MetadataRecord]):
                 states += _new_states(replicas, partitions - len(states))
             case r.PartitionsChanged(name, changed):
                 states = self.topics[name].states
+                if record.reason:
+                    self.history.add(record, states)
                 for index, state in changed.items():
                     states[index] = state
             case r.TopicConfigsSet(name, configs):
@@ -209,6 +221,9 @@ class Metadata(Machine[r.MetadataRecord]):
                     topic.states[:] = [replace(state, leader_epoch=state.leader_epoch + 1) for state in topic.states]
             case r.TopicDeleted(name):
                 del self.topics_by_id[self.topics.pop(name).topic_id]
+                self.history.forget(name)
+            case r.HistoryKept():
+                self.history.restore(record)
             case r.BrokerConfigsSet(cluster_wide, configs, broker_id):
                 if cluster_wide:
                     self.cluster_configs = dict(configs)
@@ -276,6 +291,7 @@ class Metadata(Machine[r.MetadataRecord]):
             yield from changed(
                 topic.name, {i: state for i, state in states if state != PartitionState.new(state.replicas)}
             )
+            yield from self.history.snapshot(topic.name)
 
 
 def changed(
@@ -285,6 +301,13 @@ def changed(
     items = list(states.items())
     for first in range(0, len(items), STATES_PER_RECORD):
         yield r.PartitionsChanged(name, dict(items[first : first + STATES_PER_RECORD]), reason, at)
+
+
+def _without_void_elrs(topic: Topic, min_isr: int, *, now: Millis) -> Iterator[r.PartitionsChanged]:
+    """Yield the records that end eligibility where a new minimum lets an ISR commit without the eligible replicas."""
+    after = {index: without_void_elr(state, min_isr) for index, state in enumerate(topic.states)}
+    states = {index: state for index, state in after.items() if state is not topic.states[index]}
+    yield from changed(topic.name, states, f"{MIN_ISR} changed", at=now)
 
 
 def _new_states(replicas: Sequence[Sequence[int]], count: int) -> list[PartitionState]:

@@ -13,6 +13,7 @@ from ottla.machine import Outcome
 from ottla.metadata import records as r
 from ottla.metadata.brokers import current_broker
 from ottla.metadata.changes import Changes
+from ottla.metadata.elections import without
 from ottla.metadata.machine import Metadata
 from ottla.metadata.values import NO_LEADER, PartitionState, Topic
 from ottla.types import Millis, TopicPartition
@@ -115,8 +116,10 @@ def _alter(metadata: Metadata, made: Changes, sender: int, change: IsrChange) ->
     _check_epochs(state, sender, change)
     _check_members(metadata, state, change)
     isr = tuple(broker_id for broker_id, _ in change.isr)
-    wanted = replace(state, isr=isr)
-    after = made.settle(topic, change.partition, wanted, _reason(state, isr))
+    reason = _reason(state, isr)
+    if sender not in made.active and not made.active.isdisjoint(isr):
+        isr = without(isr, sender)  # It led on only because nobody else was in sync.
+    after = made.settle(topic, change.partition, replace(state, isr=isr), reason)
     if after.leader != sender:
         raise errors.NewLeaderElected(f"The new leader of {topic.name}-{change.partition} is broker {after.leader}.")
     return after

@@ -15,6 +15,7 @@ from ottla.machine import Outcome
 from ottla.metadata import records as r
 from ottla.metadata.changes import Changes
 from ottla.metadata.machine import Metadata
+from ottla.metadata.placement import check_replicas
 from ottla.metadata.values import PartitionState, Topic
 from ottla.types import Millis, TopicPartition
 
@@ -76,15 +77,7 @@ def _start(metadata: Metadata, made: Changes, topic: Topic, partition: TopicPart
 
 
 def _check_target(metadata: Metadata, made: Changes, state: PartitionState, target: tuple[int, ...]) -> None:
-    if not target:
-        raise errors.InvalidReplicaAssignment("The list of replicas is empty. Name at least one broker.")
-    if len(set(target)) < len(target):
-        raise errors.InvalidReplicaAssignment(f"The replicas {list(target)} name a broker twice.")
-    unknown = [each for each in target if each not in metadata.brokers]
-    if unknown:
-        raise errors.InvalidReplicaAssignment(
-            f"The replicas {list(target)} are not available; the brokers are {sorted(metadata.brokers)}."
-        )
+    check_replicas(metadata.brokers, target)
     dead = [each for each in target if each not in made.active and each not in state.replicas]
     if dead:
         raise errors.InvalidReplicaAssignment(
@@ -101,10 +94,12 @@ def _cancel(metadata: Metadata, made: Changes, topic: Topic, partition: TopicPar
     wanted = replace(state, replicas=original, isr=isr, adding=(), removing=())
     settings = metadata.settings(topic)
     minimum = wanted.min_isr(settings.min_isr)
-    # Committed records would be left on fewer replicas than was promised.
-    if len(isr) < min(minimum, len(state.isr)) and not settings.unclean:
+    complete = state.isr + state.elr
+    left = [each for each in complete if each in original]
+    # Committed records would be on fewer replicas than was promised.
+    if len(left) < min(minimum, len(complete)) and not settings.unclean:
         raise errors.InvalidReplicaAssignment(
-            f"The reassignment of {partition} cannot be cancelled: only {len(isr)} of its first replicas "
-            f"{list(original)} are in sync, and it needs {minimum}. Try again when more of them have caught up."
+            f"The reassignment of {partition} cannot be cancelled: only {left} of its first replicas {list(original)} "
+            f"are in sync, and it needs {minimum} of them. Try again when more have caught up."
         )
     made.settle(topic, partition.partition, wanted, "reassignment cancelled")

@@ -11,7 +11,7 @@ from ottla.machine import Outcome
 from ottla.metadata import Metadata
 from ottla.metadata.brokers import begin_controlled_shutdown, fence_broker, register_broker
 from ottla.metadata.partitions import IsrChange, alter_partitions
-from ottla.metadata.records import MetadataRecord, from_json, to_json
+from ottla.metadata.records import MetadataRecord, TopicCreated, from_json, to_json
 from ottla.metadata.values import Endpoint, PartitionState, Registration, ReplicationSettings
 
 NOW = 1_700_000_000_000
@@ -32,19 +32,23 @@ class Controlled:
         for broker_id in range(1, brokers + 1):
             self.start(broker_id)
         if assignments:
-            create = self.metadata.create_topic
-            self.run(create, "orders", TOPIC_ID, len(assignments), {}, assignments=assignments)
+            replicas = tuple(map(tuple, assignments))
+            self.replay(TopicCreated("orders", TOPIC_ID, len(replicas), {}, replicas))
 
     def run(self, operation: Callable[..., Outcome[MetadataRecord, Any]], *args: Any, **kwargs: Any) -> Any:
         """Run an operation and replay what it decided."""
         self.now += 1
         outcome = operation(*args, **kwargs, now=self.now)
         for record in outcome.records:
-            again = from_json(json.loads(json.dumps(to_json(record))))
-            assert again == record
-            self.records.append(again)
-            self.metadata.replay(again)
+            self.replay(record)
         return outcome.response
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Replay a record that has been through the log."""
+        again = from_json(json.loads(json.dumps(to_json(record))))
+        assert again == record
+        self.records.append(again)
+        self.metadata.replay(again)
 
     def start(self, broker_id: int, *, clean: bool = True, rack: str | None = None) -> bool:
         """Register a broker with a new epoch."""

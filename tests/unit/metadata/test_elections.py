@@ -71,7 +71,7 @@ def test_the_last_leader_leads_again_when_nobody_is_eligible() -> None:
     assert settle(offline, offline, Rules({2, 3}, 2)) is offline
     after = settle(offline, offline, Rules({1, 2, 3}, 2))
     assert (after.leader, after.isr, after.last_known_elr) == (1, (1,), ())
-    assert is_unclean(offline, after)
+    assert is_unclean(offline, offline, after)
 
 
 def test_the_last_leader_waits_for_an_eligible_replica() -> None:

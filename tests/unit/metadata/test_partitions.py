@@ -191,3 +191,37 @@ def test_partitions_that_cannot_or_need_not_move_are_not_balanced() -> None:
     assert cluster.state(1).replicas == (1, 2)
     assert cluster.run(balance_leaders, cluster.metadata, 10) == 1
     assert (cluster.state(0).leader, cluster.state(1).leader) == (2, 1)
+
+
+def test_a_lower_minimum_ends_eligibility_before_it_holds() -> None:
+    """With the lower minimum the leader commits alone. So the others may miss something from then on."""
+    cluster = Controlled(assignments=[[1, 2, 3]], min_isr=2)
+    cluster.alter([1])
+    assert cluster.state().elr == (2, 3)
+    first = len(cluster.records)
+    cluster.metadata.settings = lambda topic: ReplicationSettings(int(topic.configs.get("min.insync.replicas", 2)))
+    cluster.run(cluster.metadata.set_topic_configs, "orders", {"min.insync.replicas": "1"})
+    assert [type(record).__name__ for record in cluster.records[first:]] == ["PartitionsChanged", "TopicConfigsSet"]
+    assert (cluster.state().elr, cluster.state().partition_epoch) == ((), 2)
+    assert cluster.reasons()[-1] == "min.insync.replicas changed"
+
+
+def test_a_minimum_for_all_topics_ends_eligibility_beside_leaders() -> None:
+    cluster = Controlled(assignments=[[1, 2], [2, 1]], min_isr=2)
+    cluster.alter([1])
+    cluster.run(cluster.metadata.set_broker_configs, {"min.insync.replicas": "1"}, broker_id=None)
+    assert cluster.state().elr == ()
+    cluster.alter([1, 2])
+    cluster.fence(1)
+    cluster.fence(2)
+    assert cluster.state().elr == (1, 2)
+    cluster.run(cluster.metadata.set_broker_configs, {"min.insync.replicas": "2"}, broker_id=None)
+    assert cluster.state().elr == (1, 2)
+
+
+def test_other_configs_leave_eligibility_alone() -> None:
+    cluster = Controlled(assignments=[[1, 2]], min_isr=2)
+    cluster.alter([1])
+    cluster.run(cluster.metadata.set_topic_configs, "orders", {"retention.ms": "1"})
+    cluster.run(cluster.metadata.set_broker_configs, {"log.retention.ms": "1"}, broker_id=1)
+    assert cluster.state().elr == (2,)
