@@ -27,6 +27,7 @@ def test_a_topic_is_created_as_asked(ottla: Ottla) -> None:
         (1, 0, 0),
     ]
     assert all(one["isr"] == one["replicas"] == [one["leader"]] for one in described["partitions"])
+    assert all(one["elr"] == one["offline_replicas"] == [] for one in described["partitions"])
 
 
 def test_a_topic_that_exists_is_an_error_unless_that_is_fine(ottla: Ottla, topic: str) -> None:
@@ -67,7 +68,7 @@ def test_describe_shows_offsets_and_only_configs_that_were_set(ottla: Ottla, top
     assert f"topic {topic}" in text
     assert "segment.ms=12345" in text
     assert "cleanup.policy" not in text
-    assert re.search(r"^ +1 +\d+ +\d+ +\d+ +0 +2$", text, re.MULTILINE)
+    assert re.search(r"^ +1 +\d+ +\d+ +\d+ +- +0 +2$", text, re.MULTILINE)
     assert "cleanup.policy=delete" in ottla("topics", "describe", topic, "--all-configs").text
 
 
@@ -120,3 +121,48 @@ def test_mistakes_are_told_in_one_line(ottla: Ottla, topic: str, args: list[str]
     assert (result.code, result.out) == (code, b"")
     assert result.err.count("\n") == 1
     assert re.search(message.replace("{topic}", topic), result.err), result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["orders"], "nothing to do: use --replication-factor"),
+        (["--replication-factor", "2"], "name the topics, or use --all"),
+        (["orders", "--all", "--replication-factor", "2"], "name topics or use --all, not both"),
+        (["orders", "--status", "--replication-factor", "2"], "remove --replication-factor"),
+        (["orders", "--status", "--cancel"], "exclude each other"),
+        (["orders", "--replicas", "1,2", "--replication-factor", "2"], "--replicas says everything"),
+        (["orders", "users", "--replicas", "1,2"], "for one topic"),
+        (["orders", "--replicas", "1;2"], "write 1,2,3, or 0=1,2,3 for partition 0"),
+        (["orders", "--replicas", "1,1"], "has a broker twice"),
+        (["orders", "--replicas", "0=1", "--replicas", "0=2"], "given twice for a partition"),
+        (["orders", "--replicas", "1", "--replicas", "0=2"], "given twice for a partition"),
+    ],
+)
+def test_a_reassignment_that_makes_no_sense_is_refused(ottla: Ottla, arguments: list[str], says: str) -> None:
+    refused = ottla("topics", "reassign", *arguments)
+    assert refused.code == 2
+    assert says in refused.err
+
+
+def test_a_reassignment_is_planned_from_what_is_there(ottla: Ottla, topic: str) -> None:
+    broker = json.loads(ottla("topics", "describe", topic, "--json").out)[0]["partitions"][0]["leader"]
+    same = ottla("topics", "reassign", topic, "--replicas", str(broker), "--dry-run")
+    assert (same.code, same.text) == (0, "nothing to do: all replicas are where they should be\n")
+    for arguments, says in (
+        (["--replication-factor", "99"], f"{topic}-0 needs 99 brokers for 99 replicas, but only 1 can take them"),
+        (["--without-broker", str(broker)], "but only 0 can take them: none"),
+        (["--replicas", "4711"], "there is no broker 4711"),
+        (["--replicas", f"9={broker}"], f"topic {topic} has no partition 9: it has 0 to 2"),
+    ):
+        refused = ottla("topics", "reassign", topic, *arguments)
+        assert refused.code == 2
+        assert says in refused.err
+    assert ottla("topics", "reassign", topic, "--status").text == "no partition is being reassigned\n"
+
+
+def test_unclean_leaders_are_elected_only_for_named_topics(ottla: Ottla) -> None:
+    refused = ottla("topics", "elect-leaders", "--unclean")
+    assert (refused.code, "name the topics" in refused.err) == (2, True)
+    refused = ottla("topics", "elect-leaders", "--partition", "1")
+    assert (refused.code, "exactly one topic" in refused.err) == (2, True)

@@ -1,11 +1,10 @@
-"""``ottla topics list|create|describe|alter|delete``."""
+"""``ottla topics list|create|describe|alter|delete|reassign|elect-leaders``."""
 
 from __future__ import annotations
 
 import argparse
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ottla.cli.options import (
     UsageError,
@@ -18,10 +17,11 @@ from ottla.cli.options import (
 )
 from ottla.cli.session import add_action, existing_topic
 from ottla.cli.terminal import plural, print_json, table
+from ottla.cli.topics import describe, elections, reassign
 from ottla.clients.admin.asynchronous import AsyncAdmin
-from ottla.clients.admin.values import BROKER_DEFAULT, ConfigResource, ConfigValue, NewTopic, OffsetSpec
-from ottla.clients.cluster.metadata import NO_LEADER, TopicInfo, format_topic_id
-from ottla.config import ConfigSource, TopicConfig
+from ottla.clients.admin.values import BROKER_DEFAULT, NewTopic
+from ottla.clients.cluster.metadata import TopicInfo, format_topic_id
+from ottla.config import TopicConfig
 from ottla.config.table import rows
 from ottla.errors import (
     InvalidConfig,
@@ -30,25 +30,24 @@ from ottla.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from ottla.types import Millis, TopicPartition
+from ottla.types import Millis
 
-OFFSETS_TIMEOUT_MS: Millis = 5_000
+CREATED_TIMEOUT_MS: Millis = 5_000
 CONFIG_HELP = "a topic config, such as retention.ms=60000; repeatable"
-_SOURCES = {
-    ConfigSource.DYNAMIC_BROKER: "set for the broker",
-    ConfigSource.DYNAMIC_DEFAULT_BROKER: "set for all brokers",
-    ConfigSource.STATIC_BROKER: "from the broker's configuration",
-    ConfigSource.DEFAULT: "default",
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     _configure_list(add_action(actions, "list", list_topics, "list the topics"))
     _configure_create(add_action(actions, "create", create, "create topics"))
-    _configure_describe(add_action(actions, "describe", describe, "show partitions, offsets and configs"))
+    summary = "show partitions, replicas, offsets and configs"
+    describe.configure(add_action(actions, "describe", describe.describe, summary))
     _configure_alter(add_action(actions, "alter", alter, "add partitions, set and unset configs"))
     _configure_delete(add_action(actions, "delete", delete, "delete topics and their records"))
+    summary = "change how many replicas topics have, and where"
+    reassign.configure(add_action(actions, "reassign", reassign.reassign, summary))
+    summary = "give leadership to the first replicas"
+    elections.configure(add_action(actions, "elect-leaders", elections.elect_leaders, summary))
 
 
 # list
@@ -131,7 +130,7 @@ async def _tell_created(admin: AsyncAdmin, names: list[str]) -> None:
 
 async def _await_topic(admin: AsyncAdmin, name: str) -> TopicInfo:
     """Wait for the metadata of a new topic, which may arrive a moment later."""
-    attempts = admin.cluster.attempts(OFFSETS_TIMEOUT_MS)
+    attempts = admin.cluster.attempts(CREATED_TIMEOUT_MS)
     while True:
         try:
             return await admin.cluster.topic(name)
@@ -251,107 +250,3 @@ def _tell_altered(args: Namespace, configs: Mapping[str, str]) -> None:
     changes += [f"{name} unset" for name in args.delete_config]
     changes += [plural(args.partitions, "partition")] if args.partitions else []
     print(f"altered topic {args.topic}: {', '.join(changes)}")
-
-
-# describe
-
-
-def _configure_describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all topics")
-    parser.add_argument("--all-configs", action="store_true", help="include configs with default values")
-
-
-async def describe(admin: AsyncAdmin, args: Namespace) -> int:
-    topics = await _topics_to_describe(admin, args.topics)
-    configs = await admin.describe_configs([topic.name for topic in topics]) if topics else {}
-    described = []
-    for topic in topics:
-        shown = [
-            value for value in configs[ConfigResource.topic(topic.name)].values() if args.all_configs or value.differs
-        ]
-        described.append(_description(topic, shown, await _offsets(admin, topic)))
-    if args.json:
-        print_json(described)
-    else:
-        print("\n\n".join(_as_text(one) for one in described) or "no topics exist yet")
-    return 0
-
-
-async def _topics_to_describe(admin: AsyncAdmin, names: list[str]) -> list[TopicInfo]:
-    if names:
-        return [await existing_topic(admin, name) for name in dict.fromkeys(names)]
-    return sorted((await admin.cluster.refresh(None)).topics.values(), key=lambda topic: topic.name)
-
-
-async def _offsets(admin: AsyncAdmin, topic: TopicInfo) -> dict[int, tuple[int | None, int | None]]:
-    """Start and end offset of each partition; None without a leader."""
-    led = [key for key in topic.topic_partitions if topic.partitions[key.partition].leader != NO_LEADER]
-    start = await _list_offsets(admin, led, OffsetSpec.EARLIEST)
-    end = await _list_offsets(admin, led, OffsetSpec.LATEST)
-    return {key.partition: (start.get(key), end.get(key)) for key in topic.topic_partitions}
-
-
-async def _list_offsets(
-    admin: AsyncAdmin, partitions: list[TopicPartition], spec: OffsetSpec
-) -> dict[TopicPartition, int]:
-    wanted = dict.fromkeys(partitions, spec)
-    found = await admin.list_offsets(wanted, timeout_ms=OFFSETS_TIMEOUT_MS, raise_errors=False)
-    return {key: value.offset for key, value in found.items()}
-
-
-def _description(
-    topic: TopicInfo, configs: list[ConfigValue], offsets: Mapping[int, tuple[int | None, int | None]]
-) -> dict[str, Any]:
-    partitions = [
-        {
-            "partition": number,
-            "leader": info.leader if info.leader != NO_LEADER else None,
-            "leader_epoch": info.leader_epoch,
-            "replicas": list(info.replicas),
-            "isr": list(info.isr),
-            "start_offset": offsets[number][0],
-            "end_offset": offsets[number][1],
-        }
-        for number, info in topic.partitions.items()
-    ]
-    values = {one.name: {"value": one.value, "source": one.source.name.lower()} for one in configs}
-    return {**_summary(topic), "configs": values, "partitions": partitions}
-
-
-def _as_text(topic: Mapping[str, Any]) -> str:
-    configs = [
-        f"{name}={one['value']}{_origin(ConfigSource[one['source'].upper()])}" for name, one in topic["configs"].items()
-    ]
-    facts = [
-        ["id", topic["topic_id"] or "-"],
-        ["partitions", str(len(topic["partitions"]))],
-        ["replication factor", str(topic["replication_factor"])],
-        *[["configs" if i == 0 else "", config] for i, config in enumerate(configs or ["all at their defaults"])],
-    ]
-    rows = [
-        [
-            one["partition"],
-            one["leader"],
-            _list(one["replicas"]),
-            _list(one["isr"]),
-            one["start_offset"],
-            one["end_offset"],
-        ]
-        for one in topic["partitions"]
-    ]
-    head = f"topic {topic['topic']}{' (internal)' if topic['internal'] else ''}"
-    return "\n".join(
-        [
-            head,
-            *[f"  {name:<18}  {value}" for name, value in facts],
-            table(["PARTITION", "LEADER", "REPLICAS", "ISR", "START-OFFSET", "END-OFFSET"], rows, indent="  "),
-        ]
-    )
-
-
-def _origin(source: ConfigSource) -> str:
-    return f"  ({_SOURCES[source]})" if source in _SOURCES else ""
-
-
-def _list(nodes: Iterable[int]) -> str:
-    return ",".join(map(str, nodes)) or "-"
