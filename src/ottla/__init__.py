@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ottla.clients.producer.blocking import Producer
     from ottla.clients.producer.send import ProducerInterceptor
     from ottla.clients.serializers import SerializationError
+    from ottla.cluster.cluster import Cluster
+    from ottla.cluster.member import ClusterBroker
     from ottla.consuming.errors import CommitFailed, NoOffsetForPartition, Wakeup
     from ottla.consuming.values import (
         ConsumerInterceptor,
@@ -45,6 +47,8 @@ __all__ = [
     "Admin",
     "Assignor",
     "Broker",
+    "Cluster",
+    "ClusterBroker",
     "ColumnsFuture",
     "CommitFailed",
     "ConfigResource",
@@ -80,6 +84,8 @@ _HOMES = {
     "Admin": "ottla.clients.admin.blocking",
     "Assignor": "ottla.assignors",
     "Broker": "ottla.broker.broker",
+    "Cluster": "ottla.cluster.cluster",
+    "ClusterBroker": "ottla.cluster.member",
     "ColumnsFuture": "ottla.clients.columns",
     "CommitFailed": "ottla.consuming.errors",
     "ConfigResource": "ottla.clients.admin.values",

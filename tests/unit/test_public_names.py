@@ -15,6 +15,8 @@ def test_public_names_are_these() -> None:
         "Admin",
         "Assignor",
         "Broker",
+        "Cluster",
+        "ClusterBroker",
         "ColumnsFuture",
         "CommitFailed",
         "ConfigResource",

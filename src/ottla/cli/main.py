@@ -25,7 +25,8 @@ INTERRUPTED = 130
 
 _COMMANDS = {
     "broker": "run a broker",
-    "topics": "list, create, describe, alter and delete topics",
+    "cluster": "start several brokers on this machine, show the state of a cluster",
+    "topics": "list, create, describe, alter, delete and reassign topics, elect leaders",
     "produce": "write lines from standard input to a topic",
     "consume": "print the records of a topic, and wait for more",
     "groups": "list, describe, explain, reset and delete consumer groups",

@@ -1,0 +1,16 @@
+"""``ottla cluster start|status``."""
+
+from __future__ import annotations
+
+import argparse
+
+from ottla.cli.cluster import start, status
+from ottla.cli.options import add_parser
+from ottla.cli.session import add_action
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    start.configure(add_parser(actions, "start", "start ZooKeeper and several brokers on this machine"))
+    summary = "show brokers, the controller, and partitions with problems"
+    status.configure(add_action(actions, "status", status.status, summary))
