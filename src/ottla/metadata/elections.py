@@ -56,17 +56,21 @@ def settle(
     """
     wanted = _completed(wanted)
     elr = _eligible(before, wanted, rules.min_isr, lost)
-    choice = _elect(before, wanted, elr, rules, prefer_first)
-    after = replace(
-        wanted,
-        isr=tuple(each for each in wanted.replicas if each in choice.isr),
-        elr=choice.elr,
-        leader=choice.leader,
-        last_known_elr=_last_known(before, wanted, choice),
+    leader, isr, elr = _elect(before, wanted, elr, rules, prefer_first)
+    after = PartitionState(
+        wanted.replicas,
+        tuple(each for each in wanted.replicas if each in isr),
+        leader,
+        before.leader_epoch,
+        before.partition_epoch,
+        elr,
+        _last_known(before, wanted, leader),
+        wanted.adding,
+        wanted.removing,
     )
     if after == before:
         return before
-    is_fenced = after.leader != before.leader or not set(before.replicas) <= set(after.replicas)
+    is_fenced = leader != before.leader or not set(before.replicas) <= set(after.replicas)
     return replace(after, leader_epoch=before.leader_epoch + is_fenced, partition_epoch=before.partition_epoch + 1)
 
 
@@ -97,8 +101,10 @@ def is_unclean(before: PartitionState, wanted: PartitionState, after: PartitionS
 
 def _completed(wanted: PartitionState) -> PartitionState:
     """End a reassignment when all its replicas are in sync."""
+    if not wanted.is_reassigning:
+        return wanted
     target = tuple(each for each in wanted.replicas if each not in wanted.removing)
-    if not wanted.is_reassigning or not target or not set(target) <= set(wanted.isr):
+    if not target or not set(target) <= set(wanted.isr):
         return wanted
     return replace(wanted, replicas=target, isr=target, adding=(), removing=())
 
@@ -137,8 +143,8 @@ def _of_isr(leader: int, wanted: PartitionState, active: list[int], prefer_first
     return leader if leader in wanted.isr else NO_LEADER
 
 
-def _last_known(before: PartitionState, wanted: PartitionState, choice: _Choice) -> tuple[int, ...]:
-    if choice.leader != NO_LEADER:
+def _last_known(before: PartitionState, wanted: PartitionState, leader: int) -> tuple[int, ...]:
+    if leader != NO_LEADER:
         return ()
     last = before.last_known_elr if before.leader == NO_LEADER else (before.leader,)
     return tuple(each for each in last if each in wanted.replicas)

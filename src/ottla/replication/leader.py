@@ -140,8 +140,8 @@ class Leader:
 
     @property
     def is_below_min_isr(self) -> bool:
-        """Whether `acks=all` must be refused (NOT_ENOUGH_REPLICAS). The minimum is at most the number of replicas."""
-        return len(self.state.isr) < min(self._min_isr, len(self.state.replicas))
+        """Whether `acks=all` must be refused (NOT_ENOUGH_REPLICAS)."""
+        return len(self.state.isr) < self.state.min_isr(self._min_isr)
 
     @property
     def knows_high_watermark(self) -> bool:

@@ -45,6 +45,15 @@ def test_a_single_replica_commits_what_it_writes() -> None:
     assert leader.high_watermark == 2
 
 
+def test_a_single_replica_that_gets_company_commits_alone_until_the_others_have_caught_up() -> None:
+    log = MemoryLog(4)
+    leader = new_leader(log, replicas=(1,), isr=(1,), min_isr=2)
+    leader.state_changed(replace(leader.state, replicas=(1, 2, 3), adding=(2, 3), partition_epoch=9), now=0)
+    log.append(Entry(5, "x"))
+    assert leader.appended(now=0)
+    assert not leader.is_below_min_isr
+
+
 def test_the_high_watermark_of_a_new_leader_waits_for_fetches_of_its_epoch() -> None:
     leader = new_leader(MemoryLog(4, 4, 4), high_watermark=1)
     assert leader.high_watermark == 1
