@@ -6,9 +6,10 @@ many partitions each one keeps fewer changes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.metadata import records as r
 from ottla.metadata.values import PartitionState
@@ -20,6 +21,8 @@ LEAST_KEPT = 3
 #: About how many changes all partitions may have together: some 10 MB.
 MAX_CHANGES = 50_000
 CHANGES_PER_RECORD = 2_000
+CONFIG_PREFIX = "ottla.history."
+"""DescribeConfigs of a topic has the changes of a partition under this name and its number, if it is asked for it."""
 
 
 class Change(NamedTuple):
@@ -83,9 +86,7 @@ class History:
         own = self._changes.setdefault(record.name, {})
         self._partitions += len(record.changes.keys() - own.keys())
         for index, rows in record.changes.items():
-            own[index] = [
-                Change(at, why, leader, epoch, tuple(isr), tuple(elr)) for at, why, leader, epoch, isr, elr in rows
-            ]
+            own[index] = [_read(row) for row in rows]
 
     def forget(self, topic: str) -> None:
         """Drop the changes of a deleted topic."""
@@ -138,6 +139,25 @@ def absences(changes: Sequence[Change]) -> list[Absence]:
         found += [Absence(each, change.at, None, change.reason) for each in sorted(before - set(change.isr))]
         before = set(change.isr)
     return found
+
+
+def to_text(changes: Sequence[Change]) -> str:
+    """Return changes as JSON: one list for each."""
+    return json.dumps(changes, separators=(",", ":"))
+
+
+def from_text(text: str) -> list[Change]:
+    """Read what `to_text` wrote.
+
+    >>> from_text(to_text([Change(5, "broker 1 stopped", 2, 1, (2,))]))
+    [Change(at=5, reason='broker 1 stopped', leader=2, leader_epoch=1, isr=(2,), elr=())]
+    """
+    return [_read(row) for row in json.loads(text)]
+
+
+def _read(row: Sequence[Any]) -> Change:
+    at, reason, leader, epoch, isr, elr = row
+    return Change(at, reason, leader, epoch, tuple(isr), tuple(elr))
 
 
 def _change(at: Millis, reason: str, state: PartitionState) -> Change:

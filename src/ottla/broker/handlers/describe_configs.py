@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ottla import errors
 from ottla.broker.configs import (
     BROKER,
@@ -14,8 +16,18 @@ from ottla.broker.configs import (
 )
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
-from ottla.config import ConfigEntry, describe_broker, describe_broker_default, describe_group, describe_topic
+from ottla.config import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigType,
+    describe_broker,
+    describe_broker_default,
+    describe_group,
+    describe_topic,
+)
+from ottla.metadata.history import CONFIG_PREFIX, to_text
 from ottla.metadata.machine import check_topic_name
+from ottla.metadata.values import Topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -43,7 +55,8 @@ def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
     name, names = resource.resource_name, resource.configuration_keys
     if resource.resource_type == TOPIC:
         check_topic_name(name)
-        return describe_topic(node.config, node.metadata.topic(name).configs, names=names)
+        topic = node.metadata.topic(name)
+        return describe_topic(node.config, topic.configs, names=names) + _history(node, topic, names or ())
     if resource.resource_type == BROKER:
         check_broker_name(node, name)
         return (describe_broker if name else describe_broker_default)(node.config, names=names)
@@ -51,6 +64,19 @@ def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
         check_group_name(name)
         return describe_group(node.config, group_overrides(node, name), names=names)
     raise no_configs(resource.resource_type)
+
+
+def _history(node: Node, topic: Topic, names: Iterable[str]) -> list[ConfigEntry]:
+    """Return the changes of partitions, which ``ottla cluster explain`` asks for as if they were configs."""
+    numbers = {f"{CONFIG_PREFIX}{number}": number for number in range(topic.partitions)}
+    text, source = ConfigType.STRING, ConfigSource.UNKNOWN
+    return [
+        ConfigEntry(
+            name, to_text(node.metadata.history.of(topic.name, numbers[name])), source, True, False, (), text, ""
+        )
+        for name in names
+        if name in numbers
+    ]
 
 
 def config_message(entry: ConfigEntry) -> Message:

@@ -1,10 +1,10 @@
-"""``ottla cluster start|status``."""
+"""``ottla cluster start|status|explain``."""
 
 from __future__ import annotations
 
 import argparse
 
-from ottla.cli.cluster import start, status
+from ottla.cli.cluster import explain, start, status
 from ottla.cli.options import add_parser
 from ottla.cli.session import add_action
 
@@ -14,3 +14,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
     start.configure(add_parser(actions, "start", "start ZooKeeper and several brokers on this machine"))
     summary = "show brokers, the controller, and partitions with problems"
     status.configure(add_action(actions, "status", status.status, summary))
+    summary = "show who led a partition when, why that changed, and who was out of sync"
+    explain.configure(add_action(actions, "explain", explain.explain, summary))
