@@ -12,6 +12,7 @@ class Proxy:
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.address = ""
         self.swallows_answers = False
@@ -24,6 +25,7 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         self._writers.add(writer)
+        self._clients.add(writer)
         try:
             if self.is_cut:
                 return
@@ -46,13 +48,20 @@ class Proxy:
 
     def cut_connection(self, writer: asyncio.StreamWriter) -> None:
         self._writers.discard(writer)
+        self._clients.discard(writer)
         writer.close()
+
+    def inject(self, data: bytes) -> None:
+        """Send this to the clients as if it came from the server."""
+        for writer in self._clients:
+            writer.write(data)
 
     def cut(self) -> None:
         """Break all connections. New ones are possible unless `is_cut`."""
         for writer in list(self._writers):
             writer.transport.abort()
         self._writers.clear()
+        self._clients.clear()
 
 
 @asynccontextmanager

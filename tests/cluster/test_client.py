@@ -83,6 +83,17 @@ async def test_requests_wait_while_zookeeper_is_away_and_the_event_loop_does_not
         assert {node.data for node in await reads} == {b"1"}
 
 
+async def test_a_malformed_answer_leads_to_a_new_session(connect: Connect, zookeeper_server: LocalZooKeeper) -> None:
+    async with proxy_of(zookeeper_server.address) as proxy, connect(proxy.address) as zookeeper:
+        states: list[SessionState] = []
+        zookeeper.on_state(states.append)
+        session_id = zookeeper.session_id
+        proxy.inject(b"\0\0\0\4oops")
+        await until(lambda: states == [SessionState.LOST, SessionState.CONNECTED])
+        assert zookeeper.session_id != session_id
+        assert (await zookeeper.get(VERSION)).data == b"1"
+
+
 async def test_the_end_of_a_session(connect: Connect) -> None:
     async with connect() as one, connect() as two:
         await one.multi(Create("/a", is_ephemeral=True))

@@ -108,3 +108,15 @@ async def test_the_controller_of_a_lost_session_is_replaced(connect: Connect, zo
         assert first.events == [1, "deposed"]
         await second.election.stop()
         await until(lambda: first.events == [1, "deposed", 3])
+
+
+async def test_a_restarted_controller_need_not_wait_for_the_end_of_its_old_session(connect: Connect) -> None:
+    async with connect() as old, connect() as new:
+        before = Candidate(old, 1)
+        await until(lambda: before.events == [1])
+        after = Candidate(new, 1)
+        await until(lambda: after.events == [2])
+        await until(lambda: before.events == [1, "deposed"])
+        # Should the old process still run, it does not take its place back.
+        assert await after.election.depose_dead(9, 9) is False
+        assert (before.events, after.events) == ([1, "deposed"], [2])

@@ -201,7 +201,7 @@ async def test_connections_that_break_all_the_time_lose_and_repeat_nothing(
 
 async def test_zookeeper_killed_and_restarted_during_appends(connect: Connect, own_server: LocalZooKeeper) -> None:
     address = own_server.address
-    async with connect(address) as one, connect(address) as two:
+    async with connect(address, session_timeout_ms=30_000) as one, connect(address) as two:
         _, epoch = await elected(one)
         writer, reader = await Copy(one).start(), await Copy(two).start()
         appends = asyncio.gather(*(writer.log.append(named(n), epoch=epoch) for n in range(400)))

@@ -164,8 +164,10 @@ class ZooKeeper:
         self._pump()
 
     def _restart(self) -> None:
-        if not self._is_stopped and self.state is SessionState.LOST and self._connection.is_closed:
-            self._in_thread(self._connection.start)
+        if not self._is_stopped and self.state is SessionState.LOST:
+            if self._connection.is_closed:
+                self._in_thread(self._connection.start)
+            self._loop.call_later(_RESTART_SECONDS, self._restart)
 
     # ── reads ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -48,6 +48,9 @@ class Election:
         self._on_deposed: Callable[[], None] = lambda: None
         self._observer: Observer | None = None
         self._doubt: asyncio.TimerHandle | None = None
+        self._is_first_look = True
+        self._czxid = -1
+        """Of the node that this broker created last."""
         self.controller: Controller | None = None
         """The controller as far as this broker knows."""
         self.epoch: int | None = None
@@ -100,11 +103,15 @@ class Election:
             self._zookeeper.find(CONTROLLER),
         )
         self._saw(None if node is None else _decode(node))
-        is_ours = node is not None and node.stat.owner == self._zookeeper.session_id
-        if node is None or (is_ours and self.epoch is None):
-            # Our own node: the answer to its creation was lost, or this broker gave up too early.
+        is_first, self._is_first_look = self._is_first_look, False
+        if node is None or (self.epoch is None and self._is_ours(node, is_first)):
             await self._stand(epoch_node.stat.version, () if node is None else (Delete(CONTROLLER),))
             watch.wake()
+
+    def _is_ours(self, node: Node, is_first: bool) -> bool:
+        """Whether a node is left of this broker: of its earlier life, of a lost answer, or it gave up too early."""
+        is_mine = node.stat.owner == self._zookeeper.session_id or node.stat.czxid == self._czxid
+        return is_mine or (is_first and _decode(node).broker_id == self._broker_id)
 
     async def _stand(self, epoch: int, remove: tuple[Delete, ...]) -> None:
         data = json.dumps({"broker_id": self._broker_id}).encode()
@@ -119,7 +126,7 @@ class Election:
             return  # who is it now?
         if session_id == self._zookeeper.session_id and self._zookeeper.state is SessionState.CONNECTED:
             log.info("this broker is the controller, epoch %d", epoch + 1)
-            self.epoch = epoch + 1
+            self.epoch, self._czxid = epoch + 1, czxid
             self._set_controller(Controller(self._broker_id, czxid))
             self._on_elected(self.epoch)
 

@@ -23,12 +23,15 @@ from ottla.zookeeper.values import (
     Delete,
     Node,
     Rejected,
+    SessionClosed,
     SessionState,
     Set,
     ZooKeeperError,
 )
 
 log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
 
 
 class BrokerIdInUse(OttlaError):
@@ -42,12 +45,19 @@ class Membership:
         epoch = await membership.register(Registration(2, -1, -1, (Endpoint("PLAINTEXT", "localhost", 9092),)))
         membership.watch(on_change)
 
-    After the loss of a session the broker is registered again, and `on_registered` gets its new epoch.
+    After the loss of a session the broker is registered again, and `on_registered` gets its new epoch. If another
+    broker has taken the id meanwhile, `on_refused` gets the error: this one has to stop.
     """
 
-    def __init__(self, zookeeper: ZooKeeper, on_registered: Callable[[int], None] = lambda epoch: None) -> None:
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        on_registered: Callable[[int], None] = lambda epoch: None,
+        on_refused: Callable[[BrokerIdInUse], None] = lambda error: None,
+    ) -> None:
         self._zookeeper = zookeeper
         self._on_registered = on_registered
+        self._on_refused = on_refused
         self._registration: Registration | None = None
         self._session_id = 0
         self._registering = asyncio.Lock()
@@ -91,11 +101,19 @@ class Membership:
     async def _register_again(self, registration: Registration) -> None:
         # The process has not stopped, so it is as good as after a clean stop.
         again = registration._replace(previous_epoch=registration.epoch)
-        try:
-            epoch = await self.register(again)
-        except (BrokerIdInUse, ZooKeeperError) as error:
-            log.error("this broker cannot register again: %s", error)
-            return
+        while True:
+            try:
+                epoch = await self.register(again)
+                break
+            except BrokerIdInUse as error:
+                log.error("this broker cannot register again: %s", error)
+                self._on_refused(error)
+                return
+            except SessionClosed:
+                return
+            except ZooKeeperError as error:
+                log.error("this broker cannot register again now: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
         self._on_registered(epoch)
 
     async def _register(self, registration: Registration) -> int:

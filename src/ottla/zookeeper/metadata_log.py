@@ -25,7 +25,7 @@ from ottla.zookeeper.snapshots import write_snapshot
 from ottla.zookeeper.values import BadVersion, Check, ConnectionLost, Create, NoNode, Rejected, Set, ZooKeeperError
 
 OnBatch: TypeAlias = Callable[[int, Sequence[MetadataRecord]], None]
-_READ_AT_ONCE = 32
+_READ_AT_ONCE = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +55,8 @@ class MetadataLog:
         self._zookeeper = zookeeper
         self.position = 0
         """The position of the last batch that was read. 0 means none."""
+        self.snapshot_position = 0
+        """The position of the last known snapshot. How far the log has grown since says when to write the next."""
         self._head_ahead = 0
         """The version of the head minus its position."""
         self._on_batch: OnBatch = _ignore
@@ -93,6 +95,7 @@ class MetadataLog:
                         records += batch.records
             except NoNode:
                 continue  # a newer snapshot has replaced this one
+            self.snapshot_position = pointer.position
             return head, records
 
     def follow(self, on_batch: OnBatch, on_reset: OnBatch) -> None:
@@ -177,6 +180,7 @@ class MetadataLog:
         `records` is the whole state. Raises NotController as `append` does.
         """
         await write_snapshot(self._zookeeper, records, position, epoch)
+        self.snapshot_position = position
 
     def _send(self, records: list[MetadataRecord], data: bytes, epoch: int) -> _Append:
         position = (self._appends[-1].position if self._appends else self.position) + 1
