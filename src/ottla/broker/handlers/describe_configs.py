@@ -69,13 +69,10 @@ def _entries(node: Node, resource: Struct) -> list[ConfigEntry]:
 def _history(node: Node, topic: Topic, names: Iterable[str]) -> list[ConfigEntry]:
     """Return the changes of partitions, which ``ottla cluster explain`` asks for as if they were configs."""
     numbers = {f"{CONFIG_PREFIX}{number}": number for number in range(topic.partitions)}
-    text, source = ConfigType.STRING, ConfigSource.UNKNOWN
+    found = {name: node.metadata.history.of(topic.name, numbers[name]) for name in names if name in numbers}
     return [
-        ConfigEntry(
-            name, to_text(node.metadata.history.of(topic.name, numbers[name])), source, True, False, (), text, ""
-        )
-        for name in names
-        if name in numbers
+        ConfigEntry(name, to_text(changes), ConfigSource.UNKNOWN, True, False, (), ConfigType.STRING, "")
+        for name, changes in found.items()
     ]
 
 

@@ -16,7 +16,7 @@ from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.topics import describe_configs
 from ottla.clients.admin.values import ConfigResource, PartitionDescription
 from ottla.errors import KafkaError, OttlaError
-from ottla.metadata.history import CONFIG_PREFIX, Change, absences, from_text, reigns
+from ottla.metadata.history import CONFIG_PREFIX, Absence, Change, Reign, absences, from_text, reigns
 from ottla.metadata.values import NO_LEADER
 from ottla.types import Millis, TopicPartition
 
@@ -79,24 +79,14 @@ def explained(
         yield "nothing has changed since the partition was created"
         return
     yield ""
-    rows = [
-        [
-            _leader(one.leader),
-            one.leader_epoch,
-            _since(one.since),
-            _length(one.since, one.until, now),
-            one.reason or "-",
-        ]
-        for one in reigns(changes)
+    rows: list[list[object]] = [
+        [_leader(one.leader), one.leader_epoch, *_when(one, now), one.reason or None] for one in reigns(changes)
     ]
     yield table(["LEADER", "EPOCH", "SINCE", "FOR", "BECAUSE"], rows)
     away = absences(changes)
     if away:
         yield ""
-        rows = [
-            [f"broker {one.broker_id}", _since(one.since), _length(one.since, one.until, now), one.reason]
-            for one in away
-        ]
+        rows = [[f"broker {one.broker_id}", *_when(one, now), one.reason] for one in away]
         yield table(["OUT OF SYNC", "SINCE", "FOR", "BECAUSE"], rows)
 
 
@@ -111,14 +101,16 @@ def _leader(broker: int) -> str:
     return "nobody" if broker == NO_LEADER else f"broker {broker}"
 
 
-def _since(at: Millis) -> str:
-    return clock_time(at) if at > 0 else "before"
-
-
-def _length(since: Millis, until: Millis | None, now: Millis) -> str:
-    if since <= 0:
-        return "-"
-    return f"{duration(max(0, now - since))} so far" if until is None else duration(until - since)
+def _when(period: Reign | Absence, now: Millis) -> tuple[str, str | None]:
+    """The begin of a period, and its length."""
+    if period.since <= 0:
+        return "before", None
+    length = (
+        f"{duration(max(0, now - period.since))} so far"
+        if period.until is None
+        else duration(period.until - period.since)
+    )
+    return clock_time(period.since), length
 
 
 def _change_json(one: Change) -> dict[str, object]:
