@@ -22,10 +22,10 @@ from kio.static.constants import EntityType
 TARGET = Path(__file__).parent.parent / "src" / "ottla" / "protocol" / "_schemas.py"
 #: Controller and quorum APIs of Kafka's brokers, and APIs that ottla does not support.
 LEFT_OUT = {
-    "add_raft_voter", "allocate_producer_ids", "alter_share_group_offsets", "assign_replicas_to_dirs",
-    "begin_quorum_epoch", "broker_heartbeat", "broker_registration", "controller_registration",
+    "add_raft_voter", "alter_share_group_offsets", "assign_replicas_to_dirs",
+    "begin_quorum_epoch", "broker_registration", "controller_registration",
     "delete_share_group_offsets", "delete_share_group_state", "describe_share_group_offsets",
-    "end_quorum_epoch", "envelope", "fetch_snapshot", "initialize_share_group_state", "read_share_group_state",
+    "end_quorum_epoch", "fetch_snapshot", "initialize_share_group_state", "read_share_group_state",
     "read_share_group_state_summary", "remove_raft_voter", "share_acknowledge", "share_fetch",
     "share_group_describe", "share_group_heartbeat", "streams_group_describe", "streams_group_heartbeat",
     "update_raft_voter", "vote", "write_share_group_state",

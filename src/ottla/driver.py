@@ -226,6 +226,10 @@ class Driver(Generic[Record]):
         self._machine.replay_batch(outcome.records)
         return position
 
+    def wait_for(self, position: int) -> None:
+        """Let no response leave before everything below a position is committed: it was replayed by a load."""
+        self._wait_for(position)
+
     def _wait_for(self, position: int) -> Commit | None:
         pending = self._journal.committed(position)
         if pending is not None:

@@ -13,7 +13,7 @@ from tests.simulation.world import TOPIC, TOPIC_ID, World
 
 from ottla import errors
 from ottla.coordinator import messages as m
-from ottla.metadata import Topic
+from ottla.metadata import PartitionState, Topic
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import decode_request_header, encode_request
 from ottla.protocol.commits import read_commit
@@ -195,7 +195,7 @@ class Member:
         }  # fmt: skip
         frame = encode_request(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, 0, None, message)[4:]
         body = decode_request_header(frame).body
-        topics = {TOPIC: Topic(TOPIC, TOPIC_ID, self.world.partitions, {})}
+        topics = {TOPIC: Topic(TOPIC, TOPIC_ID, [PartitionState.new((1,))] * self.world.partitions, {})}
         commit = read_commit(frame, body, COMMIT_VERSION, 0, topics, 0)
         assert commit is not None
         return commit[0][-1]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ottla import errors
 from ottla.broker.large_requests import unique, with_pauses
-from ottla.broker.node import Node
-from ottla.broker.topics import set_topic_configs
-from ottla.config import Change, alter_broker, alter_group, alter_topic, effective_topic_config
+from ottla.config import BrokerConfig, Change, alter_broker, alter_group, alter_topic, effective_topic_config
 from ottla.metadata.machine import check_topic_name
+from ottla.metadata.values import ReplicationSettings
 from ottla.protocol.codec import Message, Struct
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Node
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 
@@ -49,7 +52,8 @@ async def _alter_topic(node: Node, name: str, change: Change, *, validate_only: 
     async with node.topics_lock:
         configs = alter_topic(node.config, node.metadata.topic(name).configs, change)
         if not validate_only:
-            await set_topic_configs(node, name, configs)
+            effective_topic_config(node.config, configs)
+            await node.controller.run(node.metadata.set_topic_configs, name, configs)
 
 
 async def _alter_broker(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
@@ -60,7 +64,6 @@ async def _alter_broker(node: Node, name: str, change: Change, *, validate_only:
         if validate_only:
             return
         await node.controller.run(node.metadata.set_broker_configs, configs, broker_id=None if for_all else node.id)
-        use_dynamic_configs(node)
 
 
 async def _alter_group(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
@@ -94,12 +97,18 @@ def no_configs(resource_type: int) -> errors.InvalidRequest:
     )
 
 
+def replication_settings(config: BrokerConfig, configs: Mapping[str, str]) -> ReplicationSettings:
+    """Return the configs of a topic that elections depend on."""
+    topic = effective_topic_config(config, configs)
+    return ReplicationSettings(topic.min_insync_replicas, topic.unclean_leader_election_enable)
+
+
 def use_dynamic_configs(node: Node) -> None:
     """Apply the dynamic configs to the broker and, as defaults, to its topics."""
     own = node.metadata.broker_configs.get(node.id, {})
     node.config = node.config.with_dynamic(own, node.metadata.cluster_configs)
-    for name, partitions in node.partitions.items():
+    for name in node.partitions:
         config = effective_topic_config(node.config, node.metadata.topics[name].configs)
-        for partition in partitions:
+        for partition in node.local(name):
             partition.log.config = config
     node.on_config_change()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from asyncio import Future
+from asyncio import Future, wait
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -34,7 +34,8 @@ class Dispatcher:
         except codec.DecodeError as error:
             raise CloseConnection(str(error)) from error
         handler = HANDLERS.get(api_key)
-        if handler is None:
+        cluster = self._node.cluster
+        if handler is None or (handler.only_in_cluster and cluster is None):
             raise CloseConnection(f"the API {api_key} is not served")
         if (quick := handler.quick) is not None and version <= handler.last:
             quickly = quick(self._node, version, correlation_id, frame, body)
@@ -48,6 +49,9 @@ class Dispatcher:
             request = codec.decode_request_body(api_key, version, frame, body)
         except codec.DecodeError as error:
             raise CloseConnection(f"{handler.name} v{version}: {error}") from error
+        if handler.to_controller and cluster is not None and not cluster.is_controller:
+            forwarded: Awaitable[Answer] = cluster.forward(call, bytes(frame))
+            return forwarded
         answer = handler.handle(self._node, call, request)
         if isinstance(answer, dict):
             return self._encode(call, handler, started, answer)
@@ -64,6 +68,16 @@ class Dispatcher:
                 return self._encode(call, handler, started, begun.result)
             answer = begun
         return self._later(call, handler, started, answer)
+
+    async def forwarded(self, connection: Connection, frame: memoryview) -> bytes:
+        """Answer a request that another broker forwarded; return the response without its size."""
+        answer = self.handle(connection, frame)
+        if isinstance(answer, Later):
+            await wait([answer.future])
+            answer = answer.finish(answer.future)
+        elif isinstance(answer, Awaitable):
+            answer = await answer
+        return b"" if answer is None else bytes(answer[4:])
 
     async def _later(self, call: Call, handler: Handler, started: float, answer: Awaitable[Any]) -> Answer:
         return self._encode(call, handler, started, await answer)

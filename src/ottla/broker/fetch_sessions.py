@@ -31,7 +31,10 @@ class Key(NamedTuple):
 class Wanted:
     """What a session fetches from one partition, and what was last reported to the client."""
 
-    __slots__ = ("current_leader_epoch", "fetch_offset", "high_watermark", "key", "log_start_offset", "max_bytes")
+    __slots__ = (
+        "current_leader_epoch", "fetch_offset", "high_watermark", "key", "last_fetched_epoch", "log_start_offset",
+        "max_bytes", "replica_log_start_offset",
+    )  # fmt: skip
 
     def __init__(self, key: Key, request: Struct) -> None:
         self.key = key
@@ -44,12 +47,15 @@ class Wanted:
         self.fetch_offset: int = request.fetch_offset
         self.max_bytes: int = request.partition_max_bytes
         self.current_leader_epoch: int = request.current_leader_epoch
+        self.last_fetched_epoch: int = request.last_fetched_epoch
+        self.replica_log_start_offset: int = request.log_start_offset
 
     def is_news(self, response: Message, size: int) -> bool:
         """Return whether the response must include this partition, and remember what is reported."""
         news = (
             size > 0
             or response["error_code"] != 0
+            or "diverging_epoch" in response
             or response["high_watermark"] != self.high_watermark
             or response["log_start_offset"] != self.log_start_offset
         )

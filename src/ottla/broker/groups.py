@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla import errors
 from ottla.assignors import Assignor
 from ottla.broker.partition import EndOfTransaction, Partition
-from ottla.broker.state_topics import LONGEST_KEPT, Shard, Shards, kept_partition_for
+from ottla.broker.state_topics import LONGEST_KEPT, UNWRITTEN, Shard, Shards, kept_partition_for
 from ottla.config import BrokerConfig, effective_group_config
 from ottla.coordinator.config import GroupConfig, Times
 from ottla.coordinator.consumer.messages import ConsumerHeartbeatRequest, ConsumerHeartbeatResponse
@@ -90,11 +90,11 @@ class Groups:
             node, CONSUMER_OFFSETS, self._layout, lambda each: GroupShard(node, each, config, assignors), "group"
         )
 
-    def _layout(self) -> tuple[int, dict[str, str]]:
+    def _layout(self) -> tuple[int, dict[str, str], int]:
         config = self._node.config
         segment_bytes = str(config.offsets_topic_segment_bytes)
         configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": segment_bytes}
-        return config.offsets_topic_num_partitions, configs
+        return config.offsets_topic_num_partitions, configs, config.offsets_topic_replicas
 
     async def run(
         self, group_id: str, operation: Callable[..., Outcome[Any, Response]], /, *args: Any, **kwargs: Any
@@ -151,6 +151,8 @@ class Groups:
         if len(group_id) > LONGEST_KEPT or not shards:
             return None
         shard = shards[kept_partition_for(group_id, len(shards))]
+        if shard is None:
+            return None
         runner = shard.runner
         if runner.gathered or (shard.is_loaded and shard.partition.commits_at_once and runner.is_committed):
             return shard
@@ -158,13 +160,14 @@ class Groups:
 
     def write_marker(self, index: int, end: EndOfTransaction) -> Commit | None:
         """Write the end of a transaction to a partition of ``__consumer_offsets``."""
-        if not 0 <= index < len(self.shards.all):
-            raise errors.UnknownTopicOrPartition(f"The partition {CONSUMER_OFFSETS}-{index} does not exist.")
-        return self.shards.all[index].write_marker(end)
+        shard = self.shards.at(index)
+        if shard is None:
+            raise errors.NotLeaderOrFollower(f"This broker does not lead {CONSUMER_OFFSETS}-{index}.")
+        return shard.write_marker(end)
 
     async def topic_changed(self, name: str, *, created: bool = False, deleted: Sequence[TopicPartition] = ()) -> None:
         """Tell groups that a topic was created, deleted or has grown. Offsets of deleted partitions are deleted."""
-        for shard in self.shards.all:
+        for shard in self.shards.here():
             if shard.is_loaded:
                 if deleted:
                     await shard.runner.run(shard.coordinator.partitions_deleted, deleted)
@@ -232,7 +235,9 @@ def _finish(to_message: Callable[[Any], Message], future: asyncio.Future[Any]) -
 
 def group_error(error: Exception) -> errors.KafkaError:
     """Return what a client of a group is told when its operation failed."""
-    if isinstance(error, errors.KafkaStorageError):
+    if isinstance(error, errors.NotLeaderOrFollower):
+        return errors.NotCoordinator("Another broker has become the coordinator. Find the coordinator again.")
+    if isinstance(error, UNWRITTEN):
         return errors.CoordinatorNotAvailable(f"The group's records could not be written: {error}")
     if isinstance(error, errors.RecordListTooLarge):
         # As in Kafka: not the request is too large but the group as a whole.

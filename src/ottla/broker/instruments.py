@@ -73,9 +73,8 @@ class Instruments:
 
 
 def _each(node: Node, value: Callable[[Partition], int]) -> Iterator[tuple[Labels, Number]]:
-    for topic, partitions in node.partitions.items():
-        for partition in partitions:
-            yield {"topic": topic, "partition": str(partition.index)}, value(partition)
+    for partition in node.local():
+        yield {"topic": partition.topic, "partition": str(partition.index)}, value(partition)
 
 
 def _end(partition: Partition) -> int:

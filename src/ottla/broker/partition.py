@@ -1,12 +1,21 @@
-"""A partition as the broker serves it: its log, leader epoch, readable range and waiting fetches."""
+"""A partition as the broker serves it: its log, its role, the high watermark and waiting fetches.
+
+What a leader or follower decides is in `ottla.replication`. Here it meets the log, producers and fetches.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ottla import errors
+from ottla.metadata.values import NO_LEADER, BrokerState, PartitionState
+from ottla.replication.follower import Follower
+from ottla.replication.leader import Leader
+from ottla.replication.values import Append, Fetched, Proposal, ReplicaFetch
 from ottla.storage.flusher import Flusher
 from ottla.storage.log import AppendInfo, Log
 from ottla.storage.transactions import marker_batch
@@ -16,10 +25,12 @@ from ottla.types import Millis
 class FetchWaiter:
     """A fetch that waits until enough bytes are readable or its time is up."""
 
-    __slots__ = ("_future", "_missing", "read_committed")
+    __slots__ = ("_future", "_missing", "is_replica", "read_committed")
 
-    def __init__(self, missing: int, *, read_committed: bool = False) -> None:
+    def __init__(self, missing: int, *, read_committed: bool = False, is_replica: bool = False) -> None:
         self._missing = missing
+        self.is_replica = is_replica
+        """It waits for bytes above the high watermark too."""
         self.read_committed = read_committed
         """It waits for bytes below the last stable offset and ignores open transactions."""
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -49,6 +60,14 @@ class FetchWaiter:
                 partition.waiters.discard(self)
 
 
+class LeaderSettings(NamedTuple):
+    """The configs that a leader needs."""
+
+    min_isr: int
+    max_lag_ms: Millis
+    brokers: Mapping[int, BrokerState]
+
+
 class EndOfTransaction(NamedTuple):
     """The content of a transaction marker."""
 
@@ -61,22 +80,117 @@ class EndOfTransaction(NamedTuple):
 
 
 class Partition:
-    """One partition of a topic, led by this broker."""
+    """One partition of a topic on this broker: its log, and its role as leader or follower.
 
-    __slots__ = ("_flusher", "index", "leader_epoch", "log", "topic", "waiters")
+    A partition whose only replica is here needs no `Leader`: what is written is committed.
+    """
 
-    def __init__(self, topic: str, index: int, log: Log, leader_epoch: int, flusher: Flusher) -> None:
+    __slots__ = (
+        "_flusher", "_hidden", "_known_watermark", "_order", "_uncommitted", "follower", "index", "is_leader", "leader",
+        "leader_epoch", "log", "on_change", "state", "topic", "waiters",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, index: int, log: Log, flusher: Flusher, high_watermark: int) -> None:
+        """``high_watermark`` is the one of the last run."""
         self.topic = topic
         self.index = index
         self.log = log
-        self.leader_epoch = leader_epoch
+        self.state = PartitionState((), (), NO_LEADER)
+        self.leader_epoch = -1
+        self.is_leader = False
+        self.leader: Leader | None = None
+        """Counts what followers have. None if this is the only replica, or no leader."""
+        self.follower: Follower | None = None
+        self.on_change: Callable[[Partition], None] = _ignore
+        """Called when a follower may join or leave the ISR."""
+        self._known_watermark = high_watermark
         self._flusher = flusher
         self.waiters: set[FetchWaiter] = set()
+        self._uncommitted: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap of what waits for the high watermark: the offset, an order, the future."""
+        self._order = 0
+        self._hidden: deque[tuple[int, int]] = deque()
+        """End offset and size of appends above the high watermark: fetches do not see them yet."""
+
+    # ── role ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lead(self, state: PartitionState, me: int, settings: LeaderSettings, *, now: Millis) -> bool:
+        """Become or stay the leader. Return whether a new leadership begins."""
+        begins = not self.is_leader or state.leader_epoch != self.leader_epoch
+        watermark = self.high_watermark
+        if begins:
+            self._resign()
+            if state.replicas != (me,):
+                self.log.begin_epoch(state.leader_epoch)
+        self.state, self.leader_epoch, self.is_leader, self.follower = state, state.leader_epoch, True, None
+        if state.replicas == (me,):
+            self.leader = None
+        elif begins or self.leader is None:
+            self.leader = Leader(
+                me=me,
+                state=state,
+                log=self.log,
+                brokers=settings.brokers,
+                min_isr=settings.min_isr,
+                max_lag_ms=settings.max_lag_ms,
+                high_watermark=watermark,
+                now=now,
+            )
+        else:
+            self.leader.state_changed(state, now=now)
+        self._watermark_rose()
+        return begins
+
+    def follow(self, state: PartitionState) -> bool:
+        """Become or stay a follower. Return whether another leader or epoch is followed from now on."""
+        begins = self.follower is None or state.leader_epoch != self.leader_epoch or state.leader != self.state.leader
+        if begins:
+            watermark = self.high_watermark
+            self._resign()
+            self.follower = Follower(state=state, log=self.log, high_watermark=watermark)
+        self.state, self.leader_epoch = state, state.leader_epoch
+        return begins
+
+    def rest(self, state: PartitionState) -> None:
+        """Neither lead nor follow: the partition has no leader."""
+        self._resign()
+        self.state, self.leader_epoch = state, state.leader_epoch
+
+    def settings_changed(self, settings: LeaderSettings, *, now: Millis) -> None:
+        """Use new configs."""
+        if self.leader is not None:
+            self.leader.settings_changed(min_isr=settings.min_isr, max_lag_ms=settings.max_lag_ms, now=now)
+            self._watermark_rose()
+
+    def _resign(self) -> None:
+        """End the present role. What waited for a commit is told that it may be lost."""
+        self._known_watermark = self.high_watermark
+        self.is_leader, self.leader, self.follower = False, None, None
+        waiting, self._uncommitted = self._uncommitted, []
+        self._hidden.clear()
+        for _, _, future in waiting:
+            if not future.done():
+                future.set_exception(self.not_leader())
+        self.release_waiters()
+
+    def close(self) -> None:
+        """Stop to serve the partition: it is deleted or no longer here."""
+        self._resign()
+        self.leader_epoch = -1
+
+    def not_leader(self) -> errors.KafkaError:
+        return errors.NotLeaderOrFollower(f"This broker does not lead {self.topic}-{self.index}. Refresh the metadata.")
+
+    # ── offsets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def high_watermark(self) -> int:
-        """The end of the readable records. With one replica, this is the end of the log."""
-        return self.log.log_end_offset
+        """The end of the committed records. With one replica, this is the end of the log."""
+        if self.leader is not None:
+            return self.leader.high_watermark
+        if self.is_leader:
+            return self.log.log_end_offset
+        return self.follower.high_watermark if self.follower is not None else self._known_watermark
 
     @property
     def last_stable_offset(self) -> int:
@@ -90,15 +204,31 @@ class Partition:
     @property
     def commits_at_once(self) -> bool:
         """Whether every append is committed as soon as it is written."""
-        return not self.log.flushes_on_append
+        return self.leader is None and not self.log.flushes_on_append
 
     def committed(self, offset: int) -> asyncio.Future[None] | None:
         """Return None if everything below the offset is committed, else a future that waits for it.
 
-        This is the only thing that ``acks=all``, offset commits, group state and transaction state wait for. With one
-        replica, a record is committed when it is written, and flushed if the topic's config asks for that.
+        This is the only thing that ``acks=all``, offset commits, group state and transaction state wait for. A record
+        is committed when all in-sync replicas have it, and is flushed if the topic's config asks for that.
         """
-        return self.flushed(offset) if self.log.flushes_on_append else None
+        pending = self.flushed(offset) if self.log.flushes_on_append else None
+        leader = self.leader
+        if leader is None or offset <= leader.high_watermark:
+            return pending
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._order += 1
+        heappush(self._uncommitted, (offset, self._order, future))
+        return future if pending is None else asyncio.ensure_future(_both(future, pending))
+
+    def not_committed_in_time(self, timeout_ms: Millis) -> errors.KafkaError:
+        """Return why ``acks=all`` was not reached within the time of a request."""
+        if self.leader is not None and self.leader.is_below_min_isr:
+            return errors.NotEnoughReplicasAfterAppend(
+                f"The records are in {self.topic}-{self.index}, but only {list(self.state.isr)} are in sync, fewer "
+                "than min.insync.replicas."
+            )
+        return errors.RequestTimedOut(f"The in-sync replicas did not have the records within {timeout_ms} ms.")
 
     def flushed(self, offset: int) -> asyncio.Future[None] | None:
         """Return None if the topic's config requires no flush below the offset, else a future that waits for it."""
@@ -114,25 +244,27 @@ class Partition:
             raise errors.FencedLeaderEpoch(f"The leader epoch is {self.leader_epoch} now, not {leader_epoch}.")
         raise errors.UnknownLeaderEpoch(f"The leader epoch is still {self.leader_epoch}, not {leader_epoch}.")
 
-    def append(self, records: memoryview, *, now: Millis) -> AppendInfo:
-        """Append the records of a producer, and wake waiting fetches.
+    # ── appends of the leader ─────────────────────────────────────────────────────────────────────────────────────
 
-        ``min.insync.replicas`` has no effect: like Kafka, the broker requires no more replicas than the partition has.
-        """
+    def append(self, records: memoryview, *, now: Millis, all_in_sync: bool = True) -> AppendInfo:
+        """Append the records of a producer, and wake waiting fetches. ``all_in_sync`` is what ``acks=all`` asks for."""
+        if self.leader is not None and all_in_sync:
+            self._check_min_isr()
         info = self.log.append(records, leader_epoch=self.leader_epoch, now=now)
-        if self.waiters and not info.duplicate:
-            self._wake(len(records))
+        if not info.duplicate:
+            self._appended(len(records), now)
         return info
 
     def append_own(self, records: memoryview, *, now: Millis) -> AppendInfo:
         """Append records of the broker itself."""
+        self._check_leads()
         info = self.log.append(records, leader_epoch=self.leader_epoch, now=now, from_client=False)
-        if self.waiters:
-            self._wake(len(records))
+        self._appended(len(records), now)
         return info
 
     def append_marker(self, end: EndOfTransaction, *, now: Millis) -> AppendInfo:
         """Append the marker that ends a transaction, and wake the fetches that wait for it."""
+        self._check_leads()
         batch = marker_batch(
             end.producer_id,
             end.producer_epoch,
@@ -144,15 +276,90 @@ class Partition:
         info = self.log.append(
             records, leader_epoch=self.leader_epoch, now=now, from_client=False, transaction_version=end.version
         )
-        self._wake(len(records))
+        self._appended(len(records), now)
         if self.last_stable_offset > stable:
             self._release_stable()
         return info
 
+    def _check_leads(self) -> None:
+        if not self.is_leader:
+            raise self.not_leader()
+        if self.leader is not None:
+            self._check_min_isr()
+
+    def _check_min_isr(self) -> None:
+        leader = self.leader
+        if leader is not None and leader.is_below_min_isr:
+            raise errors.NotEnoughReplicas(
+                f"{self.topic}-{self.index} has {len(self.state.isr)} in-sync replicas {list(self.state.isr)}, fewer "
+                "than min.insync.replicas."
+            )
+
+    def _appended(self, size: int, now: Millis) -> None:
+        leader = self.leader
+        if leader is None:
+            if self.waiters:
+                self._wake(size)
+            return
+        self._hidden.append((self.log.log_end_offset, size))
+        if self.waiters:
+            for waiter in tuple(self.waiters):
+                if waiter.is_replica:
+                    waiter.appended(size)
+        if leader.appended(now=now):
+            self._watermark_rose()
+
+    # ── replication ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fetched_by(self, fetch: ReplicaFetch, *, now: Millis) -> Fetched:
+        """Take note of a follower's fetch: it has everything below its offset, unless the logs differ."""
+        leader = self.leader
+        if leader is None:
+            raise errors.UnknownLeaderEpoch(f"Broker {fetch.replica} is no replica of {self.topic}-{self.index} yet.")
+        fetched = leader.fetched(fetch, now=now)
+        if fetched.has_raised_high_watermark:
+            self._watermark_rose()
+        if fetch.replica not in leader.state.isr:
+            self.on_change(self)
+        return fetched
+
+    def altered(self, proposal: Proposal, answer: PartitionState | errors.KafkaError, *, now: Millis) -> None:
+        """The controller has answered a proposal of this leader."""
+        if self.leader is not None and self.leader.answered(proposal, answer, now=now):
+            self._watermark_rose()
+
+    def replicate(self, step: Append, *, now: Millis) -> None:
+        """Append what the leader sent, and take over its high watermark and log start offset."""
+        follower = self.follower
+        assert follower is not None
+        if step.records:
+            self.log.append_as_follower(step.records, now=now)
+        if follower.appended(step) and self.waiters:
+            self._wake(max(1, len(step.records)))
+        if follower.start_offset > self.log.log_start_offset:
+            self.log.advance(start_offset=follower.start_offset, high_watermark=follower.high_watermark)
+
+    def _watermark_rose(self) -> None:
+        """Answer what waited for the high watermark."""
+        watermark, waiting, hidden = self.high_watermark, self._uncommitted, self._hidden
+        while waiting and waiting[0][0] <= watermark:
+            _, _, future = heappop(waiting)
+            if not future.done():
+                future.set_result(None)
+        size = 0
+        while hidden and hidden[0][0] <= watermark:
+            size += hidden.popleft()[1]
+        if size and self.waiters:
+            self._wake(size)
+            # A marker that is readable now may have decided a transaction.
+            self._release_stable()
+
+    # ── waiting fetches ───────────────────────────────────────────────────────────────────────────────────────────
+
     def _wake(self, size: int) -> None:
         undecided = self.log.producers.has_any_ongoing
         for waiter in tuple(self.waiters):
-            if not (undecided and waiter.read_committed):
+            if not (undecided and waiter.read_committed) and not (waiter.is_replica and self.leader is not None):
                 waiter.appended(size)
 
     def _release_stable(self) -> None:
@@ -165,3 +372,12 @@ class Partition:
         """Wake all waiting fetches: the partition was deleted, or its epoch changed."""
         for waiter in tuple(self.waiters):
             waiter.release()
+
+
+async def _both(first: asyncio.Future[None], second: asyncio.Future[None]) -> None:
+    await first
+    await second
+
+
+def _ignore(partition: Partition) -> None:
+    """Nobody is interested."""

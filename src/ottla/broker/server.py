@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import socket
 from collections.abc import Awaitable
 from pathlib import Path
 from uuid import UUID
 
-from ottla.broker.configs import use_dynamic_configs
+from ottla.broker.cluster.joining import new_cluster_id, refuse_member_of_cluster
+from ottla.broker.configs import replication_settings, use_dynamic_configs
+from ottla.broker.controller import FileController
 from ottla.broker.dispatch import Dispatcher
 from ottla.broker.groups import Groups
 from ottla.broker.node import Node
-from ottla.broker.topics import open_partitions
 from ottla.broker.transactions import Transactions
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener, parse_address
@@ -30,6 +31,7 @@ from ottla.metadata.records import (
     from_json,
     to_json,
 )
+from ottla.metadata.values import Endpoint
 from ottla.metrics.server import MetricsServer
 from ottla.net.server.connection import Answer, Connection, Later
 from ottla.net.server.listener import Limits, Server
@@ -39,7 +41,7 @@ from ottla.runtime.journal import FileJournal
 from ottla.runtime.limits import raise_open_files_limit
 from ottla.runtime.runner import Runner
 from ottla.storage.log import Log
-from ottla.storage.manager import LogManager
+from ottla.storage.manager import LogManager, OpenReport
 
 logger = logging.getLogger("ottla.broker")
 JOURNAL = "metadata.journal"
@@ -113,13 +115,11 @@ class BrokerServer:
         for listener in self.config.listeners:
             self._servers.append(await self._listen(listener))
         report = self._logs.open()
-        node = self._node = self._assemble(self._logs, unclean=not report.clean)
-        node.groups = Groups(node)
-        node.transactions = Transactions(node)
-        await self._open_topics(node)
-        use_dynamic_configs(node)
-        node.groups.shards.open()
-        node.transactions.shards.open()
+        node = self._node = self._assemble(self._logs)
+        if self.config.is_clustered:
+            await self._join(node, report)
+        else:
+            await self._open_alone(node, report)
         self._logs.start_background(asyncio.get_running_loop())
         if self.config.ottla_metrics_listener:
             await self._serve_metrics(node, self.config.ottla_metrics_listener)
@@ -143,29 +143,77 @@ class BrokerServer:
     def _handle(self, connection: Connection, frame: memoryview) -> Answer | Later | Awaitable[Answer]:
         return self._dispatcher.handle(connection, frame)
 
-    def _assemble(self, logs: LogManager, *, unclean: bool) -> Node:
-        journal = self._journal = FileJournal(
-            logs.data_dirs[0] / JOURNAL, to_json, from_json, fsync=self._durable_metadata
-        )
-        metadata = Metadata()
-        records = journal.open()
-        for record in records:
+    def _assemble(self, logs: LogManager) -> Node:
+        metadata = Metadata(lambda topic: replication_settings(node.config, topic.configs))
+        node = Node(self.config, self._clock, metadata, logs, self._turn)
+        node.on_config_change = self._use_limits
+        node.advertised = self._advertised
+        node.groups = Groups(node)
+        node.transactions = Transactions(node)
+        self._dispatcher = Dispatcher(node)
+        node.forwarded = self._dispatcher.forwarded
+        logs.high_watermark = node.high_watermark
+        return node
+
+    async def _open_alone(self, node: Node, report: OpenReport) -> None:
+        """Use the journal in the data directory: this is the only broker."""
+        refuse_member_of_cluster(node.logs.data_dirs[0])
+        journal = self._open_journal(node)
+        metadata = node.metadata
+        if not metadata.cluster_id:
+            metadata.replay(ClusterCreated(new_cluster_id()))
+        elif not report.clean:
+            metadata.replay(LeaderEpochsRaised())
+        metadata.replay(self._registration(metadata))
+        journal.rewrite(metadata.snapshot())
+        controller = FileController(Runner(metadata, journal, self._clock), node.replicas)
+        node.controller = controller
+        await self._open_topics(node)
+
+    def _open_journal(self, node: Node) -> FileJournal[MetadataRecord]:
+        """Replay the journal of the data directory. Topics without a broker in it belong to this one."""
+        metadata, path = node.metadata, node.logs.data_dirs[0] / JOURNAL
+        journal = self._journal = FileJournal(path, to_json, from_json, fsync=self._durable_metadata)
+        for record in journal.open():
             if isinstance(record, TopicDeleted):
                 self._deleted.add(metadata.topics[record.name].topic_id)
             metadata.replay(record)
-        if not records:
-            metadata.replay(ClusterCreated(secrets.token_urlsafe(16)))
-        elif unclean:
-            metadata.replay(LeaderEpochsRaised())
-        for record in [*metadata.adopted_by(self.config.id), self._registration(metadata)]:
+        for record in list(metadata.adopted_by(self.config.id)):
             metadata.replay(record)
-        journal.rewrite(metadata.snapshot())
-        controller = Runner(metadata, journal, self._clock)
-        node = Node(self.config, self._clock, metadata, controller, logs, self._turn)
-        node.on_config_change = self._use_limits
-        node.advertised = self._advertised
-        self._dispatcher = Dispatcher(node)
-        return node
+        return journal
+
+    async def _join(self, node: Node, report: OpenReport) -> None:
+        """Become a member of a cluster: the metadata is in ZooKeeper."""
+        # Imported here because only clusters need ZooKeeper's client.
+        from ottla.broker.cluster.joining import Joining
+        from ottla.broker.cluster.member import Cluster
+
+        config = self.config
+        assert config.zookeeper_connect is not None
+        zookeeper = await Cluster.connect(
+            config.zookeeper_connect, config.zookeeper_session_timeout_ms, config.zookeeper_connection_timeout_ms
+        )
+        cluster = node.cluster = Cluster(node, zookeeper)
+        node.controller = cluster.controller
+        joining = Joining(node, JOURNAL)
+        await cluster.load(joining.first_records)
+        joining.check()
+        await self._open_topics(node)
+        joining.joined()
+        await cluster.join(report.broker_epoch, self._endpoints())
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the addresses that other brokers and clients are told."""
+        advertised = {listener.name: listener for listener in self.config.advertised_listeners or ()}
+        endpoints = []
+        for listener, server in zip(self.config.listeners, self._servers, strict=True):
+            shown = advertised.get(listener.name)
+            if shown is not None:
+                endpoints.append(Endpoint(shown.name, shown.host, shown.port or server.port))
+            else:
+                host = socket.getfqdn() if listener.is_any_host else listener.host
+                endpoints.append(Endpoint(listener.name, host, server.port))
+        return tuple(endpoints)
 
     def _registration(self, metadata: Metadata) -> BrokerRegistered:
         """Return the record of this start. The only broker needs no address in it."""
@@ -185,14 +233,15 @@ class BrokerServer:
     async def _open_topics(self, node: Node) -> None:
         for log in list(node.logs.logs.values()):
             self._adopt(node, log)
-        for topic in node.metadata.topics.values():
-            await open_partitions(node, topic)
+        await node.replicas.open()
+        use_dynamic_configs(node)
 
     def _adopt(self, node: Node, log: Log) -> None:
         """Keep a log from disk if its topic exists, else remove it or set it aside."""
         topic_partition = log.topic_partition
         topic = node.metadata.topics.get(topic_partition.topic)
-        fits = topic is not None and topic_partition.partition < topic.partitions
+        index = topic_partition.partition
+        fits = topic is not None and index < topic.partitions and node.id in topic.states[index].replicas
         # A crash while the directory was created leaves it empty and without an id.
         if fits and topic is not None and log.topic_id in (topic.topic_id, UUID(int=0)):
             log.topic_id = topic.topic_id
@@ -215,16 +264,24 @@ class BrokerServer:
         if self._metrics_server is not None:
             await self._metrics_server.stop()
             self._metrics_server = None
+        node = self._node
+        if node is not None and node.cluster is not None and clean:
+            await node.cluster.leave()
         for server in self._servers:
             await server.stop()
-        if self._node is not None:
-            await self._node.changes.finish()
-            self._node.controller.close()
-            self._node.transactions.shards.close()
-            self._node.groups.shards.close()
+        if node is not None:
+            await node.changes.finish()
+            if node.cluster is not None:
+                await node.cluster.close()
+            if hasattr(node, "controller"):
+                node.controller.close()
+            node.transactions.shards.close()
+            node.groups.shards.close()
         if self._logs is not None:
             await self._logs.stop_background()
-            self._logs.close(clean=clean and self._node is not None)
+            if node is not None:
+                self._logs.broker_epoch = node.broker_epoch
+            self._logs.close(clean=clean and node is not None)
             self._logs = None
         if self._journal is not None:
             self._journal.close()

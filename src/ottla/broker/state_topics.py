@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ottla import errors
 from ottla.broker.partition import Partition
-from ottla.broker.topics import ensure_internal_topic
+from ottla.broker.topics import ensure_topic
 from ottla.coordinator.coordinator import partition_for
 from ottla.machine import Machine
 from ottla.records import BatchHeader, scan
@@ -30,6 +30,8 @@ READ_AT_ONCE = 1 << 20
 #: The partition of a key is computed letter by letter. It is kept for keys of ordinary length.
 LONGEST_KEPT = 128
 kept_partition_for = lru_cache(1 << 14)(partition_for)
+#: Errors of an append after which the coordinator is the same and the client can try again.
+UNWRITTEN = (errors.KafkaStorageError, errors.NotEnoughReplicas, errors.NotEnoughReplicasAfterAppend)
 T = TypeVar("T")
 
 
@@ -82,6 +84,8 @@ class Shard(Generic[T]):
             if not self.is_loaded:
                 await self._replay_partition()
             await self.loaded()
+        except errors.NotLeaderOrFollower:
+            pass  # Another broker has become the leader, which loads it.
         except Exception:
             self.is_broken = not self.is_loaded
             logger.exception("%s could not be loaded; its keys are not served", self.partition.log.topic_partition)
@@ -90,6 +94,8 @@ class Shard(Generic[T]):
         count = 0
         async for data, position, header in read_batches(self.partition):
             count += self.replay(data, position, header)
+        # What the log has above the high watermark will be committed, but no response may say so before.
+        self.runner.wait_for(self.partition.log.log_end_offset)
         logger.info("loaded %d records of %s-%d", count, self.partition.topic, self.partition.index)
 
     def why_not(self, what: str) -> errors.KafkaError:
@@ -113,56 +119,84 @@ class Shards(Generic[S]):
         self,
         node: Node,
         topic: str,
-        layout: Callable[[], tuple[int, Mapping[str, str]]],
+        layout: Callable[[], tuple[int, Mapping[str, str], int]],
         new_shard: Callable[[Partition], S],
         kind: str,
     ) -> None:
-        """``layout`` returns partitions and configs for a new topic; ``kind`` is what the keys are, for messages."""
+        """``layout`` returns partitions, configs and replication factor of a new topic; ``kind`` names the keys."""
         self._node = node
         self._topic = topic
         self._layout = layout
         self._new_shard = new_shard
         self._kind = kind
-        self.all: list[S] = []
+        self.all: list[S | None] = []
+        """One for each partition of the topic; None for those that other brokers lead."""
         self._opening = asyncio.Lock()
         self._loading: set[asyncio.Task[None]] = set()
 
     async def ready(self) -> None:
         """Create the topic and its coordinators if they do not exist."""
-        if self.all:
+        if self._topic in self._node.metadata.topics:
             return
         async with self._opening:
-            if not self.all:
-                await ensure_internal_topic(self._node, self._topic, *self._layout())
-                self.open()
+            await ensure_topic(self._node, self._topic, *self._layout())
 
-    def open(self) -> None:
-        """Start to load the coordinators of the existing partitions."""
-        for partition in self._node.partitions.get(self._topic, []):
-            shard = self._new_shard(partition)
-            self.all.append(shard)
+    async def coordinator_id(self, key: str) -> int:
+        """Return the id of the broker that coordinates a key, -1 while there is none."""
+        await self.ready()
+        return self.leader_of(key)
+
+    def leader_of(self, key: str) -> int:
+        """Return the id of the broker that leads the partition of a key, -1 while there is none."""
+        return self._node.metadata.topic(self._topic).states[self.index_of(key)].leader
+
+    def changed(self, partition: Partition) -> None:
+        """Load the coordinator of a partition that this broker leads now, and unload one that it leads no longer."""
+        topic = self._node.metadata.topics.get(self._topic)
+        count = topic.partitions if topic is not None else partition.index + 1
+        self.all += [None] * (count - len(self.all))
+        known = self.all[partition.index]
+        if known is not None:
+            known.close()
+            self.all[partition.index] = None
+        if partition.is_leader:
+            shard = self.all[partition.index] = self._new_shard(partition)
             task = asyncio.ensure_future(shard.load())
             self._loading.add(task)
             task.add_done_callback(self._loading.discard)
 
     def index_of(self, key: str) -> int:
         """Return the partition that a key belongs to."""
-        if not self.all:
+        topic = self._node.metadata.topics.get(self._topic)
+        if topic is None:
             raise errors.CoordinatorNotAvailable(
                 f"There is no coordinator for {self._kind}s yet: send FindCoordinator first."
             )
-        return (kept_partition_for if len(key) <= LONGEST_KEPT else partition_for)(key, len(self.all))
+        return (kept_partition_for if len(key) <= LONGEST_KEPT else partition_for)(key, topic.partitions)
 
     def of(self, key: str) -> S:
         """Return the shard of a key, or raise the error that says why it cannot be used now."""
-        shard = self.all[self.index_of(key)]
+        index = self.index_of(key)
+        shard = self.at(index)
+        if shard is None:
+            raise errors.NotCoordinator(
+                f"This broker does not coordinate the {self._kind} {key!r}. Find its coordinator again."
+            )
         if not shard.is_loaded:
             raise shard.why_not(f"the {self._kind} {key!r}")
         return shard
 
+    def at(self, index: int) -> S | None:
+        """Return the shard of a partition if this broker leads it."""
+        return self.all[index] if index < len(self.all) else None
+
+    def here(self) -> Iterator[S]:
+        """Iterate over the shards of this broker."""
+        return (shard for shard in tuple(self.all) if shard is not None)
+
     def readable(self) -> Iterator[S]:
         """Iterate over the shards that can be read; raise while one is being loaded."""
-        for shard in self.all:
+        for shard in self.here():
             if shard.is_loaded:
                 yield shard
             elif not shard.is_broken:
@@ -172,15 +206,17 @@ class Shards(Generic[S]):
         """Stop all timers and loading."""
         for task in self._loading:
             task.cancel()
-        for shard in self.all:
+        for shard in self.here():
             shard.close()
 
 
 async def read_batches(partition: Partition) -> AsyncIterator[tuple[bytes, int, BatchHeader]]:
     """Iterate over the batches of a partition: the bytes that hold each one, its position there and its header."""
-    offset = partition.log.log_start_offset
-    while offset < partition.high_watermark:
+    offset, leader_epoch = partition.log.log_start_offset, partition.leader_epoch
+    while offset < partition.log.log_end_offset:
         data = await _read(partition, offset)
+        if partition.leader_epoch != leader_epoch:
+            raise partition.not_leader()
         for position, header in scan(data, 0, len(data), check_crc=False).batches:
             yield data, position, header
             offset = header.next_offset
@@ -188,7 +224,7 @@ async def read_batches(partition: Partition) -> AsyncIterator[tuple[bytes, int, 
 
 
 async def _read(partition: Partition, offset: int) -> bytes:
-    end = partition.high_watermark
+    end = partition.log.log_end_offset
     while True:
         try:
             slice_ = partition.log.read(offset, max_bytes=READ_AT_ONCE, end_offset=end, min_one_batch=True)

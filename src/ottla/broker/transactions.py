@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
 from ottla.broker.partition import EndOfTransaction, Partition
-from ottla.broker.state_topics import Shard, Shards
+from ottla.broker.state_topics import UNWRITTEN, Shard, Shards
 from ottla.config import BrokerConfig
 from ottla.driver import Commit
 from ottla.machine import Machine, Outcome
@@ -46,7 +46,7 @@ async def write_marker(node: Node, place: TopicPartition, end: EndOfTransaction)
 
 def append_marker(node: Node, place: TopicPartition, end: EndOfTransaction) -> Commit | None:
     """Do the same without the wait; return what to wait for until the marker is committed."""
-    partition = node.partition(place.topic, place.partition)
+    partition = node.leading(place.topic, place.partition)
     if place.topic == CONSUMER_OFFSETS:
         return node.groups.write_marker(place.partition, end)
     return partition.committed(partition.append_marker(end, now=node.clock.now()).last_offset + 1)
@@ -110,7 +110,11 @@ class TransactionShard(Shard[TransactionRecord]):
         """Run an operation and write the markers of what it decided."""
         try:
             response = await self.runner.run(operation, request)
-        except (errors.KafkaStorageError, errors.RecordListTooLarge) as error:
+        except errors.NotLeaderOrFollower as error:
+            raise errors.NotCoordinator(
+                "Another broker has become the coordinator. Find the coordinator again."
+            ) from error
+        except (*UNWRITTEN, errors.RecordListTooLarge) as error:
             raise errors.CoordinatorNotAvailable(f"The transaction could not be written: {error}") from error
         if self.coordinator.has_unfinished:
             await self.finish()
@@ -146,7 +150,9 @@ class TransactionShard(Shard[TransactionRecord]):
 
     async def _write(self, markers: m.Markers, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
         """Write markers to partitions; return the partitions that must be tried again."""
-        again, commits = [], []
+        again: list[TopicPartition] = []
+        commits: dict[TopicPartition, Commit | None] = {}
+        elsewhere: dict[int, list[TopicPartition]] = {}
         end = EndOfTransaction(
             markers.producer_id,
             markers.producer_epoch,
@@ -156,16 +162,24 @@ class TransactionShard(Shard[TransactionRecord]):
         )
         for place in sorted(partitions):
             try:
-                commits.append(append_marker(self._node, place, end))
-            except errors.UnknownTopicOrPartition:
-                logger.info("%s is gone; the transaction of %r ends without it", place, markers.transactional_id)
-            except (errors.InvalidProducerEpoch, errors.TransactionCoordinatorFenced) as error:
-                logger.warning("the transaction of %r has ended in %s: %s", markers.transactional_id, place, error)
+                leader = self._node.leader_of(place)
+                if leader == self._node.id:
+                    commits[place] = append_marker(self._node, place, end)
+                else:
+                    elsewhere.setdefault(leader, []).append(place)
             except errors.KafkaError as error:
-                logger.info("the marker of %r for %s is tried again: %s", markers.transactional_id, place, error)
-                again.append(place)
-        for pending in commits:
-            await _until_committed(pending)
+                if _is_tried_again(markers, place, error):
+                    again.append(place)
+        if self._node.cluster is not None and elsewhere:
+            for place, failure in (await self._node.cluster.write_markers(elsewhere, end)).items():
+                if failure is not None and _is_tried_again(markers, place, failure):
+                    again.append(place)
+        for place, pending in commits.items():
+            try:
+                await _until_committed(pending)
+            except errors.NotLeaderOrFollower as error:
+                if _is_tried_again(markers, place, error):
+                    again.append(place)
         return frozenset(again)
 
     def _finish_later(self, seconds: float) -> None:
@@ -186,6 +200,18 @@ class TransactionShard(Shard[TransactionRecord]):
             self._finishing.cancel()
 
 
+def _is_tried_again(markers: m.Markers, place: TopicPartition, error: errors.KafkaError) -> bool:
+    """Whether a marker that was refused must still be written."""
+    if isinstance(error, errors.UnknownTopicOrPartition):
+        logger.info("%s is gone; the transaction of %r ends without it", place, markers.transactional_id)
+        return False
+    if isinstance(error, errors.InvalidProducerEpoch | errors.TransactionCoordinatorFenced):
+        logger.warning("the transaction of %r has ended in %s: %s", markers.transactional_id, place, error)
+        return False
+    logger.info("the marker of %r for %s is tried again: %s", markers.transactional_id, place, error)
+    return True
+
+
 class Transactions:
     """All transactions of this broker."""
 
@@ -200,11 +226,13 @@ class Transactions:
             "transactional id",
         )
 
-    def _layout(self) -> tuple[int, dict[str, str]]:
+    def _layout(self) -> tuple[int, dict[str, str], int]:
         config = self._node.config
         segment_bytes = str(config.transaction_state_log_segment_bytes)
         configs = {"cleanup.policy": "compact", "compression.type": "uncompressed", "segment.bytes": segment_bytes}
-        return config.transaction_state_log_num_partitions, configs
+        if config.is_clustered:
+            configs["min.insync.replicas"] = str(config.transaction_log_min_isr)
+        return config.transaction_state_log_num_partitions, configs, config.transaction_log_replicas
 
     def of(self, transactional_id: str) -> TransactionShard:
         """Return the shard of a transactional id, or raise the error that says why it cannot be used now."""
@@ -227,6 +255,18 @@ class Transactions:
         """Add partitions to a transaction, and begin it if it has none; return the error code."""
         shard = self.of(request.transactional_id)
         return (await shard.run(shard.coordinator.add_partitions, request)).error_code
+
+    async def added_or_verified(self, request: m.AddPartitionsRequest, *, adds: bool) -> dict[TopicPartition, int]:
+        """Do one of these for a leader of partitions. The coordinator may be on another broker."""
+        cluster = self._node.cluster
+        if cluster is not None:
+            await self.shards.ready()
+            coordinator = self.shards.leader_of(request.transactional_id)
+            if coordinator != self._node.id:
+                return await cluster.add_partitions_to_txn(coordinator, request, verify_only=not adds)
+        if adds:
+            return dict.fromkeys(request.partitions, await self.add_partitions(request))
+        return await self.verify(request)
 
 
 def transaction_config(config: BrokerConfig) -> TransactionConfig:

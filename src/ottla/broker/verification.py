@@ -38,10 +38,7 @@ async def added_or_verified(
         version=SECOND_VERSION,
     )
     try:
-        if adds:
-            codes = dict.fromkeys(partitions, await node.transactions.add_partitions(add_request))
-        else:
-            codes = await node.transactions.verify(add_request)
+        codes = await node.transactions.added_or_verified(add_request, adds=adds)
     except errors.KafkaError as error:
         return dict.fromkeys(partitions, error)
     return {place: _error(code, place) for place, code in codes.items()}

@@ -27,6 +27,10 @@ class Wanted(NamedTuple):
     offset: int
     max_bytes: int
     leader_epoch: int
+    last_fetched_epoch: int = -1
+    """Of a follower's log."""
+    log_start_offset: int = -1
+    """Of a follower's log."""
 
 
 class FetchSession:
@@ -94,6 +98,8 @@ def _topics(wanted: Mapping[TopicPartition, Wanted]) -> list[Message]:
             {
                 "partition": key.partition,
                 "current_leader_epoch": want.leader_epoch,
+                "last_fetched_epoch": want.last_fetched_epoch,
+                "log_start_offset": want.log_start_offset,
                 "fetch_offset": want.offset,
                 "partition_max_bytes": want.max_bytes,
             }

@@ -54,6 +54,10 @@ class Metadata(Machine[r.MetadataRecord]):
 
     def __init__(self, settings: Callable[[Topic], ReplicationSettings] = _default_settings) -> None:
         self.settings = settings
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: a snapshot follows."""
         self.cluster_id = ""
         self.brokers: dict[int, BrokerState] = {}
         self.topics: dict[str, Topic] = {}

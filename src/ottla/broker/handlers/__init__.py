@@ -6,7 +6,8 @@ task. Handlers are short and keep no state.
 
 A frequent API may also define ``quick(node, version, correlation_id, frame, body)``. It turns the frame of the request
 into the frame of the response, or returns None to leave the request to ``handle``. ``FIRST`` and ``LAST`` narrow the
-served versions; by default every version in the schemas is served.
+served versions; by default every version in the schemas is served. ``TO_CONTROLLER`` means that other brokers forward
+the request to the controller, ``ONLY_IN_CLUSTER`` that only brokers of a cluster serve it.
 """
 
 from __future__ import annotations
@@ -31,13 +32,26 @@ class Handler(NamedTuple):
     advertised_first: int
     """The first version that ApiVersions reports. It differs from ``first`` for Produce only."""
     quick: Callable[..., Buffer | None] | None
+    to_controller: bool
+    """Only the controller can answer. Other brokers forward the request."""
+    only_in_cluster: bool
+    """The API is for the brokers of a cluster."""
 
 
 def _handler(module: ModuleType) -> Handler:
     known = api(module.API)
     first, last = getattr(module, "FIRST", known.first), getattr(module, "LAST", known.last)
     advertised = getattr(module, "ADVERTISED_FIRST", first)
-    return Handler(known.name, first, last, module.handle, advertised, getattr(module, "quick", None))
+    return Handler(
+        known.name,
+        first,
+        last,
+        module.handle,
+        advertised,
+        getattr(module, "quick", None),
+        getattr(module, "TO_CONTROLLER", False),
+        getattr(module, "ONLY_IN_CLUSTER", False),
+    )
 
 
 HANDLERS: dict[int, Handler] = {

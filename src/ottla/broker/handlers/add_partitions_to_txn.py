@@ -59,7 +59,7 @@ async def _verify(node: Node, add_request: AddPartitionsRequest) -> dict[TopicPa
 
 async def _add(node: Node, add_request: AddPartitionsRequest) -> dict[TopicPartition, int]:
     """Add all partitions or, if one of them does not exist, none."""
-    unknown = {place for place in add_request.partitions if not _exists(node, place)}
+    unknown = {place for place in add_request.partitions if not node.exists(place.topic, place.partition)}
     if unknown:
         missing, untried = errors.UnknownTopicOrPartition.code, errors.OperationNotAttempted.code
         return {place: missing if place in unknown else untried for place in add_request.partitions}
@@ -68,10 +68,6 @@ async def _add(node: Node, add_request: AddPartitionsRequest) -> dict[TopicParti
     except errors.KafkaError as error:
         code = error.code
     return dict.fromkeys(add_request.partitions, code)
-
-
-def _exists(node: Node, place: TopicPartition) -> bool:
-    return 0 <= place.partition < len(node.partitions.get(place.topic, ()))
 
 
 def _partitions(topics: Iterable[Struct]) -> frozenset[TopicPartition]:

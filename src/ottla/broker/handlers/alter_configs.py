@@ -9,6 +9,7 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.ALTER_CONFIGS
+TO_CONTROLLER = True
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:

@@ -22,14 +22,14 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(node: Node, call: Call, request: Struct | None) -> Message:
     if request is None:
-        return {"error_code": UnsupportedVersion.code, "api_keys": _served()}
+        return {"error_code": UnsupportedVersion.code, "api_keys": _served(node)}
     if call.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return {"error_code": InvalidRequest.code, "api_keys": []}
         call.connection.client_software = (name, version)
     return {
-        "api_keys": _served(),
+        "api_keys": _served(node),
         "supported_features": _supported(call.api_version),
         "finalized_features_epoch": 0,
         "finalized_features": [
@@ -44,11 +44,12 @@ def _supported(version: int) -> list[Message]:
     return [{"name": name, "min_version": 0, "max_version": last} for name, last in FEATURES.items()]
 
 
-def _served() -> list[Message]:
+def _served(node: Node) -> list[Message]:
     # Imported here because the table includes this module.
     from ottla.broker.handlers import HANDLERS
 
     return [
         {"api_key": key, "min_version": handler.advertised_first, "max_version": handler.last}
         for key, handler in sorted(HANDLERS.items())
+        if node.cluster is not None or not handler.only_in_cluster
     ]

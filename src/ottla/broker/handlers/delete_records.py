@@ -22,7 +22,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
 
 def _delete(node: Node, topic: str, entry: Struct) -> Message:
     try:
-        partition = node.partition(topic, entry.partition_index)
+        partition = node.leading(topic, entry.partition_index)
         if "delete" not in partition.log.config.cleanup_policy:
             raise errors.PolicyViolation(f"The topic '{topic}' is compacted. Add delete to its cleanup.policy first.")
         offset = partition.high_watermark if entry.offset == TO_HIGH_WATERMARK else entry.offset

@@ -10,6 +10,7 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.DELETE_TOPICS
+TO_CONTROLLER = True
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:

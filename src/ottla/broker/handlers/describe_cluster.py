@@ -1,4 +1,4 @@
-"""DescribeCluster: the brokers. v1 selects brokers or controllers; v2 can include fenced brokers (there are none)."""
+"""DescribeCluster: the brokers. v1 selects brokers or controllers; v2 can include fenced brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
     response = {
         "endpoint_type": request.endpoint_type,
         "cluster_id": node.metadata.cluster_id,
-        "controller_id": node.id,
+        "controller_id": node.controller_id,
         "brokers": [],
     }
     if request.endpoint_type != BROKERS:
@@ -24,8 +24,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
             "error_code": MismatchedEndpointType.code,
             "error_message": "This address belongs to a broker, not a controller. Set endpoint_type to 1.",
         }
-    host, port = node.address(call.connection)
-    brokers = [{"broker_id": node.id, "host": host, "port": port, "rack": node.config.broker_rack}]
+    brokers = [each._asdict() for each in node.brokers(call.connection, fenced=request.include_fenced_brokers)]
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(node, call, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -24,15 +24,12 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
 
 def _requested(node: Node, request: Struct) -> list[Partition]:
     if request.topics is None:
-        return [partition for partitions in node.partitions.values() for partition in partitions]
+        return list(node.local())
     wanted = defaultdict(set)
     for topic in request.topics:
         wanted[topic.topic].update(topic.partitions)
     return [
-        partition
-        for name, indexes in wanted.items()
-        for partition in node.partitions.get(name, [])
-        if partition.index in indexes
+        partition for name, indexes in wanted.items() for partition in node.local(name) if partition.index in indexes
     ]
 
 

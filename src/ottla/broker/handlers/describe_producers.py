@@ -21,7 +21,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
 
 def _describe(node: Node, topic: str, index: int) -> Message:
     try:
-        partition = node.partition(topic, index)
+        partition = node.leading(topic, index)
     except KafkaError as error:
         return {
             "partition_index": index,

@@ -16,6 +16,8 @@ from ottla.broker.node import Call, Node
 from ottla.broker.partition import FetchWaiter, Partition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.replication.leader import divergence
+from ottla.replication.values import EpochEnd, ReplicaFetch
 from ottla.storage.log import Slice
 from ottla.storage.verification import SegmentUnverified
 from ottla.types import Millis
@@ -23,6 +25,19 @@ from ottla.types import Millis
 API = ApiKey.FETCH
 READ_COMMITTED = 1
 FEW_ABORTED = 8
+
+
+class Reader(NamedTuple):
+    """Who fetches: a consumer, or the broker of a follower."""
+
+    replica: int
+    """The id of the broker, -1 for a consumer."""
+    broker_epoch: int
+    read_committed: bool
+
+    @property
+    def is_replica(self) -> bool:
+        return self.replica >= 0
 
 
 class Reading(NamedTuple):
@@ -38,26 +53,36 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
         plan = node.sessions.plan(request, by_id=call.api_version >= 13, now=node.clock.now())
     except errors.KafkaError as error:
         return {"error_code": error.code, "session_id": 0, "responses": []}
+    reader = _reader(request)
     try:
-        reading = read(node, plan, request)
+        reading = read(node, plan, request, reader)
     except SegmentUnverified as unverified:
-        return _wait(node, plan, request, unverified)
+        return _wait(node, plan, request, reader, unverified)
     if reading.size >= request.min_bytes or request.max_wait <= 0 or reading.failed or not plan.wanted:
         return _message(node, plan, reading)
-    return _wait(node, plan, request, reading)
+    return _wait(node, plan, request, reader, reading)
 
 
-async def _wait(node: Node, plan: FetchPlan, request: Struct, first: Reading | SegmentUnverified) -> Message:
+def _reader(request: Struct) -> Reader:
+    state = request.replica_state
+    replica, broker_epoch = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
+    return Reader(replica, broker_epoch, request.isolation_level == READ_COMMITTED)
+
+
+async def _wait(
+    node: Node, plan: FetchPlan, request: Struct, reader: Reader, first: Reading | SegmentUnverified
+) -> Message:
     """Wait for data, or for a segment to be verified, and read again."""
     if isinstance(first, Reading):
-        read_committed = request.isolation_level == READ_COMMITTED
-        waiter = FetchWaiter(max(1, request.min_bytes - first.size), read_committed=read_committed)
+        waiter = FetchWaiter(
+            max(1, request.min_bytes - first.size), read_committed=reader.read_committed, is_replica=reader.is_replica
+        )
         await waiter.wait(_existing(node, plan), _longest_wait(node, request) / 1000)
     else:
         await _verified(first)
     while True:
         try:
-            return _message(node, plan, read(node, plan, request))
+            return _message(node, plan, read(node, plan, request, reader))
         except SegmentUnverified as unverified:
             await _verified(unverified)
 
@@ -82,27 +107,35 @@ def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
     return found
 
 
-def read(node: Node, plan: FetchPlan, request: Struct) -> Reading:
+def read(node: Node, plan: FetchPlan, request: Struct, reader: Reader) -> Reading:
     """Read each partition once, up to the limits of the request. The first batch may exceed them."""
     responses: list[tuple[Wanted, Message, int]] = []
     size, failed = 0, False
     room = min(request.max_bytes, node.config.fetch_max_bytes)
-    read_committed = request.isolation_level == READ_COMMITTED
     for wanted in plan.wanted:
         try:
-            response, length = _read_one(node, wanted, room - size, size == 0, read_committed)
+            response, length = _read_one(node, wanted, room - size, size == 0, reader)
         except errors.KafkaError as error:
-            response, length, failed = _failed(wanted.key.partition, error), 0, True
+            response, length, failed = _failed(node, wanted.key, error), 0, True
+        if "diverging_epoch" in response:
+            failed = True  # The follower must know at once.
         size += length
         responses.append((wanted, response, length))
     return Reading(responses, size, failed)
 
 
-def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed: bool) -> tuple[Message, int]:
+def _read_one(node: Node, wanted: Wanted, room: int, first: bool, reader: Reader) -> tuple[Message, int]:
     partition = _partition(node, wanted.key)
-    partition.check_epoch(wanted.current_leader_epoch)
-    log = partition.log
-    end = partition.readable_end(read_committed=read_committed)
+    read_committed, log = reader.read_committed, partition.log
+    diverging = None
+    if reader.is_replica:
+        diverging = _replica_fetched(node, partition, wanted, reader)
+        end = log.log_end_offset
+    else:
+        partition.check_epoch(wanted.current_leader_epoch)
+        if wanted.last_fetched_epoch >= 0:
+            diverging = divergence(log, wanted.fetch_offset, wanted.last_fetched_epoch)
+        end = partition.readable_end(read_committed=read_committed)
     response: Message = {
         "partition_index": wanted.key.partition,
         "error_code": 0,
@@ -112,6 +145,9 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, read_committed
         "aborted_transactions": () if read_committed else None,
         "records": b"",
     }
+    if diverging is not None:
+        response["diverging_epoch"] = {"epoch": diverging.epoch, "end_offset": diverging.end_offset}
+        return response, 0
     limit = min(wanted.max_bytes, room)
     # Most fetches are at the end of the log: there is nothing to look up.
     if wanted.fetch_offset == log.log_end_offset or (limit <= 0 and not first):
@@ -134,17 +170,38 @@ def _aborted(partition: Partition, start: int, end: int, slice_: Slice) -> list[
     return [{"producer_id": aborted.producer_id, "first_offset": aborted.first_offset} for aborted in found]
 
 
+def _replica_fetched(node: Node, partition: Partition, wanted: Wanted, reader: Reader) -> EpochEnd | None:
+    """Take note of what a follower has; return where its log differs."""
+    if not partition.is_leader:
+        raise partition.not_leader()
+    fetch = ReplicaFetch(
+        reader.replica,
+        reader.broker_epoch,
+        wanted.current_leader_epoch,
+        wanted.fetch_offset,
+        wanted.last_fetched_epoch,
+        wanted.replica_log_start_offset,
+    )
+    return partition.fetched_by(fetch, now=node.clock.now()).diverging
+
+
 def _partition(node: Node, key: Key) -> Partition:
     name = key.topic if key.topic is not None else node.topic_by_id(key.topic_id).name
-    return node.partition(name, key.partition)
+    partition = node.partition(name, key.partition)
+    if not partition.is_leader and partition.follower is None:
+        raise partition.not_leader()
+    return partition
 
 
-def _failed(index: int, error: errors.KafkaError) -> Message:
+def _failed(node: Node, key: Key, error: errors.KafkaError) -> Message:
+    start = -1
+    if isinstance(error, errors.OffsetOutOfRange):
+        start = _partition(node, key).log.log_start_offset  # A follower starts again from there.
     return {
-        "partition_index": index,
+        "partition_index": key.partition,
         "error_code": error.code,
         "high_watermark": -1,
-        "log_start_offset": -1,
+        "log_start_offset": start,
         "aborted_transactions": None,
         "records": b"",
     }

@@ -1,12 +1,13 @@
 """FindCoordinator: the coordinator of a group or a transactional id. v1 adds key types; v4 takes several keys.
 
-The only broker is always the coordinator. The first request creates `__consumer_offsets` or `__transaction_state`.
+The coordinator is the leader of the partition that has the key. The first request creates `__consumer_offsets` or
+`__transaction_state`.
 """
 
 from __future__ import annotations
 
 from ottla import errors
-from ottla.broker.node import Call, Node
+from ottla.broker.node import Address, Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -24,15 +25,22 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 async def _find(node: Node, call: Call, key_type: int, key: str) -> Message:
     try:
         if key_type == GROUP:
-            await node.groups.shards.ready()
+            coordinator_id = await node.groups.shards.coordinator_id(key)
         elif key_type == TRANSACTION:
-            await node.transactions.shards.ready()
+            coordinator_id = await node.transactions.shards.coordinator_id(key)
         else:
             raise errors.InvalidRequest(
                 f"The coordinator type {key_type} is unknown. Use 0 for groups or 1 for transactions."
             )
+        broker = _broker(node, call, coordinator_id)
     except errors.KafkaError as error:
         return {"error_code": error.code, "error_message": str(error), "node_id": -1, "host": "", "port": -1}
-    host, port = node.address(call.connection)
     message = "NONE" if call.api_version < 4 else ""
-    return {"error_message": message, "node_id": node.id, "host": host, "port": port}
+    return {"error_message": message, "node_id": coordinator_id, "host": broker.host, "port": broker.port}
+
+
+def _broker(node: Node, call: Call, broker_id: int) -> Address:
+    for broker in node.brokers(call.connection):
+        if broker.broker_id == broker_id:
+            return broker
+    raise errors.CoordinatorNotAvailable("The coordinator is being elected. Try again.")

@@ -52,7 +52,7 @@ async def _partition(node: Node, call: Call, request: Struct, name: str, entry: 
             raise errors.InvalidRequest(
                 f"The partition {name}-{entry.partition_index} is in the request more than once."
             )
-        partition = node.partition(name, entry.partition_index)
+        partition = node.leading(name, entry.partition_index)
         partition.check_epoch(entry.current_leader_epoch)
         end = partition.readable_end(read_committed=request.isolation_level == READ_COMMITTED)
         found = await _find(partition, entry.timestamp, end, call.api_version)

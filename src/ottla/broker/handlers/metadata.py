@@ -28,11 +28,13 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
         for topic in topics:
             name = topic["name"] or ""
             topic["topic_authorized_operations"] = authorized_operations(node, call, ResourceType.TOPIC, name)
-    host, port = node.address(call.connection)
     return {
-        "brokers": [{"node_id": node.id, "host": host, "port": port, "rack": node.config.broker_rack}],
+        "brokers": [
+            {"node_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
+            for each in node.brokers(call.connection)
+        ],
         "cluster_id": node.metadata.cluster_id,
-        "controller_id": node.id,
+        "controller_id": node.controller_id,
         "topics": topics,
         "cluster_authorized_operations": (
             authorized_operations(node, call, ResourceType.CLUSTER, CLUSTER_NAME)

@@ -21,7 +21,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
 
 def _partition(node: Node, topic: str, entry: Struct) -> Message:
     try:
-        partition = node.partition(topic, entry.partition)
+        partition = node.leading(topic, entry.partition)
         partition.check_epoch(entry.current_leader_epoch)
         if entry.leader_epoch == partition.leader_epoch:
             epoch, end_offset = partition.leader_epoch, partition.log.log_end_offset

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import struct
-from asyncio import Future
+from asyncio import Future, wait
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.broker.partition import Partition
 from ottla.broker.verification import ADDED, Producer, added_or_verified
 from ottla.metadata.machine import INTERNAL_TOPICS
 from ottla.net.server.connection import CloseConnection
@@ -37,7 +38,7 @@ ABORTABLE_FROM, ADDS_FROM = 11, 12
 ALL = -1
 logger = logging.getLogger("ottla.broker")
 #: Responses for partitions whose records are not committed yet, with the futures they wait for.
-Waits = list[tuple[Message, Future[None]]]
+Waits = list[tuple[Message, Partition, Future[None]]]
 #: For each partition None, or why its transactional batch is rejected.
 Verdicts = Mapping[tuple[str, int], errors.KafkaError | None]
 _NO_VERDICTS: Verdicts = {}
@@ -66,7 +67,7 @@ def _produce(node: Node, request: Struct, verdicts: Verdicts) -> Message | Await
         _close_on_errors(responses)
         return None
     response: Message = {"responses": responses}
-    return _when_committed(waits, response) if waits else response
+    return _when_committed(waits, response, request.timeout) if waits else response
 
 
 def _append(
@@ -77,10 +78,10 @@ def _append(
         name = topic.name or node.topic_by_id(topic.topic_id).name
         if name in INTERNAL_TOPICS:
             raise errors.InvalidTopicException(f"Cannot append to internal topic {name}: only the broker writes to it.")
-        partition = node.partition(name, data.index)
+        partition = node.leading(name, data.index)
         if verdicts and (rejection := verdicts.get((name, data.index))) is not None:
             raise rejection
-        info = partition.append(data.records, now=now)
+        info = partition.append(data.records, now=now, all_in_sync=request.acks == ALL)
     except errors.KafkaError as error:
         node.metrics.produce_failed(error.name)
         return _failed(data.index, error)
@@ -93,9 +94,9 @@ def _append(
         "record_errors": (),
     }
     # acks=all waits until the records are committed, acks=1 only for a flush that the topic's config requires.
-    wait = partition.committed if request.acks == ALL else partition.flushed
-    if request.acks and (pending := wait(info.last_offset + 1)) is not None:
-        waits.append((message, pending))
+    until = partition.committed if request.acks == ALL else partition.flushed
+    if request.acks and (pending := until(info.last_offset + 1)) is not None:
+        waits.append((message, partition, pending))
     return message
 
 
@@ -178,7 +179,7 @@ def _keep_records(request: Struct) -> None:
 def _place(node: Node, topic: Struct, index: int) -> tuple[TopicPartition | None, Log | None]:
     try:
         name = topic.name or node.topic_by_id(topic.topic_id).name
-        return TopicPartition(name, index), node.partition(name, index).log
+        return TopicPartition(name, index), node.leading(name, index).log
     except errors.KafkaError:
         return None, None  # The append reports the error.
 
@@ -224,11 +225,19 @@ def _close_on_errors(responses: list[dict[str, Any]]) -> None:
                 )
 
 
-async def _when_committed(waits: Waits, response: Message) -> Message:
-    for message, pending in waits:
-        try:
-            await pending
-        except errors.KafkaStorageError as error:
+async def _when_committed(waits: Waits, response: Message, timeout_ms: Millis) -> Message:
+    await wait([pending for _, _, pending in waits], timeout=max(0, timeout_ms) / 1000)
+    for message, partition, pending in waits:
+        error: errors.KafkaError | None
+        if not pending.done():
+            error = partition.not_committed_in_time(timeout_ms)
+        elif (failure := pending.exception()) is not None:
+            if not isinstance(failure, errors.KafkaError):
+                raise failure
+            error = failure
+        else:
+            continue
+        if isinstance(error, errors.KafkaStorageError):
             logger.error("%s", error)
-            message.update(_failed(message["index"], error))
+        message.update(_failed(message["index"], error))
     return response

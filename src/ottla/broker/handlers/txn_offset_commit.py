@@ -99,4 +99,4 @@ def _offsets(node: Node, request: Struct) -> Iterator[Offset]:
 
 
 def _exists(node: Node, topic: Struct, each: Struct) -> bool:
-    return bool(0 <= each.partition_index < len(node.partitions.get(topic.name, ())))
+    return node.exists(topic.name, each.partition_index)

@@ -1,0 +1,248 @@
+"""Followers fetch: one task for each broker that leads partitions of which this broker has a replica.
+
+What a response means is decided by `replication.follower.Follower`; the partition performs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ottla import errors
+from ottla.broker.partition import Partition
+from ottla.consuming.sessions import FetchSession, Wanted
+from ottla.metadata.values import NO_LEADER
+from ottla.net.client.connection import Connection
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Struct
+from ottla.replication.values import Append, Ignore, Restart, Step, Stop, Truncate, Wait
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.broker.cluster.peers import Peers
+    from ottla.broker.node import Node
+
+logger = logging.getLogger("ottla.replicas")
+#: A fetch waits at most this much longer than it asked for.
+PATIENCE_MS = 5_000
+
+
+class Fetchers:
+    """All fetches of this broker as a follower."""
+
+    def __init__(self, node: Node, peers: Peers) -> None:
+        self._node = node
+        self._peers = peers
+        self._by_leader: dict[int, Fetcher] = {}
+        self._leader_of: dict[TopicPartition, int] = {}
+
+    def update(self, partition: Partition) -> None:
+        """Fetch from the present leader of a partition, or not at all if this broker leads it."""
+        place = partition.log.topic_partition
+        leader = partition.state.leader if partition.follower is not None else NO_LEADER
+        before = self._leader_of.get(place, NO_LEADER)
+        if before not in (NO_LEADER, leader):
+            self._by_leader[before].remove(place)
+        if leader == NO_LEADER:
+            self._leader_of.pop(place, None)
+            return
+        self._leader_of[place] = leader
+        fetcher = self._by_leader.get(leader)
+        if fetcher is None:
+            fetcher = self._by_leader[leader] = Fetcher(self._node, self._peers, leader)
+        fetcher.add(place, partition)
+
+    def forget(self, partition: Partition) -> None:
+        """Fetch a partition no longer: it is closed."""
+        self.update(partition)
+
+    def moved(self, broker_id: int) -> None:
+        """A broker has started again, maybe at another address."""
+        if (fetcher := self._by_leader.get(broker_id)) is not None:
+            fetcher.retry_now()
+
+    async def close(self) -> None:
+        """Stop all fetches."""
+        for fetcher in self._by_leader.values():
+            fetcher.stop()
+        await asyncio.gather(*(each.task for each in self._by_leader.values()), return_exceptions=True)
+
+
+class Fetcher:
+    """The fetches from one leader."""
+
+    def __init__(self, node: Node, peers: Peers, leader: int) -> None:
+        self._node = node
+        self._peers = peers
+        self._leader = leader
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._waiting: dict[TopicPartition, float] = {}
+        """Partitions that wait after an error, and until when."""
+        self._stopped: dict[TopicPartition, int] = {}
+        """Partitions that wait for the metadata to have a newer leader epoch than this."""
+        self._changed = asyncio.Event()
+        self._retry = asyncio.Event()
+        self._session = FetchSession()
+        self._failures = 0
+        self.task = asyncio.ensure_future(self._run())
+
+    def add(self, place: TopicPartition, partition: Partition) -> None:
+        self._partitions[place] = partition
+        self._waiting.pop(place, None)
+        self._stopped.pop(place, None)
+        self._changed.set()
+
+    def remove(self, place: TopicPartition) -> None:
+        for known in (self._partitions, self._waiting, self._stopped):
+            known.pop(place, None)
+
+    def retry_now(self) -> None:
+        """End the pause after a failed connection."""
+        self._retry.set()
+
+    def stop(self) -> None:
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._fetch_on_one_connection()
+            except asyncio.CancelledError:
+                raise
+            except errors.OttlaError as error:
+                self._log_failure(error)
+            except Exception:
+                logger.exception("fetching from broker %d failed", self._leader)
+            await self._pause()
+
+    async def _fetch_on_one_connection(self) -> None:
+        await self._until_wanted()
+        connection = await self._peers.connection(self._leader, "fetch")
+        self._session.reset()
+        self._session.id = 0
+        while True:
+            await self._until_wanted()
+            await self._fetch(connection)
+            self._failures = 0
+
+    async def _until_wanted(self) -> None:
+        """Wait until there is a partition to fetch."""
+        while not (wanted := self._wanted_now()):
+            self._changed.clear()
+            if wanted is None:
+                await self._changed.wait()
+            else:
+                soonest = min(self._waiting.values(), default=0.0) - asyncio.get_running_loop().time()
+                await _wait(self._changed, max(0.001, soonest))
+
+    def _wanted_now(self) -> dict[TopicPartition, Partition] | None:
+        """Return the partitions to fetch now; empty if all of them wait, None if there are none."""
+        if len(self._partitions) == len(self._stopped):
+            return None
+        if self._waiting:
+            now = asyncio.get_running_loop().time()
+            self._waiting = {place: until for place, until in self._waiting.items() if until > now}
+        if not self._waiting and not self._stopped:
+            return self._partitions
+        away = self._waiting.keys() | self._stopped.keys()
+        return {place: partition for place, partition in self._partitions.items() if place not in away}
+
+    async def _fetch(self, connection: Connection) -> None:
+        config = self._node.config
+        partitions = dict(self._wanted_now() or {})
+        wanted = {}
+        for place, partition in partitions.items():
+            follower = partition.follower
+            if follower is not None:
+                wanted[place] = Wanted(
+                    partition.log.topic_id,
+                    follower.fetch_offset,
+                    config.replica_fetch_max_bytes,
+                    follower.leader_epoch,
+                    follower.last_fetched_epoch,
+                    partition.log.log_start_offset,
+                )
+        message: dict[str, Any] = {
+            "replica_state": {"replica_id": self._node.id, "replica_epoch": self._node.broker_epoch},
+            "max_wait": config.replica_fetch_wait_max_ms,
+            "min_bytes": config.replica_fetch_min_bytes,
+            "max_bytes": config.replica_fetch_response_max_bytes,
+            **self._session.message(wanted),
+        }
+        response = await connection.request(
+            ApiKey.FETCH, message, timeout_ms=config.replica_fetch_wait_max_ms + PATIENCE_MS
+        )
+        if response.error_code:
+            self._session.reset()
+            self._session.id = 0
+            return
+        self._session.answered(response.session_id)
+        for topic in response.responses:
+            for entry in topic.partitions:
+                self._take(topic, entry, partitions, wanted)
+
+    def _take(
+        self,
+        topic: Struct,
+        entry: Struct,
+        partitions: dict[TopicPartition, Partition],
+        wanted: dict[TopicPartition, Wanted],
+    ) -> None:
+        known = self._node.metadata.topics_by_id.get(topic.topic_id)
+        if known is None:
+            return
+        place = TopicPartition(known.name, entry.partition_index)
+        partition, want = partitions.get(place), wanted.get(place)
+        if partition is None or want is None or self._partitions.get(place) is not partition:
+            return
+        follower = partition.follower
+        if follower is None or follower.leader_epoch != want.leader_epoch:
+            return
+        try:
+            self._perform(place, partition, follower.response(want.offset, entry))
+        except errors.KafkaError as error:
+            logger.error("the replica %s could not be written and is tried again: %s", place, error)
+            self._wait_for(place)
+        except Exception:
+            logger.exception("the replica %s could not be written", place)
+            self._wait_for(place)
+
+    def _perform(self, place: TopicPartition, partition: Partition, step: Step) -> None:
+        now = self._node.clock.now()
+        match step:
+            case Append():
+                partition.replicate(step, now=now)
+            case Truncate(offset):
+                logger.info("the replica %s is cut to offset %d, where its leader's log differs", place, offset)
+                partition.log.truncate_to(offset, now=now)
+            case Restart(offset):
+                logger.warning("the replica %s starts again at offset %d of its leader", place, offset)
+                partition.log.truncate_fully_and_start_at(offset, now=now)
+            case Wait():
+                self._wait_for(place)
+            case Stop():
+                self._stopped[place] = partition.leader_epoch
+            case Ignore():
+                pass
+
+    def _wait_for(self, place: TopicPartition) -> None:
+        delay = self._node.config.replica_fetch_backoff_ms / 1000
+        self._waiting[place] = asyncio.get_running_loop().time() + delay
+
+    async def _pause(self) -> None:
+        self._retry.clear()
+        await _wait(self._retry, self._node.config.replica_fetch_backoff_ms / 1000)
+
+    def _log_failure(self, error: Exception) -> None:
+        self._failures += 1
+        level = logging.WARNING if self._failures == 1 else logging.DEBUG
+        logger.log(level, "broker %d cannot be fetched from: %s", self._leader, error)
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,157 @@
+"""Leaders ask the controller to change the in-sync replicas of their partitions (AlterPartition)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ottla import errors
+from ottla.broker.partition import Partition
+from ottla.metadata import PartitionState
+from ottla.metadata.partitions import IsrChange, alter_partitions
+from ottla.net.client.errors import CannotConnect, Disconnected
+from ottla.protocol.apis import ApiKey
+from ottla.replication.values import Proposal
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from ottla.broker.cluster.member import Cluster
+    from ottla.broker.node import Node
+
+logger = logging.getLogger("ottla.replicas")
+TIMEOUT_MS = 10_000
+RETRY_SECONDS = 0.1
+
+
+class InSync:
+    """Sends the proposals of all leaders of this broker, several in one request."""
+
+    def __init__(self, node: Node, cluster: Cluster) -> None:
+        self._node = node
+        self._cluster = cluster
+        self._dirty: dict[Partition, None] = {}
+        self._wake = asyncio.Event()
+        self._task = asyncio.ensure_future(self._run())
+
+    def may_change(self, partition: Partition) -> None:
+        """A follower has fetched that is not in sync yet."""
+        self._dirty[partition] = None
+        self._wake.set()
+
+    def close(self) -> None:
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            look_every = self._node.config.replica_lag_time_max_ms / 2000
+            try:
+                async with asyncio.timeout(look_every):
+                    await self._wake.wait()
+                partitions = list(self._dirty)
+            except TimeoutError:
+                partitions = [each for each in self._node.local() if each.leader is not None]
+            self._wake.clear()
+            self._dirty.clear()
+            try:
+                await self._propose(partitions)
+            except Exception:
+                logger.exception("changes of in-sync replicas could not be sent")
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _propose(self, partitions: list[Partition]) -> None:
+        now = self._node.clock.now()
+        proposals: dict[Partition, Proposal] = {}
+        for partition in partitions:
+            if partition.leader is not None and (proposal := partition.leader.proposal(now=now)) is not None:
+                proposals[partition] = proposal
+        if not proposals:
+            return
+        answers = await self._ask(proposals)
+        now = self._node.clock.now()
+        failed = False
+        for partition, proposal in proposals.items():
+            answer = answers.get(partition.log.topic_partition, errors.UnknownServerError("no answer"))
+            partition.altered(proposal, answer, now=now)
+            if isinstance(answer, errors.KafkaError):
+                logger.info("the in-sync replicas of %s stay for now: %s", partition.log.topic_partition, answer)
+                self._dirty[partition] = None
+                failed = True
+        if failed:
+            await asyncio.sleep(RETRY_SECONDS)
+            self._wake.set()
+
+    async def _ask(
+        self, proposals: dict[Partition, Proposal]
+    ) -> dict[TopicPartition, PartitionState | errors.KafkaError]:
+        """Send proposals to the controller, which may be this broker."""
+        node, cluster = self._node, self._cluster
+        try:
+            if cluster.is_controller:
+                changes = [_change(partition, proposal) for partition, proposal in proposals.items()]
+                answers = await node.controller.run(
+                    alter_partitions, node.metadata, node.id, node.broker_epoch, changes
+                )
+                places = [partition.log.topic_partition for partition in proposals]
+                return dict(zip(places, answers, strict=True))
+            return await self._ask_elsewhere(proposals)
+        except (CannotConnect, Disconnected, errors.OttlaError) as error:
+            failure = error if isinstance(error, errors.KafkaError) else errors.NetworkException(str(error))
+            return {partition.log.topic_partition: failure for partition in proposals}
+
+    async def _ask_elsewhere(
+        self, proposals: dict[Partition, Proposal]
+    ) -> dict[TopicPartition, PartitionState | errors.KafkaError]:
+        node = self._node
+        topics: dict[UUID, list[dict[str, object]]] = {}
+        for partition, proposal in proposals.items():
+            topics.setdefault(partition.log.topic_id, []).append(
+                {
+                    "partition_index": partition.index,
+                    "leader_epoch": proposal.leader_epoch,
+                    "new_isr_with_epochs": [
+                        {"broker_id": member.broker_id, "broker_epoch": member.broker_epoch} for member in proposal.isr
+                    ],
+                    "partition_epoch": proposal.partition_epoch,
+                }
+            )
+        response = await self._cluster.ask_controller(
+            ApiKey.ALTER_PARTITION,
+            {
+                "broker_id": node.id,
+                "broker_epoch": node.broker_epoch,
+                "topics": [{"topic_id": topic_id, "partitions": each} for topic_id, each in topics.items()],
+            },
+            timeout_ms=TIMEOUT_MS,
+        )
+        if response.error_code:
+            error = errors.error_class(response.error_code)("The controller refused the request.")
+            return {partition.log.topic_partition: error for partition in proposals}
+        by_place = {(each.log.topic_id, each.index): each for each in proposals}
+        answers: dict[TopicPartition, PartitionState | errors.KafkaError] = {}
+        for topic in response.topics:
+            for entry in topic.partitions:
+                known = by_place.get((topic.topic_id, entry.partition_index))
+                if known is None:
+                    continue
+                place = known.log.topic_partition
+                if entry.error_code:
+                    answers[place] = errors.error_class(entry.error_code)("The controller refused the change.")
+                else:
+                    answers[place] = replace(
+                        known.state,
+                        isr=tuple(entry.isr),
+                        leader=entry.leader_id,
+                        leader_epoch=entry.leader_epoch,
+                        partition_epoch=entry.partition_epoch,
+                    )
+        return answers
+
+
+def _change(partition: Partition, proposal: Proposal) -> IsrChange:
+    return IsrChange(
+        partition.log.topic_id, partition.index, proposal.leader_epoch, proposal.partition_epoch, proposal.isr
+    )

@@ -1,0 +1,470 @@
+"""This broker as a member of a cluster: start, the metadata log, the controller, and requests to other brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ottla import errors
+from ottla.broker.cluster.controller import ClusterController
+from ottla.broker.cluster.fetchers import Fetchers
+from ottla.broker.cluster.in_sync import InSync
+from ottla.broker.cluster.liveness import Watchdog
+from ottla.broker.cluster.peers import Peers, PeerUnavailable, endpoint_of
+from ottla.broker.node import Address, Node
+from ottla.metadata import MetadataRecord
+from ottla.metadata import records as r
+from ottla.metadata.brokers import begin_controlled_shutdown
+from ottla.metadata.values import BrokerState, Endpoint, Registration
+from ottla.net.server.connection import CloseConnection
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Buffer, Message, Struct
+from ottla.types import Millis, TopicPartition
+from ottla.zookeeper import layout
+from ottla.zookeeper.client import ZooKeeper
+from ottla.zookeeper.election import Controller as ElectedController
+from ottla.zookeeper.election import Election
+from ottla.zookeeper.membership import Membership
+from ottla.zookeeper.metadata_log import MetadataLog
+
+if TYPE_CHECKING:
+    from ottla.broker.node import Call
+    from ottla.broker.partition import EndOfTransaction
+    from ottla.transactions.messages import AddPartitionsRequest
+
+logger = logging.getLogger("ottla.cluster")
+#: How long a request waits for another broker, and for a controller to be elected.
+TIMEOUT_MS: Millis = 30_000
+CONTROL, FORWARD, MARKERS, VERIFY = "control", "forward", "markers", "verify"
+
+
+class Cluster:
+    """What a broker of a cluster has besides its node."""
+
+    def __init__(self, node: Node, zookeeper: ZooKeeper) -> None:
+        self._node = node
+        self._zookeeper = zookeeper
+        self.log = MetadataLog(zookeeper)
+        self.peers = Peers(node)
+        self.fetchers = Fetchers(node, self.peers)
+        self.in_sync = InSync(node, self)
+        self.controller = ClusterController(node, self.log, self._until_applied)
+        self._membership = Membership(zookeeper, self._registered)
+        self._election = Election(zookeeper, node.id, self._controller_changed)
+        self._watchdogs: dict[int, tuple[BrokerState, Watchdog]] = {}
+        self._controller_watchdog: Watchdog | None = None
+        self._batches: deque[Sequence[MetadataRecord]] = deque()
+        """Replayed, but not applied to the replicas of this broker yet."""
+        self._received = self._done = 0
+        self._is_leaving = False
+        self._registration: Registration | None = None
+        self._news = Signal()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @classmethod
+    async def connect(cls, connect: str, session_timeout_ms: int, connection_timeout_ms: int | None) -> ZooKeeper:
+        """Return a session with ZooKeeper whose nodes are prepared."""
+        zookeeper = ZooKeeper(
+            connect,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=connection_timeout_ms or session_timeout_ms,
+        )
+        await zookeeper.start()
+        try:
+            await layout.prepare(zookeeper)
+        except BaseException:
+            await zookeeper.stop()
+            raise
+        return zookeeper
+
+    async def load(self, bootstrap: Callable[[], Sequence[MetadataRecord]]) -> None:
+        """Read the metadata. The first broker of a new cluster is elected and writes the first records."""
+        metadata = self._node.metadata
+        for record in await self.log.load():
+            metadata.replay(record)
+        self.log.follow(self._on_batch, self._on_reset)
+        self._membership.watch(self._members_changed)
+        self._election.campaign(lambda epoch: self.controller.begin(epoch, bootstrap), self.controller.end)
+        await self._until(lambda: bool(metadata.cluster_id))
+
+    async def join(self, previous_epoch: int, listeners: tuple[Endpoint, ...]) -> None:
+        """Register this broker, and wait until the controller has taken it in. Its logs are open."""
+        self._spawn(self._apply())
+        node = self._node
+        self._registration = Registration(node.id, -1, previous_epoch, listeners, node.config.broker_rack)
+        node.broker_epoch = await self._membership.register(self._registration)
+        await self._until(self._is_registered)
+        await node.replicas.open()
+        await self._until_applied()
+
+    def _is_registered(self) -> bool:
+        state = self._node.metadata.brokers.get(self._node.id)
+        return state is not None and state.epoch == self._node.broker_epoch and not state.is_fenced
+
+    async def leave(self) -> None:
+        """Hand leaderships over before a clean stop (controlled shutdown)."""
+        node, config = self._node, self._node.config
+        self._is_leaving = True
+        if not config.controlled_shutdown_enable:
+            return
+        for _ in range(config.controlled_shutdown_max_retries + 1):
+            message: Message = {
+                "broker_id": node.id,
+                "broker_epoch": node.broker_epoch,
+                "current_metadata_offset": self.log.position,
+                "want_shut_down": True,
+            }
+            try:
+                if self.controller.is_active:
+                    operation = begin_controlled_shutdown
+                    should_stop = not await self.controller.run(operation, node.metadata, node.id, node.broker_epoch)
+                else:
+                    response = await self.ask_controller(ApiKey.BROKER_HEARTBEAT, message, timeout_ms=5_000)
+                    if response.error_code:
+                        raise errors.error_class(response.error_code)("The controller refused the shutdown.")
+                    should_stop = response.should_shut_down
+            except errors.OttlaError as error:
+                logger.info("the controlled shutdown is tried again: %s", error)
+                should_stop = False
+            if should_stop:
+                return
+            await asyncio.sleep(min(config.controlled_shutdown_retry_backoff_ms, 500) / 1000)
+
+    async def close(self) -> None:
+        """End everything, the session with ZooKeeper last."""
+        for _, watchdog in self._watchdogs.values():
+            watchdog.stop()
+        if self._controller_watchdog is not None:
+            self._controller_watchdog.stop()
+        self.in_sync.close()
+        await self.fetchers.close()
+        self.controller.close()
+        await self._election.stop()
+        await self._membership.stop()
+        await self.log.stop()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await self.peers.close()
+        await self._zookeeper.stop()
+
+    # ── metadata ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_batch(self, position: int, records: Sequence[MetadataRecord]) -> None:
+        self._node.metadata.replay_batch(records)
+        self._take(records)
+
+    def _on_reset(self, position: int, records: Sequence[MetadataRecord]) -> None:
+        """The log has moved on by more than it keeps, so the whole state arrives."""
+        metadata = self._node.metadata
+        before = set(metadata.topics)
+        metadata.reset()
+        metadata.replay_batch(records)
+        self._take([*(r.TopicDeleted(name) for name in before - set(metadata.topics)), *records])
+
+    def _take(self, records: Sequence[MetadataRecord]) -> None:
+        self._batches.append(records)
+        self._received += 1
+        for record in records:
+            if isinstance(record, r.BrokerRegistered):
+                self.fetchers.moved(record.broker_id)
+        self._watch_brokers()
+        self._register_again_if_fenced()
+        self._log_elections(records)
+        self._news.fire()
+
+    async def _apply(self) -> None:
+        """Apply the metadata to the replicas of this broker, batch after batch."""
+        replicas = self._node.replicas
+        while True:
+            while self._batches:
+                try:
+                    changes = await replicas.apply(self._batches[0])
+                except Exception:
+                    logger.exception("a change of the metadata could not be applied")
+                else:
+                    self._spawn(replicas.tell_groups(changes))
+                self._batches.popleft()
+                self._done += 1
+                self._news.fire()
+            await self._news.wait()
+
+    async def _until_applied(self) -> None:
+        """Wait until this broker does what was replayed so far."""
+        target = self._received
+        await self._until(lambda: self._done >= target)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await self._news.wait()
+
+    async def catch_up(self) -> None:
+        """Wait until this broker does what the controller has decided so far."""
+        await self.log.catch_up()
+        await self._until_applied()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a task of the cluster failed", exc_info=error)
+
+    def _log_elections(self, records: Sequence[MetadataRecord]) -> None:
+        """An election is one line with its reason, on the broker that leads now."""
+        for record in records:
+            if isinstance(record, r.PartitionsChanged):
+                for index, state in record.states.items():
+                    if state.leader == self._node.id and logger.isEnabledFor(logging.INFO):
+                        logger.info(
+                            "%s-%d: leader %d, epoch %d, in sync %s: %s",
+                            record.name, index, state.leader, state.leader_epoch, list(state.isr), record.reason,
+                        )  # fmt: skip
+
+    # ── who is there ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def brokers(self) -> list[Address]:
+        """Return the brokers with their addresses for clients."""
+        name = self._node.advertised().name
+        found = []
+        for broker in self._node.metadata.brokers.values():
+            if broker.listeners:
+                endpoint = endpoint_of(broker, name)
+                found.append(Address(broker.broker_id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced))
+        return sorted(found)
+
+    @property
+    def is_controller(self) -> bool:
+        return self.controller.is_active
+
+    @property
+    def controller_id(self) -> int:
+        """The id of the controller, -1 if there is none."""
+        found = self._election.controller_id
+        return -1 if found is None else found
+
+    def _members_changed(self, members: Mapping[int, Registration]) -> None:
+        self.controller.members_changed(members)
+
+    def _registered(self, epoch: int) -> None:
+        """The session was lost, and this broker is registered again."""
+        self._node.broker_epoch = epoch
+
+    def _register_again_if_fenced(self) -> None:
+        """The controller believed that this broker was dead."""
+        state = self._node.metadata.brokers.get(self._node.id)
+        epoch = self._node.broker_epoch
+        if state is not None and state.is_fenced and state.epoch == epoch >= 0 and not self._is_leaving:
+            logger.warning("the controller has fenced this broker; it registers again")
+            self._spawn(self._register_again(epoch))
+
+    async def _register_again(self, epoch: int) -> None:
+        registration = self._registration
+        if registration is not None and self._node.broker_epoch == epoch:
+            self._node.broker_epoch = await self._membership.register(registration._replace(previous_epoch=epoch))
+
+    def _controller_changed(self, controller: ElectedController | None) -> None:
+        if self._controller_watchdog is not None:
+            self._controller_watchdog.stop()
+            self._controller_watchdog = None
+        self._news.fire()
+        if controller is None or controller.broker_id == self._node.id:
+            self._watch_brokers()
+            return
+        try:
+            endpoint = self.peers.endpoint(controller.broker_id)
+        except PeerUnavailable:
+            return
+
+        async def depose() -> None:
+            if await self._election.depose_dead(controller.broker_id, controller.czxid):
+                logger.warning("the controller, broker %d, is gone", controller.broker_id)
+
+        self._controller_watchdog = Watchdog(endpoint, depose)
+
+    def _watch_brokers(self) -> None:
+        """The controller holds a connection to every broker."""
+        wanted: dict[int, BrokerState] = {}
+        if self.is_controller:
+            brokers = self._node.metadata.brokers.values()
+            wanted = {b.broker_id: b for b in brokers if b.broker_id != self._node.id and not b.is_fenced}
+        for broker_id, (broker, watchdog) in list(self._watchdogs.items()):
+            if (now := wanted.get(broker_id)) is None or now.epoch != broker.epoch:
+                watchdog.stop()
+                del self._watchdogs[broker_id]
+        for broker_id, broker in wanted.items():
+            if broker_id not in self._watchdogs and broker.listeners:
+                endpoint = endpoint_of(broker, self._node.config.inter_broker_listener_name)
+                dog = Watchdog(endpoint, partial(self._broker_died, broker_id, broker.epoch))
+                self._watchdogs[broker_id] = broker, dog
+
+    async def _broker_died(self, broker_id: int, epoch: int) -> None:
+        try:
+            await self.controller.fence(broker_id, epoch, f"the process of broker {broker_id} is gone")
+            await self._membership.remove(broker_id, epoch)
+        except errors.NotController:
+            pass
+
+    # ── requests to other brokers ─────────────────────────────────────────────────────────────────────────────────
+
+    async def ask_controller(
+        self, api_key: int, message: Message, *, timeout_ms: Millis = TIMEOUT_MS, purpose: str = CONTROL
+    ) -> Struct:
+        """Send a request to the controller, and wait for one if there is none."""
+        async with asyncio.timeout(timeout_ms / 1000):
+            await self._until(lambda: self.controller_id >= 0)
+            return await self.peers.request(
+                self.controller_id, api_key, message, purpose=purpose, timeout_ms=timeout_ms
+            )
+
+    async def create_topic(
+        self, name: str, partitions: int, configs: Mapping[str, str], replication_factor: int
+    ) -> None:
+        """Create a topic at the controller, and wait until this broker knows it."""
+        response = await self.ask_controller(
+            ApiKey.CREATE_TOPICS,
+            {
+                "topics": [
+                    {
+                        "name": name,
+                        "num_partitions": partitions,
+                        "replication_factor": replication_factor,
+                        "assignments": [],
+                        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+                    }
+                ],
+                "timeout": TIMEOUT_MS,
+            },
+        )
+        await self.catch_up()
+        code = response.topics[0].error_code
+        if code:
+            raise errors.error_class(code)(response.topics[0].error_message or "")
+
+    async def take_producer_ids(self) -> range:
+        """Take a block of producer ids from the controller."""
+        response = await self.ask_controller(
+            ApiKey.ALLOCATE_PRODUCER_IDS, {"broker_id": self._node.id, "broker_epoch": self._node.broker_epoch}
+        )
+        if response.error_code:
+            raise errors.error_class(response.error_code)("The controller gave no producer ids. Try again.")
+        return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
+
+    async def write_markers(
+        self, places: Mapping[int, Sequence[TopicPartition]], end: EndOfTransaction
+    ) -> dict[TopicPartition, errors.KafkaError | None]:
+        """Write the markers of a transaction to leaders on other brokers."""
+        answers: dict[TopicPartition, errors.KafkaError | None] = {}
+        results = await asyncio.gather(*(self._write_markers(*each, end) for each in places.items()))
+        for result in results:
+            answers |= result
+        return answers
+
+    async def _write_markers(
+        self, leader: int, places: Sequence[TopicPartition], end: EndOfTransaction
+    ) -> dict[TopicPartition, errors.KafkaError | None]:
+        marker = {
+            "producer_id": end.producer_id,
+            "producer_epoch": end.producer_epoch,
+            "transaction_result": end.committed,
+            "topics": [
+                {"name": name, "partition_indexes": [each.partition for each in group]}
+                for name, group in groupby(sorted(places), key=lambda each: each.topic)
+            ],
+            "coordinator_epoch": end.coordinator_epoch,
+            "transaction_version": end.version,
+        }
+        try:
+            response = await self.peers.request(
+                leader, ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, purpose=MARKERS, timeout_ms=TIMEOUT_MS
+            )
+        except errors.OttlaError as error:
+            return dict.fromkeys(places, errors.NetworkException(str(error)))
+        return {
+            TopicPartition(topic.name, each.partition_index): _error(each.error_code)
+            for topic in response.markers[0].topics
+            for each in topic.partitions
+        }
+
+    async def add_partitions_to_txn(
+        self, coordinator: int, request: AddPartitionsRequest, *, verify_only: bool
+    ) -> dict[TopicPartition, int]:
+        """Add partitions to a transaction, or verify them, at its coordinator on another broker."""
+        if coordinator < 0:
+            raise errors.CoordinatorNotAvailable("The coordinator is being elected. Try again.")
+        transaction = {
+            "transactional_id": request.transactional_id,
+            "producer_id": request.producer_id,
+            "producer_epoch": request.producer_epoch,
+            "verify_only": verify_only,
+            "topics": [
+                {"name": name, "partitions": [each.partition for each in group]}
+                for name, group in groupby(sorted(request.partitions), key=lambda each: each.topic)
+            ],
+        }
+        try:
+            response = await self.peers.request(
+                coordinator,
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                {"transactions": [transaction]},
+                purpose=VERIFY,
+                timeout_ms=TIMEOUT_MS,
+            )
+        except errors.OttlaError as error:
+            raise errors.CoordinatorNotAvailable(f"The coordinator cannot be reached: {error}") from error
+        return {
+            TopicPartition(topic.name, each.partition_index): each.partition_error_code
+            for topic in response.results_by_transaction[0].topic_results
+            for each in topic.results_by_partition
+        }
+
+    async def forward(self, call: Call, frame: bytes) -> Buffer:
+        """Have the controller answer the request of a client, and return its response."""
+        try:
+            response = await self.ask_controller(
+                ApiKey.ENVELOPE,
+                {
+                    "request_data": frame,
+                    "request_principal": None,
+                    "client_host_address": call.connection.client_host.encode(),
+                },
+                purpose=FORWARD,
+            )
+            if response.error_code:
+                raise errors.error_class(response.error_code)("The controller refused a forwarded request.")
+        except (errors.OttlaError, TimeoutError) as error:
+            raise CloseConnection(f"the controller does not answer a forwarded request: {error}") from error
+        await self.catch_up()
+        answer = Buffer(len(response.response_data).to_bytes(4, "big"))
+        answer += response.response_data
+        return answer
+
+
+class Signal:
+    """Wakes everybody who waits for news."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+
+    def fire(self) -> None:
+        if self._future is not None:
+            self._future.set_result(None)
+            self._future = None
+
+    async def wait(self) -> None:
+        if self._future is None:
+            self._future = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._future)
+
+
+def _error(code: int) -> errors.KafkaError | None:
+    return errors.error_class(code)("The leader refused the marker.") if code else None

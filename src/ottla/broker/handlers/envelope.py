@@ -1,0 +1,18 @@
+"""Envelope: another broker forwards a client's request to the controller. For brokers only."""
+
+from __future__ import annotations
+
+from ottla import errors
+from ottla.broker.node import Call, Node
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Message, Struct
+
+API = ApiKey.ENVELOPE
+ONLY_IN_CLUSTER = True
+
+
+async def handle(node: Node, call: Call, request: Struct) -> Message:
+    if node.cluster is None or not node.cluster.is_controller:
+        return {"error_code": errors.NotController.code}
+    response = await node.forwarded(call.connection, memoryview(bytearray(request.request_data)))
+    return {"response_data": response}
