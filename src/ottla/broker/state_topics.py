@@ -143,7 +143,10 @@ class Shards(Generic[S]):
 
     async def coordinator_id(self, key: str) -> int:
         """Return the id of the broker that coordinates a key, -1 while there is none."""
-        await self.ready()
+        try:
+            await self.ready()
+        except (errors.NotController, errors.InvalidReplicationFactor) as error:
+            raise errors.CoordinatorNotAvailable(f"{self._topic} cannot be created now: {error}") from error
         return self.leader_of(key)
 
     def leader_of(self, key: str) -> int:

@@ -32,10 +32,18 @@ SNAPSHOT_AFTER = 1000
 class ClusterController:
     """Runs metadata operations while this broker is the controller of the cluster."""
 
-    def __init__(self, node: Node, log: MetadataLog, applied: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        log: MetadataLog,
+        applied: Callable[[], Awaitable[None]],
+        on_active: Callable[[], None],
+    ) -> None:
+        """``applied`` waits until this broker does what was decided; ``on_active`` is called when a term begins."""
         self._node = node
         self._log = log
         self._applied = applied
+        self._on_active = on_active
         self._lock = asyncio.Lock()
         self._epoch: int | None = None
         self._members: Mapping[int, Registration] = {}
@@ -61,6 +69,7 @@ class ClusterController:
                 await self._log.append(bootstrap(), epoch=epoch)
             self._epoch = epoch
         logger.info("this broker is the controller in epoch %d", epoch)
+        self._on_active()
         await self._reconcile()
         self._spawn(self._balance(epoch))
 

@@ -53,7 +53,7 @@ class Cluster:
         self.peers = Peers(node)
         self.fetchers = Fetchers(node, self.peers)
         self.in_sync = InSync(node, self)
-        self.controller = ClusterController(node, self.log, self._until_applied)
+        self.controller = ClusterController(node, self.log, self._until_applied, self._watch_brokers)
         self._membership = Membership(zookeeper, self._registered)
         self._election = Election(zookeeper, node.id, self._controller_changed)
         self._watchdogs: dict[int, tuple[BrokerState, Watchdog]] = {}
@@ -319,12 +319,22 @@ class Cluster:
     async def ask_controller(
         self, api_key: int, message: Message, *, timeout_ms: Millis = TIMEOUT_MS, purpose: str = CONTROL
     ) -> Struct:
-        """Send a request to the controller, and wait for one if there is none."""
-        async with asyncio.timeout(timeout_ms / 1000):
-            await self._until(lambda: self.controller_id >= 0)
-            return await self.peers.request(
-                self.controller_id, api_key, message, purpose=purpose, timeout_ms=timeout_ms
-            )
+        """Send a request to the controller, and wait for one if there is none. Raises NotController if that fails."""
+
+        async def ask() -> Struct:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._until(lambda: self.controller_id >= 0)
+                return await self.peers.request(
+                    self.controller_id, api_key, message, purpose=purpose, timeout_ms=timeout_ms
+                )
+
+        try:
+            return await asyncio.ensure_future(ask())  # A timeout needs a task, and a handler may have none.
+        except (errors.OttlaError, TimeoutError) as error:
+            if isinstance(error, errors.KafkaError):
+                raise
+            reason = str(error) or f"it did not answer within {timeout_ms} ms"
+            raise errors.NotController(f"The controller cannot be reached: {reason}. Try again.") from error
 
     async def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str], replication_factor: int
@@ -441,7 +451,7 @@ class Cluster:
             )
             if response.error_code:
                 raise errors.error_class(response.error_code)("The controller refused a forwarded request.")
-        except (errors.OttlaError, TimeoutError) as error:
+        except errors.OttlaError as error:
             raise CloseConnection(f"the controller does not answer a forwarded request: {error}") from error
         await self.catch_up()
         answer = Buffer(len(response.response_data).to_bytes(4, "big"))
