@@ -47,7 +47,10 @@ def reassign(
 def reassignments(
     metadata: Metadata, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, PartitionState]:
-    """Return the partitions that are being reassigned, of all or of these. Unknown ones are left out."""
+    """Return the partitions that are being reassigned, of all or of these. Unknown ones are left out.
+
+    A replica that was being added until another reassignment came is only among those that are removed.
+    """
     if partitions is None:
         partitions = [
             TopicPartition(topic.name, index) for topic in metadata.topics.values() for index in range(topic.partitions)
@@ -59,7 +62,7 @@ def reassignments(
             continue
         state = topic.states[partition.partition]
         if state.is_reassigning:
-            found[partition] = state
+            found[partition] = replace(state, adding=tuple(each for each in state.adding if each not in state.removing))
     return found
 
 

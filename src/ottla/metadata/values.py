@@ -96,7 +96,7 @@ class BrokerState:
     listeners: tuple[Endpoint, ...]
     rack: str | None = None
     is_fenced: bool = False
-    """It is not reachable. It leads nothing and is in no ISR of several replicas."""
+    """It is not reachable. It leads nothing and is in no ISR."""
     is_shutting_down: bool = False
     """It is in a controlled shutdown and gets no new work."""
 

@@ -92,6 +92,7 @@ def test_a_second_reassignment_replaces_the_first() -> None:
     move(cluster, [1, 2, 5])
     state = cluster.state()
     assert (state.replicas, state.adding, state.removing) == ((1, 2, 5, 4, 3), (5, 4), (4, 3))
+    assert reassignments(cluster.metadata)[P0].adding == (5,)
     assert cluster.alter([1, 2, 3, 5]).replicas == (1, 2, 5)
 
 
