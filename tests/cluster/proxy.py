@@ -29,9 +29,9 @@ class Proxy:
         try:
             if self.is_cut:
                 return
-            other_reader, other_writer = await asyncio.open_connection(*self._target)
-            self._writers.add(other_writer)
             with contextlib.suppress(OSError):
+                other_reader, other_writer = await asyncio.open_connection(*self._target)
+                self._writers.add(other_writer)
                 await asyncio.gather(
                     self._copy(reader, other_writer, is_answer=False), self._copy(other_reader, writer, is_answer=True)
                 )
