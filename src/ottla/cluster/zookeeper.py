@@ -21,7 +21,7 @@ HOST = "127.0.0.1"
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 _ANSWER_SECONDS = 0.1
-_MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 #: All other jars of Spark would only cost memory.
 _JARS = (
     "zookeeper-[0-9]*.jar",
@@ -40,6 +40,7 @@ _JAVA_OPTIONS = (
     "-Dzookeeper.admin.enableServer=false",
     "-Dzookeeper.jmx.log4j.disable=true",
     "-Dzookeeper.preAllocSize=1024",
+    "-Dzookeeper.snapCount=20000",
     "-Dslf4j.internal.verbosity=ERROR",
 )
 _CONFIG = """\
@@ -50,7 +51,8 @@ dataDir={data}
 tickTime=500
 maxSessionTimeout=60000
 maxClientCnxns=0
-4lw.commands.whitelist=
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
 """
 # A length each; then version, last zxid, timeout, session id, password; or a number and the type of the request.
 _OPEN_SESSION = struct.pack(">iiqiqi16s", 44, 0, 0, 1000, 0, 16, b"")

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ottla.config.zookeeper import ConnectString
 from ottla.errors import OttlaError
@@ -44,8 +44,6 @@ _MOST_UNANSWERED = 64
 _RESTART_SECONDS = 0.5
 _PROBE_SECONDS = 1.0
 _STOP_SECONDS = 5.0
-
-Answer = TypeVar("Answer")
 
 
 class CannotConnect(OttlaError):
@@ -320,10 +318,6 @@ class Observer:
         self._name = name
         self._watch.wake()
         self._task = asyncio.create_task(self._run(), name=name)
-
-    def wake(self) -> None:
-        """Read again."""
-        self._watch.wake()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

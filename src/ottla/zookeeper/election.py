@@ -7,6 +7,7 @@ the epoch of the controller. Every write of a controller checks it, so one that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from ottla.zookeeper.layout import CONTROLLER, CONTROLLER_EPOCH
 from ottla.zookeeper.values import Check, ConnectionLost, Create, Delete, Node, Rejected, SessionState, Set
 
 log = logging.getLogger(__name__)
+
+_RESIGN_SECONDS = 2.0
 
 
 class Controller(NamedTuple):
@@ -76,11 +79,10 @@ class Election:
         if self._observer is not None:
             await self._observer.stop()
         self._forget_doubt()
-        if self.epoch is not None and self.controller is not None:
-            czxid = self.controller.czxid
+        if self.epoch is not None:
             self._depose("it stops")
-            if self._zookeeper.state is SessionState.CONNECTED:
-                await self.depose_dead(self._broker_id, czxid)
+            with contextlib.suppress(TimeoutError):  # then the end of the session removes the node
+                await asyncio.wait_for(self.depose_dead(self._broker_id, self._czxid), _RESIGN_SECONDS)
 
     async def depose_dead(self, controller_id: int, czxid: int) -> bool:
         """Remove a controller that is certainly dead. Return False if there is another one or none."""
@@ -160,6 +162,7 @@ class Election:
             log.warning("this broker is no longer the controller of epoch %d: %s", self.epoch, reason)
             self.epoch = None
             self._on_deposed()
+            self._set_controller(None)
 
 
 def _decode(node: Node) -> Controller:

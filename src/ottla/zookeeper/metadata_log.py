@@ -22,7 +22,17 @@ from ottla.zookeeper.batches import Batch, SnapshotPointer, encode_batch, epoch_
 from ottla.zookeeper.client import Observer, Watch, ZooKeeper
 from ottla.zookeeper.layout import CONTROLLER_EPOCH, HEAD, LOG, SNAPSHOT
 from ottla.zookeeper.snapshots import write_snapshot
-from ottla.zookeeper.values import BadVersion, Check, ConnectionLost, Create, NoNode, Rejected, Set, ZooKeeperError
+from ottla.zookeeper.values import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    NoNode,
+    Rejected,
+    SessionClosed,
+    Set,
+    ZooKeeperError,
+)
 
 OnBatch: TypeAlias = Callable[[int, Sequence[MetadataRecord]], None]
 _READ_AT_ONCE = 64
@@ -67,13 +77,12 @@ class MetadataLog:
         self._observer: Observer | None = None
 
     async def stop(self) -> None:
-        """Stop following. An append under way is cancelled: it may have happened."""
+        """Stop following. An append under way fails with SessionClosed: it may have happened."""
         if self._observer is not None:
             await self._observer.stop()
         if self._writer is not None:
             self._writer.cancel()
-        for append in self._appends:
-            append.done.cancel()
+        self._fail_appends(SessionClosed("the metadata log was closed"))
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,7 +118,12 @@ class MetadataLog:
         self._observer = Observer(self._zookeeper, "following the metadata log", self._refresh)
 
     async def catch_up(self) -> int:
-        """Read up to the current head, and return its position."""
+        """Read up to the current head, and return its position. Appends of an earlier term end first.
+
+        A new controller does this before it decides anything.
+        """
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
         await self._zookeeper.sync(HEAD)
         await self._read_on(None)
         return self.position
@@ -163,7 +177,8 @@ class MetadataLog:
         Records that do not fit in one node become several batches. While ZooKeeper does not answer, this waits. Several
         appends may be under way: they are written in the order of the calls, and if one fails, so do those after it.
 
-        Raises NotController if another controller was elected since this epoch.
+        Raises NotController if another controller was elected since this epoch. Then the failed batch was not written.
+        There is one exception: the answer was lost, and a snapshot of the new controller has replaced the batch since.
         """
         appends = [self._send(piece.records, encode_batch(epoch, piece.lines), epoch) for piece in pieces(records)]
         if not appends:
@@ -209,12 +224,15 @@ class MetadataLog:
                 append.done.set_result(None)
         except Exception as error:
             # Those behind it cannot succeed: the head did not get the version that they require.
-            for append in self._appends:
-                append.done.set_exception(error)
-                append.done.exception()
-            self._appends.clear()
+            self._fail_appends(error)
         finally:
             self._writer = None
+
+    def _fail_appends(self, error: Exception) -> None:
+        for append in self._appends:
+            append.done.set_exception(error)
+            append.done.exception()  # its caller may be gone
+        self._appends.clear()
 
     async def _settle(self, append: _Append) -> None:
         """Return when the append has happened. Raise if it has not and never will."""
