@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-spark flights spark simulate crash crash-transactions crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate crash crash-transactions crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -68,6 +68,9 @@ bench-clients: setup ## the clients and assignors, compared with others (Kafka's
 	$(BIN)/python -m benchmarks.loopback
 	$(BIN)/python -m benchmarks.assignors
 	$(BIN)/python -m benchmarks.transactions
+
+bench-cluster: setup ## three brokers, compared with three nodes of Apache Kafka (Java 17+ and Maven), about half an hour
+	$(BIN)/python -m benchmarks.cluster $(ARGS)
 
 bench-spark: setup ## the data source, compared with Spark's Kafka connector from Maven Central, and shared reads of pipelines
 	$(BIN)/python -m benchmarks.spark $(ARGS)

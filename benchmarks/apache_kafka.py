@@ -95,6 +95,7 @@ class ApacheKafka(Peer):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         self.controller_port = free_port()
+        self.cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]  # never starts with "-"
 
     def prepare(self) -> None:
         properties = self._properties()
@@ -120,8 +121,7 @@ class ApacheKafka(Peer):
         return {**SINGLE_NODE, **own, **self.config}
 
     def _format_storage(self) -> None:
-        cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:21]  # never starts with "-"
-        arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties_file)]
+        arguments = ["kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self._properties_file)]
         done = subprocess.run([*self._java(), *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")

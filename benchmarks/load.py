@@ -154,7 +154,9 @@ def consume(peer: Peer, topic: str, *, records: int) -> Totals:
 
 def create_topic(peer: Peer, topic: str, partitions: int = PARTITIONS) -> None:
     admin = AdminClient({"bootstrap.servers": peer.bootstrap_servers, "log_level": 2})
-    created = admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30, request_timeout=60)
+    created = admin.create_topics(
+        [NewTopic(topic, partitions, peer.replication_factor)], operation_timeout=30, request_timeout=60
+    )
     for future in created.values():
         future.result()
 

@@ -35,6 +35,7 @@ class Peer:
 
     name = "broker"
     start_timeout = 60.0
+    replication_factor = 1
 
     def __init__(
         self,
@@ -87,15 +88,19 @@ class Peer:
         return self.work_dir / "output.txt"
 
     def __enter__(self) -> Self:
-        self._work_dir = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            self.prepare()
+            self.open()
             self.start()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def open(self) -> None:
+        """Prepare the data directory without starting the process."""
+        self._work_dir = Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.prepare()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -152,10 +157,14 @@ class Peer:
 
     def cpu_seconds(self) -> float:
         """Return the user and system time so far, including current and past children."""
-        return sum(_cpu_seconds(pid) for pid in _with_descendants(self.pid))
+        return cpu_seconds_of(self.pid)
 
     def resident_bytes(self) -> int:
-        return sum(_resident_bytes(pid) for pid in _with_descendants(self.pid))
+        return resident_bytes_of(self.pid)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -165,6 +174,16 @@ class Peer:
     def _last_output(self) -> str:
         lines = self.output.read_text(errors="replace").splitlines()
         return "\n".join(lines[-30:])
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the CPU time of a process and its descendants."""
+    return sum(_cpu_seconds(each) for each in _with_descendants(pid))
+
+
+def resident_bytes_of(pid: int) -> int:
+    """Return the resident memory of a process and its descendants."""
+    return sum(_resident_bytes(each) for each in _with_descendants(pid))
 
 
 def free_port() -> int:

@@ -1,0 +1,296 @@
+"""Compare a cluster of three ottla brokers with three nodes of Apache Kafka: `python -m benchmarks.cluster`.
+
+Both clusters run on this machine and take turns, with the same librdkafka clients, replication factor 3, acks=all and
+min.insync.replicas=2. ottla's ZooKeeper counts in its CPU time and memory. The table shows both results, the ratio and
+its target. benchmarks/results/ has every repetition as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+
+from benchmarks import apache_kafka, latency, load, ottla_broker, throughput
+from benchmarks.clusters import KafkaCluster, OttlaCluster, PeerCluster
+from benchmarks.report import Report, Target
+
+RESULTS = Path(__file__).resolve().parent / "results"
+BENCHMARKS = ("throughput", "latency", "failover", "start", "memory", "catchup", "election")
+RATE, CPU, LATENCY = Target(">=", 1.0), Target("<=", 0.6), Target("<=", 1.0)
+START, MEMORY, CATCH_UP = Target("<=", 0.3), Target("<=", 0.2), Target("<=", 1.0)
+PATIENCE = 120.0
+MakeCluster = Callable[[], PeerCluster]
+
+
+def main() -> None:
+    options = parse()
+    report = Report({"librdkafka": confluent_kafka.libversion()[0], "kafka": apache_kafka.KAFKA_VERSION})
+    makers = choose(options)
+    begin = time.monotonic()
+    try:
+        in_turns(makers, report, options)
+        alone(makers, report, options)
+    finally:
+        if report.measures:
+            print(f"\n{report.heading()}\n\n{report.table()}")
+            print(f"\nWritten to {report.write(RESULTS)} after {time.monotonic() - begin:.0f} s.")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Compare a cluster with one of Apache Kafka on this machine.")
+    parser.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
+    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)")
+    parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
+    options = parser.parse_args()
+    options.only = options.only or list(BENCHMARKS)
+    options.repetitions = 1 if options.quick else 3
+    return options
+
+
+def choose(options: argparse.Namespace) -> list[MakeCluster]:
+    if problem := ottla_broker.missing():
+        raise SystemExit(problem)
+    if options.without_kafka:
+        return [OttlaCluster]
+    if problem := apache_kafka.missing():
+        say(f"No comparison, ottla runs alone: {problem}")
+        return [OttlaCluster]
+    return [OttlaCluster, KafkaCluster]
+
+
+def in_turns(makers: Sequence[MakeCluster], report: Report, options: argparse.Namespace) -> None:
+    """Measure rates, latency and failover with both clusters running, one after the other in each round."""
+    wanted = {"throughput", "latency", "failover"} & set(options.only)
+    if not wanted:
+        return
+    with contextlib.ExitStack() as stack:
+        clusters: list[Any] = [stack.enter_context(make()) for make in makers]
+        say("warm-up")
+        throughput.warm_up(clusters, quick=options.quick)
+        for number in range(options.repetitions):
+            order = clusters if number % 2 == 0 else clusters[::-1]
+            if "throughput" in wanted:
+                for case in cases(options.quick):
+                    say(f"throughput, {case.label}, round {number + 1} of {options.repetitions}")
+                    for cluster in order:
+                        note_throughput(report, cluster, case, number)
+            if "latency" in wanted:
+                say(f"latency, round {number + 1} of {options.repetitions}")
+                note_latency(report, order, number, quick=options.quick)
+        if "failover" in wanted:
+            for number in range(2 if options.quick else 8):
+                say(f"kill -9 of a leader, round {number + 1}")
+                for cluster in clusters if number % 2 == 0 else clusters[::-1]:
+                    note_failover(report, cluster, number)
+
+
+def cases(quick: bool) -> list[throughput.Case]:
+    scale = 0.3 if quick else 1
+    return [
+        throughput.Case("100 B", 100, int(1_500_000 * scale)),
+        throughput.Case("1 KB", 1024, int(600_000 * scale)),
+    ]
+
+
+def note_throughput(report: Report, cluster: Any, case: throughput.Case, number: int) -> None:
+    topic = f"rate-{case.size}-{number}"
+    load.create_topic(cluster, topic, 6)
+    totals = load.produce(cluster, topic, size=case.size, records=case.records)
+    payload = totals.records * case.size
+    report.measure("Produce, acks=all", case.label, "records/s", RATE).add(
+        cluster.name, totals.records / totals.seconds
+    )
+    report.measure("Cluster CPU per GB in", case.label, "s/GB", CPU).add(
+        cluster.name, totals.broker_cpu / (payload / 1e9)
+    )
+    report.other_cores.append(totals.other_cores)
+    load.delete_topic(cluster, topic)
+
+
+def note_latency(report: Report, clusters: Sequence[Any], number: int, *, quick: bool) -> None:
+    pace = latency.Pace(seconds=6 if quick else 12)
+    latency.measure(list(clusters), report, pace, number)
+    for measure in report.measures:
+        if measure.section == latency.SECTION and measure.name.startswith(("p50 ", "p99 ")):
+            measure.target = LATENCY
+
+
+def note_failover(report: Report, cluster: Any, number: int) -> None:
+    """Kill the leader of a partition and measure the time until the next record is acknowledged."""
+    topic = f"failover-{number}"
+    load.create_topic(cluster, topic, 1)
+    times: list[float] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is None:
+            times.append(time.monotonic())
+
+    producer = Producer(
+        {
+            **load.PRODUCER,
+            **load.IMPATIENT,
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "bootstrap.servers": cluster.bootstrap_servers,
+        }
+    )
+    send_for(producer, topic, delivered, 2.0)
+    leader = leader_of(cluster, topic)
+    killed = time.monotonic()
+    cluster.node(leader).kill()
+    while not (times and times[-1] > killed + 0.001) and time.monotonic() < killed + PATIENCE:
+        send_for(producer, topic, delivered, 0.02)
+    after = [each for each in times if each > killed]
+    report.measure("kill -9 of a leader", "to the next acknowledged record", "s", LATENCY, max).add(
+        cluster.name, min(after) - killed
+    )
+    send_for(producer, topic, delivered, 0.5)
+    producer.flush(PATIENCE)
+    cluster.node(leader).start()
+    until_in_sync(cluster, topic)
+
+
+def send_for(producer: Producer, topic: str, delivered: Callable[[object, object], None], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        producer.produce(topic, b"x" * 100, partition=0, on_delivery=delivered)
+        producer.poll(0.001)
+
+
+def partitions_of(cluster: Any, topic: str) -> dict[int, Any]:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    found: dict[int, Any] = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    return found
+
+
+def leader_of(cluster: Any, topic: str) -> int:
+    return int(partitions_of(cluster, topic)[0].leader)
+
+
+def until_in_sync(cluster: Any, topic: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while any(len(each.isrs) < len(each.replicas) for each in partitions_of(cluster, topic).values()):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the replicas of {topic} in {cluster.name} are not in sync after {PATIENCE:g} s")
+        time.sleep(0.05)
+
+
+def alone(makers: Sequence[MakeCluster], report: Report, options: argparse.Namespace) -> None:
+    """Measure what needs a cluster for itself."""
+    for number in range(options.repetitions):
+        for make in makers if number % 2 == 0 else makers[::-1]:
+            if "start" in options.only:
+                say(f"start, round {number + 1} of {options.repetitions}")
+                note_start(report, make)
+    for make in makers:
+        if "memory" in options.only:
+            say("memory")
+            note_memory(report, make)
+        if "catchup" in options.only:
+            say("a follower catches up")
+            note_catch_up(report, make, 100_000_000 if options.quick else 1_000_000_000)
+        if "election" in options.only:
+            for partitions in (1_000,) if options.quick else (1_000, 10_000):
+                say(f"election of {partitions:,} leaders")
+                note_election(report, make, partitions)
+
+
+def note_start(report: Report, make: MakeCluster) -> None:
+    """Measure the time from the start of three brokers, with data, to the first acknowledged record."""
+    with make() as cluster:
+        any_cluster: Any = cluster
+        load.create_topic(any_cluster, "start", 1)
+        acknowledged(cluster, "start", lambda: None)
+        cluster.stop()
+        seconds = acknowledged(cluster, "start", cluster.launch)
+        report.measure("Start of three brokers", "to the first acknowledged record", "s", START).add(
+            cluster.name, seconds
+        )
+
+
+def acknowledged(cluster: PeerCluster, topic: str, launch: Callable[[], None]) -> float:
+    """Return the seconds from `launch` until a waiting producer gets its first acknowledgement."""
+    times: list[float] = []
+    producer = Producer(
+        {**load.PRODUCER, **load.IMPATIENT, "linger.ms": 0, "bootstrap.servers": cluster.bootstrap_servers}
+    )
+    producer.produce(topic, b"first", on_delivery=lambda error, _: times.append(time.monotonic()))
+    producer.poll(0.1)
+    begin = time.monotonic()
+    launch()
+    while not times and time.monotonic() - begin < PATIENCE:
+        producer.poll(0.05)
+    if not times:
+        raise RuntimeError(f"{cluster.name} acknowledged nothing in {PATIENCE:g} s")
+    return times[0] - begin
+
+
+def note_memory(report: Report, make: MakeCluster) -> None:
+    with make() as cluster:
+        any_cluster: Any = cluster
+        measure = report.measure("Resident memory of the cluster", "after the start", "MB", MEMORY)
+        measure.add(cluster.name, cluster.resident_bytes() / 1e6)
+        load.create_topic(any_cluster, "memory", 6)
+        load.produce(any_cluster, "memory", size=1024, records=500_000)
+        measure = report.measure("Resident memory of the cluster", "after load", "MB", MEMORY)
+        measure.add(cluster.name, cluster.resident_bytes() / 1e6)
+
+
+def note_catch_up(report: Report, make: MakeCluster, size: int) -> None:
+    """Measure the time that a broker with an empty disk needs to be in sync again."""
+    with make() as cluster:
+        any_cluster: Any = cluster
+        load.create_topic(any_cluster, "catchup", 6)
+        load.produce(any_cluster, "catchup", size=1024, records=size // 1024)
+        follower = cluster.node(3)
+        follower.stop()
+        kept = [each for each in follower.data_dir.iterdir() if each.is_dir() and each.name.startswith("catchup-")]
+        for directory in kept:
+            shutil.rmtree(directory)
+        begin = time.monotonic()
+        follower.start()
+        until_in_sync(cluster, "catchup")
+        label = f"{size / 1e9:g} GB"
+        report.measure("A follower catches up", label, "s", CATCH_UP).add(cluster.name, time.monotonic() - begin)
+
+
+def note_election(report: Report, make: MakeCluster, partitions: int) -> None:
+    """Measure the time from kill -9 of a broker until the cluster shows another leader for all of its partitions."""
+    with make() as cluster:
+        any_cluster: Any = cluster
+        for first in range(0, partitions, 1_000):
+            load.create_topic(any_cluster, f"many-{first}", 1_000)
+        topics = [f"many-{first}" for first in range(0, partitions, 1_000)]
+        for topic in topics:
+            until_in_sync(cluster, topic)
+        servers = ",".join(node.bootstrap_servers for node in cluster.nodes[1:])
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        begin = time.monotonic()
+        cluster.node(1).kill()
+        for topic in topics:
+            while any(
+                each.leader in (1, -1)
+                for each in admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
+            ):
+                if time.monotonic() - begin > PATIENCE:
+                    raise RuntimeError(f"{cluster.name} has partitions without a leader after {PATIENCE:g} s")
+                time.sleep(0.01)
+        label = f"of a dead broker with {partitions:,} partitions"
+        report.measure("New leaders", label, "s").add(cluster.name, time.monotonic() - begin)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
