@@ -75,7 +75,8 @@ def in_turns(makers: Sequence[MakeCluster], report: Report, options: argparse.Na
     with contextlib.ExitStack() as stack:
         clusters: list[Any] = [stack.enter_context(make()) for make in makers]
         say("warm-up")
-        throughput.warm_up(clusters, quick=options.quick)
+        for cluster in clusters:
+            warm_up(cluster)
         for number in range(options.repetitions):
             order = clusters if number % 2 == 0 else clusters[::-1]
             if "throughput" in wanted:
@@ -91,6 +92,14 @@ def in_turns(makers: Sequence[MakeCluster], report: Report, options: argparse.Na
                 say(f"kill -9 of a leader, round {number + 1}")
                 for cluster in clusters if number % 2 == 0 else clusters[::-1]:
                     note_failover(report, cluster, number)
+
+
+def warm_up(cluster: Any) -> None:
+    """Warm up just-in-time compilers before the first repetition."""
+    load.create_topic(cluster, "warm-up", 6)
+    for size, records in ((1024, 300_000), (100, 1_000_000)):
+        load.produce(cluster, "warm-up", size=size, records=records)
+    load.delete_topic(cluster, "warm-up")
 
 
 def cases(quick: bool) -> list[throughput.Case]:

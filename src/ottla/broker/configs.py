@@ -99,8 +99,13 @@ def no_configs(resource_type: int) -> errors.InvalidRequest:
 
 def replication_settings(config: BrokerConfig, configs: Mapping[str, str]) -> ReplicationSettings:
     """Return the configs of a topic that elections depend on."""
-    topic = effective_topic_config(config, configs)
-    return ReplicationSettings(topic.min_insync_replicas, topic.unclean_leader_election_enable)
+    # Not all configs of the topic: the controller asks for every topic of a broker that has failed.
+    min_isr = configs.get("min.insync.replicas")
+    unclean = configs.get("unclean.leader.election.enable")
+    return ReplicationSettings(
+        config.min_insync_replicas if min_isr is None else int(min_isr),
+        config.unclean_leader_election_enable if unclean is None else unclean == "true",
+    )
 
 
 def use_dynamic_configs(node: Node) -> None:

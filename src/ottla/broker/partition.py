@@ -323,9 +323,9 @@ class Partition:
             self.on_change(self)
         return fetched
 
-    def altered(self, proposal: Proposal, answer: PartitionState | errors.KafkaError, *, now: Millis) -> None:
-        """The controller has answered a proposal of this leader."""
-        if self.leader is not None and self.leader.answered(proposal, answer, now=now):
+    def altered(self, proposal: Proposal, error: errors.KafkaError, *, now: Millis) -> None:
+        """The controller has refused a proposal of this leader, or did not answer."""
+        if self.leader is not None and self.leader.answered(proposal, error, now=now):
             self._watermark_rose()
 
     def replicate(self, step: Append, *, now: Millis) -> None:

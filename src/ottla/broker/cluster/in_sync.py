@@ -75,8 +75,9 @@ class InSync:
         failed = False
         for partition, proposal in proposals.items():
             answer = answers.get(partition.log.topic_partition, errors.UnknownServerError("no answer"))
-            partition.altered(proposal, answer, now=now)
+            # An accepted change counts when the metadata has it: a new min.insync.replicas may have come before it.
             if isinstance(answer, errors.KafkaError):
+                partition.altered(proposal, answer, now=now)
                 logger.info("the in-sync replicas of %s stay for now: %s", partition.log.topic_partition, answer)
                 self._dirty[partition] = None
                 failed = True
