@@ -7,7 +7,7 @@ belong to a group.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,9 @@ def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
     kept.append(consumer)
 
 
-def read_ranges(options: ReadOptions, wanted: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    options: ReadOptions, wanted: Sequence[Range], schema: pa.Schema
+) -> Generator[pa.RecordBatch, None, None]:
     """The existing records of ranges of different partitions, in order within each partition."""
     settle()
     if not any(one.size for one in wanted):

@@ -19,6 +19,7 @@ import pytest
 import ottla as public
 from ottla.clients.admin.blocking import Admin
 from ottla.spark.pipelines import ConsoleSink, Pipeline, Source, exit_codes
+from ottla.spark.pipelines.failures import WrittenError
 from ottla.spark.pipelines.limits import Counted, Limit, parse_limit
 from ottla.spark.pipelines.progress import Board
 from ottla.spark.pipelines.run_lock import FILE, AlreadyRunning, holder, local_path, run_lock
@@ -276,6 +277,12 @@ def test_refused_data_has_its_own_code() -> None:
     refused = "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] rule a: x is false SQLSTATE: P0001"
     assert Played([flow("a", refused)]).run().code == exit_codes.DATA_REFUSED
     assert Played([flow("a", "boom")]).run().code == exit_codes.FAILED
+
+
+def test_an_output_of_another_checkpoint_has_its_own_code() -> None:
+    refused = flow("a", "")
+    refused.start_error = WrittenError("the table t has batches up to 3, but the checkpoint is new")
+    assert Played([refused]).run().code == exit_codes.OUTPUT_REFUSED
 
 
 def test_a_stop_before_the_start_starts_nothing() -> None:

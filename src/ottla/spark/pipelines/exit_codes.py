@@ -16,6 +16,7 @@ WRONG = 2
 RUNS_ALREADY = 3
 LIMIT_EXCEEDED = 4
 DATA_REFUSED = 5
+OUTPUT_REFUSED = 6
 
 
 def stopped_by(number: int) -> int:
@@ -58,6 +59,12 @@ TABLE = (
         "a row broke a rule with otherwise = fail, or a record was broken and there are no dead letters; its batch "
         "was not written, and later runs stop at the same place",
         "do not retry: look at the data",
+    ),
+    ExitCode(
+        OUTPUT_REFUSED,
+        "the output of a sink does not belong to its checkpoint: one of them is new, from a backup, or of another "
+        "pipeline; nothing was written by this sink",
+        "do not retry: reset the sink or restore both",
     ),
     ExitCode(stopped_by(signal.SIGINT), "stopped by Ctrl-C (SIGINT)", "start it again when you like"),
     ExitCode(stopped_by(signal.SIGTERM), "stopped by SIGTERM", "start it again when you like"),

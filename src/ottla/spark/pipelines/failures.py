@@ -14,8 +14,10 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from ottla.errors import OttlaError
 from ottla.spark.offsets import Range, parse_offsets, ranges_between
 from ottla.spark.options import Offsets
+from ottla.spark.pipelines import exit_codes
 
 LONGEST = 600
 MOST_RANGES = 4
@@ -35,6 +37,10 @@ _WORKER_DIED = re.compile(r"Python worker exited unexpectedly")
 _OFFSETS = re.compile(r"^Current (?P<which>Committed|Available) Offsets: \{(?P<text>.*)\}$", re.MULTILINE)
 
 
+class WrittenError(OttlaError):
+    """The output of a sink does not belong to its checkpoint."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """The failure of one flow."""
@@ -45,17 +51,26 @@ class Failure:
     """The offsets of the failed micro-batch, if known."""
     details: str = ""
     """Spark's full message."""
+    is_of_output: bool = False
+    """Whether the output of the flow belongs to another checkpoint."""
 
     @classmethod
     def of(cls, flow: str, error: object) -> Failure:
         """Build a failure from the exception of a query, or from its text."""
         text = str(error)
-        return cls(flow, cause_of(error), reading_of(text), text)
+        return cls(flow, cause_of(error), reading_of(text), text, isinstance(error, WrittenError))
 
     @property
     def is_refusal(self) -> bool:
         """Whether a rule or the source refused the data, with Spark's `raise_error`."""
         return f"[{_RAISED_BY_RULES}]" in self.details
+
+    @property
+    def code(self) -> int:
+        """The exit code: see `exit_codes.TABLE`."""
+        if self.is_of_output:
+            return exit_codes.OUTPUT_REFUSED
+        return exit_codes.DATA_REFUSED if self.is_refusal else exit_codes.FAILED
 
     @property
     def lines(self) -> list[str]:

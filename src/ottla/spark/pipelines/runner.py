@@ -118,7 +118,7 @@ class Ending:
     def code(self) -> int:
         """The exit code: see `exit_codes.TABLE`."""
         if self.failure is not None:
-            return exit_codes.DATA_REFUSED if self.failure.is_refusal else exit_codes.FAILED
+            return self.failure.code
         if self.exceeded:
             return exit_codes.LIMIT_EXCEEDED
         return exit_codes.DONE if self.signal is None else exit_codes.stopped_by(self.signal)

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid5
 
 from ottla.clients.admin.blocking import Admin
-from ottla.errors import OttlaError
 from ottla.spark.ledger import Ledger
 from ottla.spark.options import EXACTLY_ONCE, ID_PREFIX
 from ottla.spark.pipelines.checkpoints import CheckpointError, last_planned, query_id, read_id
 from ottla.spark.pipelines.declaration import LOGGED, DeadLetters, FileSink, Pipeline, Sink, TopicSink
+from ottla.spark.pipelines.failures import WrittenError
 from ottla.spark.pipelines.places import Place, place
 from ottla.spark.pipelines.runner import admin_config
 
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 LOG = "_spark_metadata"
 WRITER = "_ottla_writer"
 _BATCH = re.compile(r"(\d+)(\.compact)?")
-
-
-class WrittenError(OttlaError):
-    """The output of a sink does not belong to its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
