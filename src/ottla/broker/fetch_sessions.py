@@ -54,8 +54,7 @@ class Wanted:
         """Return whether the response must include this partition, and remember what is reported."""
         news = (
             size > 0
-            or response["error_code"] != 0
-            or "diverging_epoch" in response
+            or is_urgent(response)
             or response["high_watermark"] != self.high_watermark
             or response["log_start_offset"] != self.log_start_offset
         )
@@ -65,6 +64,11 @@ class Wanted:
         if response["error_code"] != 0:
             self.high_watermark = -1
         return news
+
+
+def is_urgent(response: Message) -> bool:
+    """Return whether the client must know of a partition's response at once, although it has no records."""
+    return response["error_code"] != 0 or "diverging_epoch" in response or "preferred_read_replica" in response
 
 
 class Session:

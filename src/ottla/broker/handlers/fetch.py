@@ -1,7 +1,8 @@
 """Fetch: read batches from partitions, and wait if there are too few bytes.
 
-v4 adds isolation levels; v7 fetch sessions; v9 leader epochs; v12 diverging epochs for followers; v13 topic ids; v15
-moves the replica id. Records are not read here: the response refers to slices of segment files.
+v4 adds isolation levels; v7 fetch sessions; v9 leader epochs; v11 consumers that read from followers; v12 diverging
+epochs for followers; v13 topic ids; v15 moves the replica id; v16 tells who leads. Records are not read here: the
+response refers to slices of segment files.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from ottla import errors
-from ottla.broker.fetch_sessions import FetchPlan, Key, Wanted, grouped
+from ottla.broker.fetch_sessions import FetchPlan, Key, Wanted, grouped, is_urgent
+from ottla.broker.leader_hints import leader_addresses, leader_hint
+from ottla.broker.nearest import nearest_replica
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import FetchWaiter, Partition
+from ottla.config.replication import RACK_AWARE_SELECTOR
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 from ottla.replication.leader import divergence
@@ -25,6 +29,8 @@ from ottla.types import Millis
 API = ApiKey.FETCH
 READ_COMMITTED = 1
 FEW_ABORTED = 8
+#: The first versions in which a consumer can read from a follower, and in which errors tell the leader.
+FROM_FOLLOWERS, HINTS = 11, 16
 
 
 class Reader(NamedTuple):
@@ -34,6 +40,13 @@ class Reader(NamedTuple):
     """The id of the broker, -1 for a consumer."""
     broker_epoch: int
     read_committed: bool
+    only_leader: bool
+    """It may not read from a follower."""
+    rack: str
+    """Of a consumer that would rather read in its own rack."""
+    counted: set[Key]
+    """The partitions whose fetch offset the leader has taken note of. It does so once, when the request arrives: the
+    follower may be gone when its wait ends."""
 
     @property
     def is_replica(self) -> bool:
@@ -45,7 +58,8 @@ class Reading(NamedTuple):
 
     responses: list[tuple[Wanted, Message, int]]
     size: int
-    failed: bool
+    is_urgent: bool
+    """Some partition has an answer that the client must know at once."""
 
 
 def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message]:
@@ -53,24 +67,32 @@ def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Messa
         plan = node.sessions.plan(request, by_id=call.api_version >= 13, now=node.clock.now())
     except errors.KafkaError as error:
         return {"error_code": error.code, "session_id": 0, "responses": []}
-    reader = _reader(request)
+    reader = _reader(node, call, request)
     try:
         reading = read(node, plan, request, reader)
     except SegmentUnverified as unverified:
-        return _wait(node, plan, request, reader, unverified)
-    if reading.size >= request.min_bytes or request.max_wait <= 0 or reading.failed or not plan.wanted:
-        return _message(node, plan, reading)
-    return _wait(node, plan, request, reader, reading)
+        return _wait(node, call, plan, request, reader, unverified)
+    if reading.size >= request.min_bytes or request.max_wait <= 0 or reading.is_urgent or not plan.wanted:
+        return _message(node, call, plan, reading)
+    return _wait(node, call, plan, request, reader, reading)
 
 
-def _reader(request: Struct) -> Reader:
+def _reader(node: Node, call: Call, request: Struct) -> Reader:
     state = request.replica_state
     replica, broker_epoch = (request.replica_id, -1) if state is None else (state.replica_id, state.replica_epoch)
-    return Reader(replica, broker_epoch, request.isolation_level == READ_COMMITTED)
+    is_rack_aware = node.config.replica_selector_class == RACK_AWARE_SELECTOR
+    return Reader(
+        replica,
+        broker_epoch,
+        request.isolation_level == READ_COMMITTED,
+        replica >= 0 or call.api_version < FROM_FOLLOWERS,
+        request.rack_id if is_rack_aware and replica < 0 else "",
+        set(),
+    )
 
 
 async def _wait(
-    node: Node, plan: FetchPlan, request: Struct, reader: Reader, first: Reading | SegmentUnverified
+    node: Node, call: Call, plan: FetchPlan, request: Struct, reader: Reader, first: Reading | SegmentUnverified
 ) -> Message:
     """Wait for data, or for a segment to be verified, and read again."""
     if isinstance(first, Reading):
@@ -82,7 +104,7 @@ async def _wait(
         await _verified(first)
     while True:
         try:
-            return _message(node, plan, read(node, plan, request, reader))
+            return _message(node, call, plan, read(node, plan, request, reader))
         except SegmentUnverified as unverified:
             await _verified(unverified)
 
@@ -110,29 +132,33 @@ def _existing(node: Node, plan: FetchPlan) -> list[Partition]:
 def read(node: Node, plan: FetchPlan, request: Struct, reader: Reader) -> Reading:
     """Read each partition once, up to the limits of the request. The first batch may exceed them."""
     responses: list[tuple[Wanted, Message, int]] = []
-    size, failed = 0, False
+    size, urgent = 0, False
     room = min(request.max_bytes, node.config.fetch_max_bytes)
     for wanted in plan.wanted:
         try:
             response, length = _read_one(node, wanted, room - size, size == 0, reader)
         except errors.KafkaError as error:
-            response, length, failed = _failed(node, wanted.key, error), 0, True
-        if "diverging_epoch" in response:
-            failed = True  # The follower must know at once.
+            response, length = _failed(node, wanted.key, error), 0
+        if not length and is_urgent(response):
+            urgent = True
         size += length
         responses.append((wanted, response, length))
-    return Reading(responses, size, failed)
+    return Reading(responses, size, urgent)
 
 
 def _read_one(node: Node, wanted: Wanted, room: int, first: bool, reader: Reader) -> tuple[Message, int]:
     partition = _partition(node, wanted.key)
     read_committed, log = reader.read_committed, partition.log
+    if reader.only_leader and not partition.is_leader:
+        raise partition.not_leader()
     diverging = None
-    if reader.is_replica:
+    if reader.is_replica and wanted.key not in reader.counted:
         diverging = _replica_fetched(node, partition, wanted, reader)
-        end = log.log_end_offset
     else:
         partition.check_epoch(wanted.current_leader_epoch)
+    if reader.is_replica:
+        end = log.log_end_offset
+    else:
         if wanted.last_fetched_epoch >= 0:
             diverging = divergence(log, wanted.fetch_offset, wanted.last_fetched_epoch)
         end = partition.readable_end(read_committed=read_committed)
@@ -147,6 +173,9 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, reader: Reader
     }
     if diverging is not None:
         response["diverging_epoch"] = {"epoch": diverging.epoch, "end_offset": diverging.end_offset}
+        return response, 0
+    if reader.rack and (nearest := nearest_replica(node, partition, reader.rack, wanted.fetch_offset)) is not None:
+        response["preferred_read_replica"] = nearest
         return response, 0
     limit = min(wanted.max_bytes, room)
     # Most fetches are at the end of the log: there is nothing to look up.
@@ -172,8 +201,6 @@ def _aborted(partition: Partition, start: int, end: int, slice_: Slice) -> list[
 
 def _replica_fetched(node: Node, partition: Partition, wanted: Wanted, reader: Reader) -> EpochEnd | None:
     """Take note of what a follower has; return where its log differs."""
-    if not partition.is_leader:
-        raise partition.not_leader()
     fetch = ReplicaFetch(
         reader.replica,
         reader.broker_epoch,
@@ -182,11 +209,15 @@ def _replica_fetched(node: Node, partition: Partition, wanted: Wanted, reader: R
         wanted.last_fetched_epoch,
         wanted.replica_log_start_offset,
     )
-    return partition.fetched_by(fetch, now=node.clock.now()).diverging
+    diverging = partition.fetched_by(fetch, now=node.clock.now()).diverging
+    reader.counted.add(wanted.key)
+    return diverging
 
 
 def _partition(node: Node, key: Key) -> Partition:
-    name = key.topic if key.topic is not None else node.topic_by_id(key.topic_id).name
+    name = _topic(node, key)
+    if name is None:
+        raise errors.UnknownTopicId(f"There is no topic with the id {key.topic_id}.")
     partition = node.partition(name, key.partition)
     if not partition.is_leader and partition.follower is None:
         raise partition.not_leader()
@@ -197,7 +228,7 @@ def _failed(node: Node, key: Key, error: errors.KafkaError) -> Message:
     start = -1
     if isinstance(error, errors.OffsetOutOfRange):
         start = _partition(node, key).log.log_start_offset  # A follower starts again from there.
-    return {
+    return leader_hint(node, _topic(node, key), key.partition, error) | {
         "partition_index": key.partition,
         "error_code": error.code,
         "high_watermark": -1,
@@ -207,7 +238,14 @@ def _failed(node: Node, key: Key, error: errors.KafkaError) -> Message:
     }
 
 
-def _message(node: Node, plan: FetchPlan, reading: Reading) -> Message:
+def _topic(node: Node, key: Key) -> str | None:
+    if key.topic is not None:
+        return key.topic
+    topic = None if key.topic_id is None else node.metadata.topics_by_id.get(key.topic_id)
+    return None if topic is None else topic.name
+
+
+def _message(node: Node, call: Call, plan: FetchPlan, reading: Reading) -> Message:
     included = []
     for wanted, response, size in reading.responses:
         is_news = wanted.is_news(response, size)
@@ -215,4 +253,7 @@ def _message(node: Node, plan: FetchPlan, reading: Reading) -> Message:
             included.append((wanted.key, response))
     if plan.session is not None:
         plan.session.move_to_end([wanted.key for wanted, _, size in reading.responses if size])
-    return {"session_id": plan.session_id, "responses": grouped(included)}
+    message: Message = {"session_id": plan.session_id, "responses": grouped(included)}
+    if reading.is_urgent and call.api_version >= HINTS:
+        message["node_endpoints"] = leader_addresses(node, call, (response for _, response in included))
+    return message

@@ -1,8 +1,8 @@
 """Produce: append batches to partitions.
 
 v3 adds record batches of magic 2, the only kind that is accepted; v8 errors per record; v11 TRANSACTION_ABORTABLE; v12
-adds partitions to the transaction (KIP-890); v13 identifies topics by id. Like Kafka, acks=0 gets no response, and an
-error closes the connection.
+adds partitions to the transaction (KIP-890); v13 identifies topics by id. From v10 on, errors tell who leads. Like
+Kafka, acks=0 gets no response, and an error closes the connection.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ottla import errors
+from ottla.broker.leader_hints import leader_addresses, leader_hint
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
 from ottla.broker.verification import ADDED, Producer, added_or_verified
@@ -47,10 +48,10 @@ _NO_VERDICTS: Verdicts = {}
 def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message | None] | None:
     if request.transactional_id is not None:
         return _transactional(node, call, request)
-    return _produce(node, request, _NO_VERDICTS)
+    return _produce(node, call, request, _NO_VERDICTS)
 
 
-def _produce(node: Node, request: Struct, verdicts: Verdicts) -> Message | Awaitable[Message | None] | None:
+def _produce(node: Node, call: Call, request: Struct, verdicts: Verdicts) -> Message | Awaitable[Message | None] | None:
     now = node.clock.now()
     waits: Waits = []
     responses = [
@@ -67,15 +68,26 @@ def _produce(node: Node, request: Struct, verdicts: Verdicts) -> Message | Await
         _close_on_errors(responses)
         return None
     response: Message = {"responses": responses}
-    return _when_committed(waits, response, request.timeout) if waits else response
+    if waits:
+        return _when_committed(node, call, waits, response, request.timeout)
+    return response if node.cluster is None else _with_addresses(node, call, response)
+
+
+def _with_addresses(node: Node, call: Call, response: Message) -> Message:
+    """Add the addresses of the leaders that errors name."""
+    partitions = (each for topic in response["responses"] for each in topic["partition_responses"])
+    if addresses := leader_addresses(node, call, partitions):
+        response["node_endpoints"] = addresses
+    return response
 
 
 def _append(
     node: Node, request: Struct, topic: Struct, data: Struct, waits: Waits, verdicts: Verdicts, *, now: Millis
 ) -> Message:
+    name = topic.name
     try:
         _check(request, data)
-        name = topic.name or node.topic_by_id(topic.topic_id).name
+        name = name or node.topic_by_id(topic.topic_id).name
         if name in INTERNAL_TOPICS:
             raise errors.InvalidTopicException(f"Cannot append to internal topic {name}: only the broker writes to it.")
         partition = node.leading(name, data.index)
@@ -84,7 +96,7 @@ def _append(
         info = partition.append(data.records, now=now, all_in_sync=request.acks == ALL)
     except errors.KafkaError as error:
         node.metrics.produce_failed(error.name)
-        return _failed(data.index, error)
+        return _failed(node, name, data.index, error)
     node.metrics.produced(name, len(data.records))
     message: Message = {
         "index": data.index,
@@ -120,7 +132,7 @@ def _is_transactional(records: memoryview) -> bool:
 
 async def _transactional(node: Node, call: Call, request: Struct) -> Message | None:
     verdicts = await _verdicts(node, call, request)
-    response = _produce(node, request, verdicts)
+    response = _produce(node, call, request, verdicts)
     return response if response is None or isinstance(response, dict) else await response
 
 
@@ -198,8 +210,8 @@ def _error_for(error: errors.KafkaError | None, version: int) -> errors.KafkaErr
     return error
 
 
-def _failed(index: int, error: errors.KafkaError) -> Message:
-    return {
+def _failed(node: Node, topic: str | None, index: int, error: errors.KafkaError) -> Message:
+    return leader_hint(node, topic, index, error) | {
         "index": index,
         "error_code": error.code,
         "base_offset": -1,
@@ -225,7 +237,7 @@ def _close_on_errors(responses: list[dict[str, Any]]) -> None:
                 )
 
 
-async def _when_committed(waits: Waits, response: Message, timeout_ms: Millis) -> Message:
+async def _when_committed(node: Node, call: Call, waits: Waits, response: Message, timeout_ms: Millis) -> Message:
     await wait([pending for _, _, pending in waits], timeout=max(0, timeout_ms) / 1000)
     for message, partition, pending in waits:
         error: errors.KafkaError | None
@@ -239,5 +251,5 @@ async def _when_committed(waits: Waits, response: Message, timeout_ms: Millis) -
             continue
         if isinstance(error, errors.KafkaStorageError):
             logger.error("%s", error)
-        message.update(_failed(message["index"], error))
-    return response
+        message.update(_failed(node, partition.topic, message["index"], error))
+    return response if node.cluster is None else _with_addresses(node, call, response)
