@@ -86,8 +86,8 @@ class Partition:
     """
 
     __slots__ = (
-        "_flusher", "_hidden", "_known_watermark", "_order", "_uncommitted", "follower", "index", "is_leader", "leader",
-        "leader_epoch", "log", "on_change", "state", "topic", "waiters",
+        "_deletions", "_flusher", "_hidden", "_known_watermark", "_order", "_uncommitted", "follower", "index",
+        "is_leader", "leader", "leader_epoch", "log", "on_change", "state", "topic", "waiters",
     )  # fmt: skip
 
     def __init__(self, topic: str, index: int, log: Log, flusher: Flusher, high_watermark: int) -> None:
@@ -108,6 +108,8 @@ class Partition:
         self.waiters: set[FetchWaiter] = set()
         self._uncommitted: list[tuple[int, int, asyncio.Future[None]]] = []
         """A heap of what waits for the high watermark: the offset, an order, the future."""
+        self._deletions: list[tuple[int, asyncio.Future[None]]] = []
+        """What waits until all replicas start at an offset."""
         self._order = 0
         self._hidden: deque[tuple[int, int]] = deque()
         """End offset and size of appends above the high watermark: fetches do not see them yet."""
@@ -139,6 +141,7 @@ class Partition:
         else:
             self.leader.state_changed(state, now=now)
         self._watermark_rose()
+        self._low_watermark_rose()
         return begins
 
     def follow(self, state: PartitionState) -> bool:
@@ -166,9 +169,10 @@ class Partition:
         """End the present role. What waited for a commit is told that it may be lost."""
         self._known_watermark = self.high_watermark
         self.is_leader, self.leader, self.follower = False, None, None
-        waiting, self._uncommitted = self._uncommitted, []
+        waiting = [each[2] for each in self._uncommitted] + [each[1] for each in self._deletions]
+        self._uncommitted, self._deletions = [], []
         self._hidden.clear()
-        for _, _, future in waiting:
+        for future in waiting:
             if not future.done():
                 future.set_exception(self.not_leader())
         self.release_waiters()
@@ -235,6 +239,33 @@ class Partition:
         if not self.log.must_flush(offset):
             return None
         return asyncio.ensure_future(self._flusher.flushed(self.log, offset))
+
+    @property
+    def low_watermark(self) -> int:
+        """The lowest log start of the replicas that are alive."""
+        return self.log.log_start_offset if self.leader is None else self.leader.low_watermark
+
+    def deleted(self, offset: int) -> asyncio.Future[None] | None:
+        """Return None if all replicas that are alive start at the offset or later, else a future that waits for it."""
+        if self.low_watermark >= offset:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deletions.append((offset, future))
+        for waiter in tuple(self.waiters):
+            if waiter.is_replica:
+                waiter.release()  # Followers learn of it by the answer.
+        return future
+
+    def _low_watermark_rose(self) -> None:
+        low = self.low_watermark
+        waiting, self._deletions = self._deletions, []
+        for offset, future in waiting:
+            if future.done():
+                continue
+            if offset <= low:
+                future.set_result(None)
+            else:
+                self._deletions.append((offset, future))
 
     def check_epoch(self, leader_epoch: int) -> None:
         """Compare the client's leader epoch with the current one; -1 is not compared."""
@@ -319,6 +350,8 @@ class Partition:
         fetched = leader.fetched(fetch, now=now)
         if fetched.has_raised_high_watermark:
             self._watermark_rose()
+        if self._deletions:
+            self._low_watermark_rose()
         if fetch.replica not in leader.state.isr:
             self.on_change(self)
         return fetched

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.waiting import until
 from ottla import errors
 from unit.broker.leading import ME, OTHER, THIRD, fetch_message, leading
-from cluster.waiting import until
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -23,7 +23,8 @@ async def test_a_fetch_of_a_follower_counts_when_it_arrives_and_not_when_its_wai
         broker.clock.advance(5_000)
         await broker.produce(b"1")
         answer = await waiting
-        assert answer.error_code == 0 and len(answer.records) > 0
+        assert answer.error_code == 0
+        assert len(answer.records) > 0
         # The follower may have died meanwhile: it was caught up when it asked, not later.
         leader = broker.partition().leader
         assert leader is not None
@@ -77,7 +78,8 @@ async def test_without_the_selector_racks_do_not_matter(tmp_path: Path) -> None:
         await broker.produce(b"1")
         await broker.follow(1)
         answer = (await broker.fetch(0, rack_id="b")).responses[0].partitions[0]
-        assert answer.preferred_read_replica == -1 and len(answer.records) > 0
+        assert answer.preferred_read_replica == -1
+        assert len(answer.records) > 0
 
 
 async def test_a_session_repeats_the_preferred_replica(tmp_path: Path) -> None:

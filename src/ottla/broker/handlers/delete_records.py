@@ -1,26 +1,36 @@
-"""DeleteRecords: move the log start offset forward. -1 means the high watermark."""
+"""DeleteRecords: move the log start offset forward, on all replicas that are alive. -1 means the high watermark."""
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import Future
+from collections.abc import Awaitable
+
 from ottla import errors
 from ottla.broker.node import Call, Node
+from ottla.broker.partition import Partition
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.types import Millis
 
 API = ApiKey.DELETE_RECORDS
 TO_HIGH_WATERMARK = -1
+#: Responses for partitions whose followers still have the records, with the futures they wait for.
+Waits = list[tuple[Message, Partition, Future[None]]]
 
 
-def handle(node: Node, call: Call, request: Struct) -> Message:
-    return {
+def handle(node: Node, call: Call, request: Struct) -> Message | Awaitable[Message]:
+    waits: Waits = []
+    response: Message = {
         "topics": [
-            {"name": topic.name, "partitions": [_delete(node, topic.name, entry) for entry in topic.partitions]}
+            {"name": topic.name, "partitions": [_delete(node, topic.name, entry, waits) for entry in topic.partitions]}
             for topic in request.topics
         ]
     }
+    return _when_deleted(waits, response, request.timeout) if waits else response
 
 
-def _delete(node: Node, topic: str, entry: Struct) -> Message:
+def _delete(node: Node, topic: str, entry: Struct, waits: Waits) -> Message:
     try:
         partition = node.leading(topic, entry.partition_index)
         if "delete" not in partition.log.config.cleanup_policy:
@@ -30,7 +40,26 @@ def _delete(node: Node, topic: str, entry: Struct) -> Message:
             raise errors.OffsetOutOfRange(
                 f"The offset {offset} is not between 0 and the high watermark {partition.high_watermark}."
             )
-        low_watermark = partition.log.delete_records(offset)
+        partition.log.delete_records(offset)
     except errors.KafkaError as error:
-        return {"partition_index": entry.partition_index, "low_watermark": -1, "error_code": error.code}
-    return {"partition_index": entry.partition_index, "low_watermark": low_watermark}
+        return _failed(entry.partition_index, error)
+    message: Message = {"partition_index": entry.partition_index, "low_watermark": partition.low_watermark}
+    if (pending := partition.deleted(offset)) is not None:
+        waits.append((message, partition, pending))
+    return message
+
+
+async def _when_deleted(waits: Waits, response: Message, timeout_ms: Millis) -> Message:
+    await asyncio.wait([pending for _, _, pending in waits], timeout=max(0, timeout_ms) / 1000)
+    for message, partition, pending in waits:
+        message["low_watermark"] = partition.low_watermark
+        if not pending.done():
+            pending.cancel()
+            message["error_code"] = errors.RequestTimedOut.code
+        elif isinstance(failure := pending.exception(), errors.KafkaError):
+            message.update(_failed(partition.index, failure))
+    return response
+
+
+def _failed(index: int, error: errors.KafkaError) -> Message:
+    return {"partition_index": index, "low_watermark": -1, "error_code": error.code}

@@ -1,7 +1,7 @@
 """ListOffsets: the offset at a timestamp, or at the start or end of the log.
 
-v2 adds isolation levels; v4 leader epochs; v7 the largest timestamp (-3); v8 the local start (-4); v9 the end of tiered
-storage (-5), which ottla does not have; v11 the earliest offset that is not tiered yet (-6).
+v2 adds isolation levels; v4 leader epochs; v5 OFFSET_NOT_AVAILABLE; v7 the largest timestamp (-3); v8 the local start
+(-4); v9 the end of tiered storage (-5), which ottla does not have; v11 the earliest offset that is not tiered yet (-6).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 #: The first version with each special timestamp.
 SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 READ_COMMITTED = 1
+#: The first version with OFFSET_NOT_AVAILABLE.
+NOT_AVAILABLE_SINCE = 5
 
 
 class Found(NamedTuple):
@@ -68,6 +70,7 @@ async def _find(partition: Partition, timestamp: int, end: int, version: int) ->
             f"The timestamp {timestamp} is not supported in version {version} of ListOffsets."
         )
     if timestamp == LATEST:
+        _check_end_is_known(partition, version)
         return Found(end, leader_epoch=partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
         return Found(log.log_start_offset, leader_epoch=log.epochs.epoch_of(log.log_start_offset))
@@ -79,9 +82,22 @@ async def _find(partition: Partition, timestamp: int, end: int, version: int) ->
                 found = log.max_timestamp_offset()
             else:
                 found = log.offset_for_timestamp(timestamp, end_offset=end)
-            return Found() if found is None else Found(*found)
+            if found is None or found.offset >= end:
+                _check_end_is_known(partition, version)
+                return Found()
+            return Found(*found)
         except CorruptBatch as problem:
             # An append checks only the header and the CRC of a batch. Unreadable records show up here.
             raise errors.CorruptMessage(f"A batch of {log.topic_partition} cannot be searched: {problem}") from problem
         except SegmentUnverified as unverified:
             await asyncio.get_running_loop().run_in_executor(None, unverified.segment.verify)
+
+
+def _check_end_is_known(partition: Partition, version: int) -> None:
+    """Raise a retriable error while a new leader does not know what was committed before it."""
+    if partition.leader is None or partition.leader.knows_high_watermark:
+        return
+    problem = f"The new leader of {partition.topic}-{partition.index} does not know yet what is committed. Try again."
+    if version < NOT_AVAILABLE_SINCE:
+        raise errors.LeaderNotAvailable(problem)
+    raise errors.OffsetNotAvailable(problem)

@@ -1,0 +1,121 @@
+"""Requests to a leader with followers: ListOffsets and DeleteRecords."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cluster.waiting import until
+from ottla import errors
+from ottla.metadata.brokers import fence_broker
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Struct
+from unit.broker.leading import EPOCH, ME, OTHER, THIRD, Leading, leading
+
+LATEST, EARLIEST = -1, -2
+
+
+async def list_offset(broker: Leading, timestamp: int, *, version: int = 7) -> Struct:
+    entry = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
+    message = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "orders", "partitions": [entry]}]}
+    return (await broker.call(ApiKey.LIST_OFFSETS, version, message)).topics[0].partitions[0]
+
+
+async def delete_records(broker: Leading, offset: int, *, timeout_ms: int = 10_000) -> Struct:
+    topics = [{"name": "orders", "partitions": [{"partition_index": 0, "offset": offset}]}]
+    response = await broker.call(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": timeout_ms})
+    return response.topics[0].partitions[0]
+
+
+async def begun(broker: Leading, offset: int) -> asyncio.Task[Struct]:
+    """Begin to delete records, and return when the leader has deleted them."""
+    deleting = asyncio.ensure_future(delete_records(broker, offset))
+    await until(lambda: broker.partition().log.log_start_offset == 1)
+    return deleting
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(4, errors.LeaderNotAvailable), (5, errors.OffsetNotAvailable), (7, errors.OffsetNotAvailable)],
+)
+async def test_a_new_leader_does_not_tell_the_end_before_it_knows_it(
+    tmp_path: Path, version: int, error: type[errors.KafkaError]
+) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.follow(0)
+        await broker.produce(b"1")
+        # The same leader in a new epoch: the record may have been committed.
+        partition = broker.partition()
+        leader = partition.leader
+        assert leader is not None
+        leader.epoch_start_offset = 1
+        assert (await list_offset(broker, LATEST, version=version)).error_code == error.code
+        assert (await list_offset(broker, 1_700_000_000_001, version=version)).error_code == error.code
+        assert (await list_offset(broker, EARLIEST, version=version)).error_code == 0
+        await broker.follow(1)
+        latest = await list_offset(broker, LATEST, version=version)
+        assert (latest.error_code, latest.offset) == (0, 1)
+
+
+async def test_records_are_deleted_when_all_live_followers_have_deleted_them(tmp_path: Path) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic(replicas=((ME, OTHER, THIRD),))
+        await broker.produce(b"1", b"2")
+        await broker.follow(2, replica=OTHER)
+        await broker.follow(2, replica=THIRD)
+        deleting = await begun(broker, 1)
+        assert (await broker.follow(2, replica=OTHER, log_start=1)).log_start_offset == 1
+        done, _ = await asyncio.wait([deleting], timeout=0.05)
+        assert not done
+        await broker.follow(2, replica=THIRD, log_start=1)
+        answer = await deleting
+        assert (answer.error_code, answer.low_watermark) == (0, 1)
+
+
+async def test_a_waiting_follower_is_told_of_a_deletion_at_once(tmp_path: Path) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        await broker.follow(1)
+        following = asyncio.ensure_future(broker.follow(1, max_wait=60_000))
+        deleting = await begun(broker, -1)
+        assert (await following).log_start_offset == 1
+        await broker.follow(1, log_start=1)
+        assert (await deleting).low_watermark == 1
+
+
+async def test_a_deletion_ends_with_its_time(tmp_path: Path) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        await broker.follow(1)
+        answer = await delete_records(broker, 1, timeout_ms=20)
+        assert (answer.error_code, answer.low_watermark) == (errors.RequestTimedOut.code, 0)
+
+
+async def test_a_deletion_does_not_wait_for_a_dead_follower(tmp_path: Path) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        await broker.follow(1)
+        deleting = await begun(broker, 1)
+        node = broker.node
+        assert await node.controller.run(fence_broker, node.metadata, OTHER, EPOCH, "broker 2 stopped")
+        answer = await deleting
+        assert (answer.error_code, answer.low_watermark) == (0, 1)
+
+
+async def test_a_deletion_ends_when_the_leader_changes(tmp_path: Path) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        await broker.follow(1)
+        deleting = await begun(broker, 1)
+        state = broker.partition().state
+        broker.partition().follow(replace(state, leader=OTHER, leader_epoch=1))
+        answer = await deleting
+        assert (answer.error_code, answer.low_watermark) == (errors.NotLeaderOrFollower.code, -1)
