@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ottla.cluster.zookeeper import LocalZooKeeper
 from ottla.zookeeper.client import ZooKeeper
 from ottla.zookeeper.election import Controller, Election
+from ottla.zookeeper.membership import Membership
 
+from .members import registration, unused_port
 from .proxy import proxy_of
 from .waiting import until
 
@@ -112,6 +116,7 @@ async def test_the_controller_of_a_lost_session_is_replaced(connect: Connect, zo
 
 async def test_a_restarted_controller_need_not_wait_for_the_end_of_its_old_session(connect: Connect) -> None:
     async with connect() as old, connect() as new:
+        await Membership(old).register(registration(1, unused_port()))
         before = Candidate(old, 1)
         await until(lambda: before.events == [1])
         after = Candidate(new, 1)
@@ -120,3 +125,15 @@ async def test_a_restarted_controller_need_not_wait_for_the_end_of_its_old_sessi
         # Should the old process still run, it does not take its place back.
         assert await after.election.depose_dead(9, 9) is False
         assert (before.events, after.events) == ([1, "deposed"], [2])
+
+
+async def test_a_second_broker_with_the_id_of_the_controller_does_not_replace_it(connect: Connect) -> None:
+    async with connect() as one, connect() as two:
+        with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+            await Membership(one).register(registration(1, listener.getsockname()[1]))
+            first = Candidate(one, 1)
+            await until(lambda: first.events == [1])
+            second = Candidate(two, 1)
+            await until(lambda: second.election.controller == first.election.controller)
+            assert await second.election.depose_dead(9, 9) is False  # any read: the election has read too
+            assert (first.events, second.events) == ([1], [])

@@ -11,26 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.cluster.zookeeper import LocalZooKeeper
-from ottla.metadata.values import Endpoint, Registration
+from ottla.metadata.values import Registration
 from ottla.zookeeper.membership import BrokerIdInUse, Membership
 from ottla.zookeeper.values import SessionState
 
+from .members import registration, unused_port
 from .proxy import proxy_of
 from .waiting import until
 
 if TYPE_CHECKING:
     from .conftest import Connect
-
-
-def registration(broker_id: int = 1, port: int = 9092, previous: int = -1) -> Registration:
-    return Registration(broker_id, -1, previous, (Endpoint("PLAINTEXT", "127.0.0.1", port),), "a")
-
-
-def unused_port() -> int:
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 @contextmanager

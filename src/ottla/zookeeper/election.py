@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ottla.zookeeper.client import Observer, Watch, ZooKeeper
 from ottla.zookeeper.layout import CONTROLLER, CONTROLLER_EPOCH
+from ottla.zookeeper.membership import Life, decode, life_of, path_of
 from ottla.zookeeper.values import Check, ConnectionLost, Create, Delete, Node, Rejected, SessionState, Set
 
 log = logging.getLogger(__name__)
@@ -106,14 +107,22 @@ class Election:
         )
         self._saw(None if node is None else _decode(node))
         is_first, self._is_first_look = self._is_first_look, False
-        if node is None or (self.epoch is None and self._is_ours(node, is_first)):
+        if node is None or (self.epoch is None and (self._is_ours(node) or (is_first and await self._is_left(node)))):
             await self._stand(epoch_node.stat.version, () if node is None else (Delete(CONTROLLER),))
             watch.wake()
 
-    def _is_ours(self, node: Node, is_first: bool) -> bool:
-        """Whether a node is left of this broker: of its earlier life, of a lost answer, or it gave up too early."""
-        is_mine = node.stat.owner == self._zookeeper.session_id or node.stat.czxid == self._czxid
-        return is_mine or (is_first and _decode(node).broker_id == self._broker_id)
+    def _is_ours(self, node: Node) -> bool:
+        """Whether this process has created the node: the answer was lost, or it gave up too early."""
+        return node.stat.owner == self._zookeeper.session_id or node.stat.czxid == self._czxid
+
+    async def _is_left(self, node: Node) -> bool:
+        """Whether an earlier life of this broker has left the node. Its process must be gone, by its ports."""
+        if _decode(node).broker_id != self._broker_id:
+            return False
+        registered = await self._zookeeper.find(path_of(self._broker_id))
+        if registered is None or registered.stat.owner != node.stat.owner:
+            return False
+        return await life_of(decode(self._broker_id, registered).listeners) is Life.DEAD
 
     async def _stand(self, epoch: int, remove: tuple[Delete, ...]) -> None:
         data = json.dumps({"broker_id": self._broker_id}).encode()

@@ -8,9 +8,10 @@ life of a broker.
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ottla.errors import OttlaError
 from ottla.metadata.values import Endpoint, Registration
@@ -32,6 +33,23 @@ from ottla.zookeeper.values import (
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+
+
+class Life(enum.Enum):
+    """Whether a process is alive, by its ports."""
+
+    ALIVE = enum.auto()
+    DEAD = enum.auto()
+    """All its ports refuse connections."""
+    UNKNOWN = enum.auto()
+
+
+async def life_of(listeners: Iterable[Endpoint]) -> Life:
+    """Connect to each address once."""
+    errors = await asyncio.gather(*(probe(each.host, each.port) for each in listeners))
+    if any(error is None for error in errors):
+        return Life.ALIVE
+    return Life.DEAD if all(isinstance(error, ConnectionRefusedError) for error in errors) else Life.UNKNOWN
 
 
 class BrokerIdInUse(OttlaError):
@@ -117,7 +135,7 @@ class Membership:
         self._on_registered(epoch)
 
     async def _register(self, registration: Registration) -> int:
-        path = _path(registration.broker_id)
+        path = path_of(registration.broker_id)
         while True:
             guard = (await self._zookeeper.get(BROKER_IDS)).stat.version
             node = await self._zookeeper.find(path)
@@ -136,16 +154,17 @@ class Membership:
 
     async def _wait_for_death(self, registration: Registration, node: Node) -> None:
         """Return when the owner of the node is certainly dead."""
-        path = _path(registration.broker_id)
+        path = path_of(registration.broker_id)
         other = decode(registration.broker_id, node)
         deadline = asyncio.get_running_loop().time() + 2 * self._zookeeper.session_timeout
         has_said = False
         while True:
-            errors = [await probe(each.host, each.port) for each in other.listeners if not _has(registration, each)]
+            # This broker listens already, so no other one listens on the same addresses.
+            life = await life_of(each for each in other.listeners if not _has(registration, each))
             where = ", ".join(f"{each.host}:{each.port}" for each in other.listeners)
-            if any(error is None for error in errors):
+            if life is Life.ALIVE:
                 raise BrokerIdInUse(f"broker id {registration.broker_id} is in use by {where}")
-            if all(isinstance(error, ConnectionRefusedError) for error in errors):
+            if life is Life.DEAD:
                 return
             if asyncio.get_running_loop().time() > deadline:
                 raise BrokerIdInUse(
@@ -178,7 +197,7 @@ class Membership:
 
     async def _refresh(self, watch: Watch) -> None:
         ids = [int(name) for name in await self._zookeeper.children(BROKER_IDS, watch)]
-        nodes = await asyncio.gather(*(self._zookeeper.find(_path(broker_id)) for broker_id in ids))
+        nodes = await asyncio.gather(*(self._zookeeper.find(path_of(broker_id)) for broker_id in ids))
         members = {each: decode(each, node) for each, node in zip(ids, nodes, strict=True) if node is not None}
         if members != self.members:
             self.members = members
@@ -186,7 +205,7 @@ class Membership:
 
     async def remove(self, broker_id: int, epoch: int) -> bool:
         """Remove a broker that is certainly dead. Return False if it has another epoch or is gone already."""
-        path = _path(broker_id)
+        path = path_of(broker_id)
         while True:
             guard = (await self._zookeeper.get(BROKER_IDS)).stat.version
             stat = await self._zookeeper.exists(path)
@@ -214,9 +233,8 @@ def decode(broker_id: int, node: Node) -> Registration:
 
 
 def _has(registration: Registration, endpoint: Endpoint) -> bool:
-    """Whether an address is ours. This broker listens on it, so no other one does."""
     return any((each.host, each.port) == (endpoint.host, endpoint.port) for each in registration.listeners)
 
 
-def _path(broker_id: int) -> str:
+def path_of(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
