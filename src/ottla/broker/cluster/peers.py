@@ -43,6 +43,13 @@ class Peers:
 
     async def connection(self, broker_id: int, purpose: str) -> Connection:
         """Return the open connection for a purpose. It belongs to the present address of the broker."""
+        known, endpoint = self._connections.get((broker_id, purpose)), self.endpoint(broker_id)
+        if known is not None and not known.closed and (known.host, known.port) == (endpoint.host, endpoint.port):
+            return known
+        # A handler may run outside of a task, and opening a connection has a timeout, which needs one.
+        return await asyncio.ensure_future(self._open(broker_id, purpose))
+
+    async def _open(self, broker_id: int, purpose: str) -> Connection:
         key = broker_id, purpose
         async with self._opening.setdefault(key, asyncio.Lock()):
             endpoint = self.endpoint(broker_id)
