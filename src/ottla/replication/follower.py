@@ -33,7 +33,7 @@ _NOTHING = memoryview(b"")
 class Follower:
     """One leader epoch of a partition that this broker follows. A new leader epoch gets a new one."""
 
-    __slots__ = ("_high_watermark", "_leader_start", "_log", "leader", "leader_epoch")
+    __slots__ = ("_high_watermark", "_is_prefix", "_leader_start", "_log", "leader", "leader_epoch")
 
     def __init__(self, *, state: PartitionState, log: LogView, high_watermark: int) -> None:
         self.leader: BrokerId = state.leader
@@ -41,6 +41,8 @@ class Follower:
         self._log = log
         self._high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self._leader_start = log.log_start_offset
+        self._is_prefix = False
+        """The log is a prefix of the leader's, and stays one in this epoch: an answer that it diverges is outdated."""
 
     @property
     def fetch_offset(self) -> int:
@@ -75,13 +77,14 @@ class Follower:
             return Wait(code)
         diverging = response.diverging_epoch
         if diverging is not None and diverging.epoch >= 0:
-            return self._diverging(diverging)
+            return Wait(code) if self._is_prefix else self._diverging(diverging)
         records = response.records
         return Append(_NOTHING if records is None else records, response.high_watermark, response.log_start_offset)
 
     def appended(self, step: Append) -> bool:
         """The records of a step are in the log. True if the high watermark rose; see also `start_offset`."""
         before = self.high_watermark
+        self._is_prefix = True
         self._leader_start = max(self._leader_start, step.log_start_offset)
         committed = min(step.high_watermark, self._log.log_end_offset)
         self._high_watermark = max(before, committed)
@@ -101,9 +104,10 @@ class Follower:
 
     def _out_of_range(self, response: FetchedPartition) -> Step:
         """The leader has deleted the records after the end of this log, or this log is empty and starts too late."""
-        if response.log_start_offset < 0:
+        start = response.log_start_offset
+        if start < 0 or (self._is_prefix and start <= self._log.log_end_offset):
             return Wait(response.error_code)
-        return self._restart(response.log_start_offset)
+        return self._restart(start)
 
     def _restart(self, offset: int) -> Step:
         self._high_watermark = self._leader_start = offset

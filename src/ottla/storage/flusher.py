@@ -21,6 +21,8 @@ class Flusher:
         """Return when everything below `offset` is on disk or deleted; KafkaStorageError if the disk fails."""
         while log.recovery_point < min(offset, log.log_end_offset) and not log.closed:
             await self._join(log, complete_only=False)
+        if log.failure is not None:
+            raise log.failure
 
     async def complete_segments_flushed(self, log: Log) -> None:
         """Return when all inactive segments are on disk."""

@@ -82,8 +82,8 @@ def _append_run(log: Log, active: Segment, records: memoryview, batches: Batches
     start, (end, last) = batches[0][0], batches[-1]
     position = log.write(active, records[start : end + last.size])
     active.note_run(batches, position - start, log.rules.index_interval)
-    for _, header in batches:
-        if header.partition_leader_epoch > log.latest_epoch:
+    if last.partition_leader_epoch > log.latest_epoch:
+        for _, header in batches:
             log.begin_epoch(header.partition_leader_epoch, header.base_offset)
     of_producers = [batch for batch in batches if batch[1].producer_id >= 0]
     if of_producers:

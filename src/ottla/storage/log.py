@@ -53,6 +53,7 @@ class Log:
         "closed",
         "dirty_since",
         "epochs",
+        "failure",
         "flushes_on_append",
         "host",
         "latest_epoch",
@@ -96,6 +97,8 @@ class Log:
         self.dirty_since: Millis = -1
         """When the oldest unflushed record was appended; -1 if there is none."""
         self.closed = False
+        self.failure: KafkaStorageError | None = None
+        """Why the log is out of service, if its disk has failed."""
         self.cleaning = False
         """Compaction is running: retention must not remove segments."""
         self.config = config
@@ -158,7 +161,7 @@ class Log:
     ) -> AppendInfo:
         """Check batches, assign offsets and write them. If this raises a KafkaError, nothing was written."""
         if self.closed:
-            raise KafkaStorageError(f"{self.topic_partition} is closed")
+            raise self._refusal()
         if not from_client:
             return self._append_own(records, leader_epoch, now, transaction_version)
         records, header = checked_batch(records, self.rules, self.topic_partition, now=now)
@@ -172,10 +175,13 @@ class Log:
     def append_as_follower(self, records: memoryview, *, now: Millis) -> AppendInfo:
         """Append batches of the leader unchanged; see following.py. CorruptMessage if they do not follow this log."""
         if self.closed:
-            raise KafkaStorageError(f"{self.topic_partition} is closed")
+            raise self._refusal()
         base_offset = self.log_end_offset
         following.append_as_follower(self, records, now)
         return AppendInfo(base_offset, self.log_end_offset - 1, -1, self.log_start_offset, False)
+
+    def _refusal(self) -> KafkaStorageError:
+        return self.failure or KafkaStorageError(f"{self.topic_partition} is closed")
 
     def begin_epoch(self, leader_epoch: int, start_offset: int | None = None) -> None:
         """Record that a leader epoch starts, at the end of the log if no offset is given.

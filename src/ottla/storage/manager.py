@@ -231,6 +231,7 @@ class LogManager:
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Take a log out of service at once; its files are removed after file.delete.delay.ms."""
+        self._offline.pop(topic_partition, None)
         log = self.logs.pop(topic_partition, None)
         if log is None:
             return
@@ -299,6 +300,7 @@ class LogManager:
         self.failed_dirs[directory] = str(error)
         offline = [log for log in self.logs.values() if log.directory.parent == directory]
         for log in offline:
+            log.failure = error
             log.close(clean=False)
             del self.logs[log.topic_partition]
             self.rolled_logs.pop(log, None)

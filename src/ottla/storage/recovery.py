@@ -234,6 +234,7 @@ class _Loader:
             self._report.note(f"{why}; rebuilt the indexes")
 
     def _learn_epochs(self) -> None:
+        self._epochs.forget_from(0)  # A scan of the last segments has learnt only their epochs.
         for segment in self._segments:
             for piece in walk(segment.open().fd, 0, segment.size, check_crc=False):
                 for _, header in piece.batches:

@@ -119,14 +119,14 @@ def truncate_fully_and_start_at(log: Log, offset: int, now: Millis, *, log_start
     if start_lowered:
         log.host.start_lowered(log)
     log.host.truncated(log, below_recovery_point=below)
-    log.epochs.truncate_from_end(0)
-    log.latest_epoch = log.epochs.latest
     _remove_snapshots(log, above=-1)
     old = list(log.segments)
     log.places.forget()
     _retire(log, old, now)
     log.segments.replace(old, [log.create_segment(offset, now=now)])
     log.producers.load([])
+    log.epochs.truncate_from_end(0)
+    log.latest_epoch = log.epochs.latest
     log.host.start_moved(log)
 
 

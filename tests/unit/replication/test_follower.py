@@ -195,3 +195,20 @@ def test_a_response_to_a_fetch_from_another_offset_is_ignored(response: Response
     follower = new_follower(MemoryLog(4, 4), high_watermark=1)
     assert follower.response(1, response) == Ignore()
     assert follower.high_watermark == 1
+
+
+@pytest.mark.parametrize("late", [Response(0, 9, 0, EpochEnd(1, 0)), Response(errors.OffsetOutOfRange.code, -1, 0)])
+def test_a_late_answer_does_not_cut_what_was_appended_since(late: Response) -> None:
+    """The leader counts it already. Within one epoch a log that agreed once agrees for ever."""
+    source, log = MemoryLog(4, 4, 5), MemoryLog(4, 4)
+    leader, follower = new_leader(source), new_follower(log)
+    sync_once(leader, source, follower, log, replica=2, now=0)
+    assert follower.response(3, late) == Wait(late.error_code)
+
+
+def test_the_leader_may_delete_what_a_slow_follower_needs_next() -> None:
+    source, log = MemoryLog(4, 4, 4), MemoryLog(4)
+    leader, follower = new_leader(source), new_follower(log)
+    perform(follower, log, Append(memoryview(b""), 1, 0))
+    source.log_start_offset = 2
+    assert sync_once(leader, source, follower, log, replica=2, now=0) == Restart(2)
