@@ -117,17 +117,18 @@ class Partition:
     # ── role ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lead(self, state: PartitionState, me: int, settings: LeaderSettings, *, now: Millis) -> bool:
-        """Become or stay the leader. Return whether a new leadership begins."""
-        begins = not self.is_leader or state.leader_epoch != self.leader_epoch
-        watermark = self.high_watermark
+        """Become or stay the leader. Return whether this broker did not lead before."""
+        begins, watermark = not self.is_leader, self.high_watermark
         if begins:
             self._resign()
-            if state.replicas != (me,):
-                self.log.begin_epoch(state.leader_epoch)
+        if begins or state.leader_epoch != self.leader_epoch:
+            self.leader = None  # A new epoch has a new one. What waits for a commit goes on waiting.
+            self.release_waiters()
         self.state, self.leader_epoch, self.is_leader, self.follower = state, state.leader_epoch, True, None
         if state.replicas == (me,):
             self.leader = None
-        elif begins or self.leader is None:
+        elif self.leader is None:
+            self.log.begin_epoch(state.leader_epoch)
             self.leader = Leader(
                 me=me,
                 state=state,

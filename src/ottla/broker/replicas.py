@@ -38,13 +38,13 @@ class Replicas:
         self._is_open = False
 
     async def open(self) -> None:
-        """Open the replicas of all topics and give them their roles, at the start of the broker."""
+        """Open the replicas of all topics and give them their roles, when the broker starts or is registered anew."""
         async with self._lock:
             for topic in list(self._node.metadata.topics.values()):
                 await self.update(topic)
         # A coordinator may write to any topic as soon as it is loaded.
-        self._is_open = self._node.has_roles
-        if self._is_open:
+        if self._node.has_roles and not self._is_open:
+            self._is_open = True
             for partition in list(self._node.local()):
                 self._node.coordinators_changed(partition)
 

@@ -145,7 +145,7 @@ class Shards(Generic[S]):
         """Return the id of the broker that coordinates a key, -1 while there is none."""
         try:
             await self.ready()
-        except (errors.NotController, errors.InvalidReplicationFactor) as error:
+        except (errors.LeaderNotAvailable, errors.InvalidReplicationFactor) as error:
             raise errors.CoordinatorNotAvailable(f"{self._topic} cannot be created now: {error}") from error
         return self.leader_of(key)
 

@@ -66,6 +66,8 @@ async def ensure_topic(
                 await create_topic(node, name, partitions, configs or {}, replication_factor=factor)
         except errors.TopicAlreadyExists:
             pass
+        except errors.NotController as error:
+            raise errors.LeaderNotAvailable(f"The topic '{name}' cannot be created now: {error}") from error
     return node.metadata.topic(name)
 
 

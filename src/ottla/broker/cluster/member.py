@@ -21,6 +21,7 @@ from ottla.metadata import MetadataRecord
 from ottla.metadata import records as r
 from ottla.metadata.brokers import begin_controlled_shutdown
 from ottla.metadata.values import BrokerState, Endpoint, Registration
+from ottla.net.client.errors import Disconnected
 from ottla.net.server.connection import CloseConnection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Buffer, Message, Struct
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 #: How long a request waits for another broker, and for a controller to be elected.
 TIMEOUT_MS: Millis = 30_000
+RETRY_SECONDS = 0.05
 CONTROL, FORWARD, MARKERS, VERIFY = "control", "forward", "markers", "verify"
 
 
@@ -186,6 +188,8 @@ class Cluster:
             while self._batches:
                 try:
                     changes = await replicas.apply(self._batches[0])
+                    if self._registers_me(self._batches[0]):
+                        await replicas.open()  # What came before could not be applied.
                 except Exception:
                     logger.exception("a change of the metadata could not be applied")
                 else:
@@ -194,6 +198,9 @@ class Cluster:
                 self._done += 1
                 self._news.fire()
             await self._news.wait()
+
+    def _registers_me(self, records: Sequence[MetadataRecord]) -> bool:
+        return any(isinstance(each, r.BrokerRegistered) and each.broker_id == self._node.id for each in records)
 
     async def _until_applied(self) -> None:
         """Wait until this broker does what was replayed so far."""
@@ -439,20 +446,26 @@ class Cluster:
 
     async def forward(self, call: Call, frame: bytes) -> Buffer:
         """Have the controller answer the request of a client, and return its response."""
-        try:
-            response = await self.ask_controller(
-                ApiKey.ENVELOPE,
-                {
-                    "request_data": frame,
-                    "request_principal": None,
-                    "client_host_address": call.connection.client_host.encode(),
-                },
-                purpose=FORWARD,
-            )
-            if response.error_code:
-                raise errors.error_class(response.error_code)("The controller refused a forwarded request.")
-        except errors.OttlaError as error:
-            raise CloseConnection(f"the controller does not answer a forwarded request: {error}") from error
+        envelope: Message = {
+            "request_data": frame,
+            "request_principal": None,
+            "client_host_address": call.connection.client_host.encode(),
+        }
+        deadline = asyncio.get_running_loop().time() + TIMEOUT_MS / 1000
+        while True:
+            try:
+                response = await self.ask_controller(ApiKey.ENVELOPE, envelope, purpose=FORWARD)
+                if not response.error_code:
+                    break
+                reason: object = "there is another controller now"
+            except errors.NotController as error:
+                if isinstance(error.__cause__, Disconnected):
+                    # It may have been done. The client asks again, and finds out.
+                    raise CloseConnection(f"the controller has not answered a forwarded request: {error}") from error
+                reason = error
+            if asyncio.get_running_loop().time() > deadline:
+                raise CloseConnection(f"a request could not be forwarded: {reason}")
+            await asyncio.sleep(RETRY_SECONDS)
         await self.catch_up()
         answer = Buffer(len(response.response_data).to_bytes(4, "big"))
         answer += response.response_data
