@@ -45,9 +45,11 @@ class ClusterController:
         self._applied = applied
         self._on_active = on_active
         self._lock = asyncio.Lock()
+        self._term: int | None = None
         self._epoch: int | None = None
+        """The epoch of the term, once the image is at the head of the log."""
         self._members: Mapping[int, Registration] = {}
-        self._snapshot_at = 0
+        self._is_snapshotting = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -58,15 +60,17 @@ class ClusterController:
 
     def begin(self, epoch: int, bootstrap: Callable[[], Sequence[MetadataRecord]]) -> None:
         """Become the controller. ``bootstrap`` returns the first records of a new cluster."""
+        self._term = epoch
         self._spawn(self._begin(epoch, bootstrap))
 
     async def _begin(self, epoch: int, bootstrap: Callable[[], Sequence[MetadataRecord]]) -> None:
         async with self._lock:
             # Nobody else can write in this epoch, so the head is final.
             await self._log.catch_up()
-            self._snapshot_at = self._log.position
-            if not self._node.metadata.cluster_id:
+            if not self._node.metadata.cluster_id and self._term == epoch:
                 await self._log.append(bootstrap(), epoch=epoch)
+            if self._term != epoch:
+                return
             self._epoch = epoch
         logger.info("this broker is the controller in epoch %d", epoch)
         self._on_active()
@@ -75,7 +79,7 @@ class ClusterController:
 
     def end(self) -> None:
         """Another broker is the controller, or may be."""
-        self._epoch = None
+        self._epoch = self._term = None
 
     def members_changed(self, members: Mapping[int, Registration]) -> None:
         """The brokers that are registered in ZooKeeper have changed."""
@@ -138,10 +142,15 @@ class ClusterController:
 
     def _snapshot_if_long(self, epoch: int) -> None:
         position = self._log.position
-        if position - self._snapshot_at >= SNAPSHOT_AFTER:
-            self._snapshot_at = position
-            records = list(self._node.metadata.snapshot())
-            self._spawn(self._log.write_snapshot(records, position, epoch=epoch))
+        if position - self._log.snapshot_position >= SNAPSHOT_AFTER and not self._is_snapshotting:
+            self._is_snapshotting = True
+            self._spawn(self._write_snapshot(list(self._node.metadata.snapshot()), position, epoch))
+
+    async def _write_snapshot(self, records: list[MetadataRecord], position: int, epoch: int) -> None:
+        try:
+            await self._log.write_snapshot(records, position, epoch=epoch)
+        finally:
+            self._is_snapshotting = False
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -56,7 +56,7 @@ class Cluster:
         self.fetchers = Fetchers(node, self.peers)
         self.in_sync = InSync(node, self)
         self.controller = ClusterController(node, self.log, self._until_applied, self._watch_brokers)
-        self._membership = Membership(zookeeper, self._registered)
+        self._membership = Membership(zookeeper, self._registered, self._refused)
         self._election = Election(zookeeper, node.id, self._controller_changed)
         self._watchdogs: dict[int, tuple[BrokerState, Watchdog]] = {}
         self._controller_watchdog: Watchdog | None = None
@@ -265,6 +265,10 @@ class Cluster:
     def _registered(self, epoch: int) -> None:
         """The session was lost, and this broker is registered again."""
         self._node.broker_epoch = epoch
+
+    def _refused(self, error: Exception) -> None:
+        """The session was lost, and another broker has taken the id of this one meanwhile."""
+        logger.error("this broker has no role in the cluster any more, stop it: %s", error)
 
     def _register_again_if_fenced(self) -> None:
         """The controller believed that this broker was dead."""
