@@ -12,10 +12,10 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate crash crash-transactions crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
 
 setup: $(STAMP) ## install ottla and its development dependencies into .venv (PYTHON=python3.13: .venv-3.13)
 
@@ -92,6 +92,9 @@ crash-pipelines: setup ## pipelines under kill -9 of drivers, executors and the 
 
 simulate: setup ## the group coordinator under churn: make simulate SEEDS=0:10000
 	$(BIN)/python -m tests.simulation.run --seeds $(or $(SEEDS),0:1000) $(ARGS)
+
+simulate-replication: setup ## leaders, followers and the controller under faults: make simulate-replication SEEDS=0:10000
+	$(BIN)/python -m tests.simulation.replication.run --seeds $(or $(SEEDS),0:1000) $(ARGS)
 
 crash: setup ## kill -9 under load, many rounds: make crash ROUNDS=25
 	$(BIN)/python -m tests.crash.torture --rounds $(or $(ROUNDS),25) $(ARGS)

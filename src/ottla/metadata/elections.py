@@ -125,7 +125,8 @@ def _elect(
         return _Choice(_of_isr(before.leader, wanted, active, prefer_first), wanted.isr, elr)
     for each in active:
         if each in elr:
-            return _Choice(each, (each,), without(elr, each))
+            commits_alone = wanted.min_isr(rules.min_isr) <= 1
+            return _Choice(each, (each,), () if commits_alone else without(elr, each))
     if not elr and len(before.last_known_elr) == 1 and before.last_known_elr[0] in active:
         return _Choice(before.last_known_elr[0], before.last_known_elr, ())
     if rules.unclean and active:

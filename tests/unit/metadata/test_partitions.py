@@ -219,6 +219,18 @@ def test_a_minimum_for_all_topics_ends_eligibility_beside_leaders() -> None:
     assert cluster.state().elr == (1, 2)
 
 
+def test_nobody_is_eligible_beside_a_leader_that_commits_alone() -> None:
+    """Both were eligible by a minimum of 2. When it is 1, the one that comes back first commits without the other."""
+    cluster = Controlled(assignments=[[1, 2]], min_isr=2)
+    cluster.metadata.settings = lambda topic: ReplicationSettings(int(topic.configs.get("min.insync.replicas", 2)))
+    cluster.fence(1)
+    cluster.fence(2)
+    cluster.run(cluster.metadata.set_topic_configs, "orders", {"min.insync.replicas": "1"})
+    assert cluster.state().elr == (1, 2)
+    cluster.start(1)
+    assert (cluster.state().isr, cluster.state().elr) == ((1,), ())
+
+
 def test_other_configs_leave_eligibility_alone() -> None:
     cluster = Controlled(assignments=[[1, 2]], min_isr=2)
     cluster.alter([1])

@@ -99,6 +99,16 @@ def test_kafka_15583_the_high_watermark_stands_still_below_min_isr() -> None:
     assert not leader.is_below_min_isr
 
 
+def test_a_partition_that_grows_stays_writable() -> None:
+    """As for the controller, the replicas that a reassignment adds do not count for the minimum."""
+    log = MemoryLog(4)
+    leader = new_leader(log, replicas=(1,), isr=(1,), min_isr=2)
+    leader.state_changed(replace(changed(leader, 1), replicas=(1, 2, 3), adding=(2, 3)), now=0)
+    assert not leader.is_below_min_isr
+    log.append(Entry(5, "x"))
+    assert leader.appended(now=0)
+
+
 def test_the_last_replica_standing_commits_nothing_with_min_isr_2() -> None:
     log = MemoryLog(4)
     leader = new_leader(log, min_isr=2)

@@ -1,0 +1,84 @@
+"""A scenario from a seed: a cluster, clients and faults; then the faults stop, and everything must converge."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from random import Random
+
+from tests.simulation.replication.clients import Clients
+from tests.simulation.replication.cluster import MIN_ISR, UNCLEAN, Cluster, Options, Weather
+from tests.simulation.replication.faults import Faults, schedule
+from tests.simulation.replication.invariants import LIVENESS, Violation
+
+from ottla.metadata.machine import Metadata
+
+START, CHURN, SETTLE = 300, 15_000, 30_000
+LOOK = 250
+
+
+class Scenario:
+    """One seed."""
+
+    def __init__(self, seed: int, *, unclean: bool = False, keep: Collection[int] | None = None) -> None:
+        """``keep`` are the numbers of the faults that happen; all of them if it is None."""
+        random = Random(f"options {seed}")
+        self.options = Options.choose(random, unclean=unclean)
+        self.faults = schedule(seed, 500, CHURN)
+        if keep is not None:
+            self.faults = [fault for fault in self.faults if fault.number in keep]
+        self.cluster = Cluster(seed, self.options)
+        self._weather = Weather(
+            lost=random.choice([0, 0, 0.01, 0.05]),
+            slow=random.choice([0, 0.01, 0.05]),
+            slow_proposals=random.choice([0, 0, 0.5]),
+            slow_fetches=random.choice([0, 0, 0.1]),
+        )
+        self._pause = random.choice([60, 120, 250])
+
+    def run(self) -> None:
+        """Run the scenario; raise Violation if an invariant does not hold."""
+        cluster = self.cluster
+        cluster.say(str(self.options))
+        for host in cluster.hosts.values():
+            cluster.start(host)
+        cluster.run_until(START)
+        while not self._create_topic():
+            cluster.run_until(cluster.now + START)
+        cluster.weather = self._weather
+        clients = Clients(cluster, self._pause)
+        faults = Faults(cluster, self.faults)
+        cluster.run_until(cluster.now + CHURN)
+        cluster.weather = Weather()
+        faults.stop()
+        self._settle(clients, faults)
+
+    def _create_topic(self) -> bool:
+        """Create the topic as soon as every broker is there."""
+        if len(self.cluster.truth.brokers) < len(self.cluster.hosts):
+            return False
+        options, random = self.options, self.cluster.random
+        ids = list(self.cluster.hosts)
+        assignments = [random.sample(ids, options.replication_factor) for _ in range(options.partitions)]
+        configs = {MIN_ISR: str(options.min_isr), UNCLEAN: str(options.unclean).lower()}
+        name, topic_id = self.cluster.topic, self.cluster.topic_id
+        return self.cluster.administrate(
+            Metadata.create_topic, name, topic_id, options.partitions, configs, assignments=assignments
+        )
+
+    def _settle(self, clients: Clients, faults: Faults) -> None:
+        cluster = self.cluster
+        end = cluster.now + SETTLE
+        problem: str | None = "nothing was checked"
+        while cluster.now < end and problem is not None:
+            cluster.run_until(cluster.now + LOOK)
+            faults.revive()
+            problem = cluster.invariants.unsettled()
+        if problem is not None:
+            raise Violation(LIVENESS, problem)
+        clients.is_open = False
+        cluster.run_until(cluster.now + 5_000)
+        if clients.pending:
+            raise Violation(LIVENESS, f"{clients.pending} writes have no answer")
+        if problem := cluster.invariants.unsettled():
+            raise Violation(LIVENESS, problem)
+        cluster.invariants.check_images()

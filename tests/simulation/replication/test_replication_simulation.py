@@ -1,0 +1,83 @@
+"""A few seeds. Many more: ``make simulate-replication SEEDS=0:10000``."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from tests.simulation.replication.planted import BUGS, plant
+from tests.simulation.replication.run import first_finder, how_to_run_again, minimised, run_seed
+from tests.simulation.replication.scenario import Scenario
+
+#: The first seed that finds each planted bug, from ``--plant all``.
+FINDERS = {
+    "answer_before_high_watermark": 0,
+    "count_committed_isr_only": 1,
+    "forget_leavers_at_once": 4,
+    "use_answer_before_image": 455,
+    "commit_below_min_isr": 0,
+    "join_at_high_watermark": 366,
+    "join_behind": 0,
+    "count_followers_of_earlier_epochs": 7,
+    "accept_fetches_of_earlier_lives": 118,
+    "ignore_divergence": 1,
+    "read_uncommitted": 0,
+    "truncate_to_high_watermark": 5,
+    "truncate_once": 78,
+    "raise_high_watermark_before_truncating": 405,
+    "join_without_epoch_check": 806,
+    "join_of_fenced_broker": 22,
+    "accept_stale_alter_partition": 245,
+    "elect_anybody": 2,
+    "unclean_restart_keeps_elr": 0,
+    "eligible_beside_full_isr": 1,
+    "keep_elr_with_lower_minimum": 38,
+    "deposed_controller_writes": 95,
+    "replay_before_writing": 0,
+    "lead_before_registered": 21,
+    "keep_clean_shutdown_file": 3,
+}
+CHUNK = 40
+
+
+@pytest.mark.parametrize("unclean", [False, True], ids=["", "unclean"])
+@pytest.mark.parametrize("first", range(0, 2 * CHUNK, CHUNK))
+def test_every_invariant_of_replication_holds_whatever_happens(first: int, unclean: bool) -> None:
+    failures = [
+        f"seed {seed}: {problem}\nagain: {how_to_run_again(seed, unclean=unclean)}"
+        for seed, problem, _ in (run_seed(seed, unclean=unclean) for seed in range(first, first + CHUNK))
+        if problem is not None
+    ]
+    assert not failures, "\n\n".join(failures)
+
+
+def test_a_seed_always_tells_the_same_story() -> None:
+    stories = []
+    for _ in range(2):
+        scenario = Scenario(7)
+        scenario.run()
+        stories.append((scenario.cluster.zookeeper.log, scenario.cluster.invariants.committed, scenario.cluster.trace))
+    assert stories[0] == stories[1]
+
+
+def test_every_planted_bug_has_a_seed() -> None:
+    assert set(FINDERS) == set(BUGS)
+
+
+@pytest.mark.parametrize(("bug", "seed"), FINDERS.items(), ids=list(FINDERS))
+def test_a_planted_bug_is_found(bug: str, seed: int) -> None:
+    """If a change of the machines has moved the finding seed, the others are tried too. That takes longer."""
+    found = first_finder(bug, chain([seed], range(1000)))
+    assert found is not None
+    assert "Traceback" not in found[1]
+
+
+def test_a_failing_seed_is_minimised() -> None:
+    with plant("elect_anybody"):
+        problem = run_seed(FINDERS["elect_anybody"])[1]
+        faults = minimised(FINDERS["elect_anybody"])
+        again = run_seed(FINDERS["elect_anybody"], keep=faults)[1]
+    assert problem is not None
+    assert again is not None
+    assert again.partition(":")[0] == problem.partition(":")[0]
+    assert len(faults) < len(Scenario(FINDERS["elect_anybody"]).faults)
