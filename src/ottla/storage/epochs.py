@@ -1,11 +1,9 @@
 """The leader epochs of a partition: the offset at which each of them started to write.
 
-A replica that starts to follow a leader must remove what the leader does not have:
-
-1. It asks the leader (OffsetForLeaderEpoch) for `Log.end_offset_for_epoch` of its own latest epoch.
-2. If the leader knows an older epoch only, it repeats the question with that epoch.
-3. It calls `Log.truncate_to` with the smaller of the leader's end offset and its own for that epoch, and fetches from
-   there. `truncate_to` also removes the epochs, producer state and index entries of what was cut.
+A replica that follows a leader must remove what the leader does not have. It tells its latest epoch with each fetch. If
+the leader's log differs, the answer is `Log.end_offset_for_epoch` of the leader for that epoch. The follower calls
+`Log.truncate_to` with the smaller of that offset and its own for the same epoch, and fetches again until the logs agree
+(`ottla.replication`). `truncate_to` also removes the epochs, producer state and index entries of what was cut.
 
 A change is written to `leader-epoch-checkpoint` at once, but without fsync. Recovery learns the epochs of what it scans
 from the batches, and a flush of the log forces the file to disk before it moves the recovery point.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.errors import CorruptMessage
 from ottla.records import BatchHeader, scan
-from ottla.storage import trimming
+from ottla.storage import rolling, trimming
 from ottla.storage.replay import replay_piece
 from ottla.storage.scanning import MAX_RELATIVE_OFFSET, Piece
 from ottla.storage.segment import Segment
@@ -26,7 +26,7 @@ Batches: TypeAlias = Sequence[tuple[int, BatchHeader]]
 def append_as_follower(log: Log, records: memoryview, now: Millis) -> None:
     batches = _checked(log, records, now)
     while batches:
-        active = log.segment_for_batch(batches[0][1], now=now)
+        active = rolling.segment_for_fetched(log, batches[0][1], now)
         count = _count_for(active, log, batches)
         _append_run(log, active, records, batches[:count])
         batches = batches[count:]
@@ -87,5 +87,6 @@ def _append_run(log: Log, active: Segment, records: memoryview, batches: Batches
             log.begin_epoch(header.partition_leader_epoch, header.base_offset)
     of_producers = [batch for batch in batches if batch[1].producer_id >= 0]
     if of_producers:
-        replay_piece(log.producers, Piece(of_producers, records, 0, len(records), None), active)
+        with log.reporting("write the transaction index of"):
+            replay_piece(log.producers, Piece(of_producers, records, 0, len(records), None), active)
     log.log_end_offset = last.next_offset

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ottla.config import TopicConfig
-from ottla.errors import KafkaStorageError, RecordListTooLarge
+from ottla.errors import KafkaStorageError
 from ottla.records import CONTROL, BatchHeader, stamp, stamp_log_append_time
-from ottla.storage import following, reading, trimming
+from ottla.storage import following, reading, rolling, trimming
 from ottla.storage.contracts import AppendInfo, FlushJob, LogHost
 from ottla.storage.files import LEADER_EPOCH_CHECKPOINT
 from ottla.storage.open_files import FileCache
@@ -26,7 +26,6 @@ from ottla.storage.producers import BatchRecord, Marker, ProducerEntry
 from ottla.storage.reading import OffsetAndTimestamp, Places, Slice
 from ottla.storage.recovery import LoadedLog, RecoveryReport
 from ottla.storage.replay import aborted_entry, recall_batches
-from ottla.storage.scanning import MAX_RELATIVE_OFFSET
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 from ottla.storage.snapshots import snapshot_path, write_snapshot
@@ -94,6 +93,7 @@ class Log:
         self.report: RecoveryReport = loaded.report
         self.places = Places()
         self.truncations = 0
+        """Counts, so that work in other threads notices a truncation."""
         self.dirty_since: Millis = -1
         """When the oldest unflushed record was appended; -1 if there is none."""
         self.closed = False
@@ -190,7 +190,7 @@ class Log:
         records of an epoch in between learns that they are not in the leader's log.
         """
         if leader_epoch > self.latest_epoch:
-            with self._reporting("write the leader epochs of"):
+            with self.reporting("write the leader epochs of"):
                 self.epochs.assign(leader_epoch, self.log_end_offset if start_offset is None else start_offset)
             self.latest_epoch = leader_epoch
 
@@ -208,7 +208,7 @@ class Log:
         if records.readonly:
             records = memoryview(bytearray(records))
         time = now if rules.log_append_time else header.max_timestamp
-        segment = self._segment_for(len(records), time, base_offset + header.last_offset_delta, now)
+        segment = rolling.segment_for(self, len(records), time, base_offset + header.last_offset_delta, now)
         stamp(records, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         if rules.log_append_time:
             stamp_log_append_time(records, 0, now)
@@ -240,7 +240,7 @@ class Log:
                 stamp_log_append_time(records, position, now)
             offset += header.last_offset_delta + 1
         newest = now if by_broker else max(header.max_timestamp for _, header in batches)
-        segment = self._segment_for(len(records), newest, offset - 1, now)
+        segment = rolling.segment_for(self, len(records), newest, offset - 1, now)
         start, offset = self.write(segment, records), base_offset
         for (position, header), marker in zip(batches, markers, strict=True):
             time = now if by_broker else header.max_timestamp
@@ -290,54 +290,12 @@ class Log:
         elif marker is not None:
             completed = self.producers.complete(header, marker, offset)
             if completed is not None and completed.aborted:
-                self.segments.active.add_aborted(aborted_entry(completed, self.producers))
-
-    def _segment_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
-        """The segment for the next `size` bytes: the active one, or a new one if that is full or old."""
-        rules = self.rules
-        if size > rules.segment_bytes:
-            raise RecordListTooLarge(
-                f"an append of {size} bytes to {self.topic_partition} is larger than segment.bytes "
-                f"({rules.segment_bytes}): send smaller batches or raise segment.bytes"
-            )
-        return self._rolled_for(size, timestamp, last_offset, now)
-
-    def segment_for_batch(self, header: BatchHeader, *, now: Millis) -> Segment:
-        """The segment for a batch of the leader, whatever its size. A gap before it may be larger than a segment."""
-        if header.last_offset - self.log_end_offset > MAX_RELATIVE_OFFSET:
-            self.log_end_offset = header.base_offset
-        return self._rolled_for(header.size, header.max_timestamp, header.last_offset, now)
-
-    def _rolled_for(self, size: int, timestamp: Millis, last_offset: int, now: Millis) -> Segment:
-        rules, active = self.rules, self.segments.active
-        if (
-            active.size + size > rules.segment_bytes
-            or last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-            or (active.size and self._is_old(active, timestamp, now))
-            or (active.bytes_since_index_entry > rules.index_interval and not active.indexable_bytes(rules))
-        ):
-            return self.roll(now=now)
-        return active
-
-    def _is_old(self, active: Segment, timestamp: Millis, now: Millis) -> bool:
-        first = active.first_timestamp
-        waited = timestamp - first if first >= 0 and timestamp >= 0 else now - active.created
-        return waited > self.rules.segment_ms
+                with self.reporting("write the transaction index of"):
+                    self.segments.active.add_aborted(aborted_entry(completed, self.producers))
 
     def roll(self, *, now: Millis) -> Segment:
         """Start a new segment at the end of the log, unless the active one is empty."""
-        active = self.segments.active
-        if not active.size and active.base_offset == self.log_end_offset:
-            return active
-        with self._reporting("start a new segment in"):
-            active.write_indexes()
-            write_snapshot(self.path, self.log_end_offset, self.producers)
-            segment = self.create_segment(self.log_end_offset, now=now)
-        self.segments.append(segment)
-        # A reader at the end of the log continues in the new segment.
-        self.places.remember(self.log_end_offset, segment, 0)
-        self.host.rolled(self)
-        return segment
+        return rolling.roll(self, now)
 
     def create_segment(self, base_offset: int, *, now: Millis) -> Segment:
         """An empty segment with its files."""
@@ -408,17 +366,23 @@ class Log:
 
     def truncate_to(self, offset: int, *, now: Millis) -> None:
         """Cut the log so that it ends at `offset`, and forget the epochs from there on."""
-        with self._reporting("truncate"):
+        with self.reporting("truncate"):
             trimming.truncate_to(self, offset, now)
 
     def truncate_fully_and_start_at(self, offset: int, *, now: Millis) -> None:
         """Remove everything; the log is empty and continues at `offset`."""
-        with self._reporting("truncate"):
+        with self.reporting("truncate"):
             trimming.truncate_fully_and_start_at(self, offset, now)
 
+    def begin_truncation(self) -> None:
+        """Forget what does not hold after a truncation."""
+        self.truncations += 1
+        self.places.forget()
+        self._named = -1
+
     @contextmanager
-    def _reporting(self, what: str) -> Iterator[None]:
-        """Tell the owner of the log if the disk fails."""
+    def reporting(self, what: str) -> Iterator[None]:
+        """Make an error of the disk a KafkaStorageError, and tell the owner of the log."""
         try:
             yield
         except OSError as error:

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.errors import OffsetOutOfRange, PolicyViolation
+from ottla.errors import CorruptMessage, OffsetOutOfRange, PolicyViolation
 from ottla.storage.files import DELETED, SNAPSHOT, parse_file_name, remove_files
 from ottla.storage.replay import load_producers
-from ottla.storage.segment import Found, Segment
+from ottla.storage.segment import Segment
 from ottla.storage.snapshots import snapshot_path
 from ottla.storage.verification import SegmentUnverified
 from ottla.types import Millis
@@ -84,18 +84,18 @@ def truncate_to(log: Log, offset: int, now: Millis) -> None:
 
 
 def _cut(log: Log, offset: int, now: Millis) -> None:
-    log.truncations += 1
+    log.begin_truncation()
     first_to_go = log.segments.number_for(offset) + 1
     later = [log.segments[number] for number in range(first_to_go, len(log.segments))]
     if later:
         replace_segments(log, later, [], now, newest_first=True)
-    log.places.forget()
     active = log.segments.active
     found = _find_verified(active, offset)
     if found is not None:
         # A batch that is cut in two goes as a whole, so the follower fetches it again.
-        offset = max(log.log_start_offset, min(offset, found.header.base_offset))
-        active.truncate(found.position, found.header.base_offset)
+        position, base_offset = found
+        offset = max(log.log_start_offset, min(offset, base_offset))
+        active.truncate(position, base_offset)
     _remove_snapshots(log, above=offset)
     log.log_end_offset = offset
     lowered = offset < log.recovery_point
@@ -111,7 +111,7 @@ def truncate_fully_and_start_at(log: Log, offset: int, now: Millis, *, log_start
     A crash at any point leaves the new log, an empty one, or the end of the old one. The checkpoints are written first:
     they must not hide or protect what will be appended at lower offsets.
     """
-    log.truncations += 1
+    log.begin_truncation()
     start = offset if log_start_offset is None else log_start_offset
     start_lowered, below = start < log.log_start_offset, offset < log.recovery_point
     log.log_start_offset = log.log_end_offset = start
@@ -121,7 +121,6 @@ def truncate_fully_and_start_at(log: Log, offset: int, now: Millis, *, log_start
     log.host.truncated(log, below_recovery_point=below)
     _remove_snapshots(log, above=-1)
     old = list(log.segments)
-    log.places.forget()
     _retire(log, old, now)
     log.segments.replace(old, [log.create_segment(offset, now=now)])
     log.producers.load([])
@@ -137,10 +136,14 @@ def _remove_snapshots(log: Log, *, above: int) -> None:
     remove_files(snapshot_path(log.path, snapshot) for snapshot in later)
 
 
-def _find_verified(segment: Segment, offset: int) -> Found | None:
-    """Find a batch, and verify the segment where that is still to be done."""
+def _find_verified(segment: Segment, offset: int) -> tuple[int, int] | None:
+    """Position and base offset of the batch, or the damage, that holds `offset`. What is unverified is verified."""
     while True:
         try:
-            return segment.find(offset)
+            found = segment.find(offset)
+            return None if found is None else (found.position, found.header.base_offset)
         except SegmentUnverified:
             segment.verify()
+        except CorruptMessage:
+            damages = [] if segment.verification is None else segment.verification.damages
+            return next((d.start, d.first_offset) for d in damages if d.first_offset <= offset < d.next_offset)

@@ -176,6 +176,21 @@ def test_a_batch_that_is_cut_in_two_goes_as_a_whole(tmp_path: Path) -> None:
     store.crash()
 
 
+def test_damage_where_a_log_is_cut_goes_with_the_rest(tmp_path: Path) -> None:
+    """So the follower fetches it again."""
+    store = Store(tmp_path)
+    for number in range(6):
+        store.append(values=[b"value %d" % number])
+    path = Path(store.log.segments.active.path)
+    store.close()
+    path.write_bytes(path.read_bytes().replace(b"value 3", b"VALUE 3").replace(b"value 4", b"VALUE 4"))
+    store.open()
+    store.log.truncate_to(4, now=T0)
+    assert store.log.log_end_offset == 3
+    assert offsets_of(read_records(store.log)) == [0, 1, 2]
+    store.crash()
+
+
 def test_a_leaders_log_that_starts_inside_of_a_batch_can_be_followed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.log.truncate_fully_and_start_at(7, now=T0)
