@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -33,13 +32,14 @@ from ottla.errors import (
     GroupIdNotFound,
     InvalidConfig,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     KafkaError,
     NonEmptyGroup,
+    NoReassignmentInProgress,
     OffsetOutOfRange,
     TopicAlreadyExists,
     UnknownMemberId,
     UnknownTopicOrPartition,
-    UnsupportedVersion,
 )
 from ottla.net.client.connection import CannotConnect
 from ottla.types import TopicPartition
@@ -212,15 +212,19 @@ def test_the_cluster_and_its_directories(admin: Admin, bootstrap_servers: str, m
         admin.describe_log_dirs([99])
 
 
-def test_elections_and_moves_where_the_broker_serves_them(admin: Admin, make_topic: MakeTopic) -> None:
+def test_elections_and_moves(admin: Admin, make_topic: MakeTopic) -> None:
     key = TopicPartition(make_topic(), 0)
     (node, *_) = admin.describe_cluster().nodes
-    if os.environ.get("OTTLA_COMPAT_BROKER", "ottla") == "ottla":
-        with pytest.raises(UnsupportedVersion, match="does not support ElectLeaders"):
-            admin.elect_leaders("preferred", [key])
-    else:
-        assert list(admin.elect_leaders("preferred", [key])) == [key]
-        assert list(admin.alter_partition_reassignments({key: [node.id]})) == [key]
+    assert list(admin.elect_leaders("preferred", [key])) == [key]
+    assert list(admin.elect_leaders("unclean", [key])) == [key]
+    assert list(admin.alter_partition_reassignments({key: [node.id]})) == [key]
+    with pytest.raises(InvalidReplicaAssignment):
+        admin.alter_partition_reassignments({key: [4711]})
+    with pytest.raises(NoReassignmentInProgress):
+        admin.alter_partition_reassignments({key: None})
+    with pytest.raises(UnknownTopicOrPartition):
+        admin.elect_leaders("preferred", [TopicPartition("nowhere", 0)])
+    assert admin.list_partition_reassignments([key]) == {}
 
 
 # Groups.

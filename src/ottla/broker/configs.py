@@ -57,13 +57,14 @@ async def _alter_topic(node: Node, name: str, change: Change, *, validate_only: 
 
 
 async def _alter_broker(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
-    for_all = name == ""
-    check_broker_name(node, name)
+    broker_id = None if name == "" else _known_broker(node, name)
     async with node.topics_lock:
-        configs = alter_broker(node.config, change, for_all_brokers=for_all)
-        if validate_only:
-            return
-        await node.controller.run(node.metadata.set_broker_configs, configs, broker_id=None if for_all else node.id)
+        metadata = node.metadata
+        own = metadata.broker_configs.get(node.id if broker_id is None else broker_id, {})
+        config = node.config.with_dynamic(own, metadata.cluster_configs)
+        configs = alter_broker(config, change, for_all_brokers=broker_id is None)
+        if not validate_only:
+            await node.controller.run(metadata.set_broker_configs, configs, broker_id=broker_id)
 
 
 async def _alter_group(node: Node, name: str, change: Change, *, validate_only: bool) -> None:
@@ -82,6 +83,16 @@ def check_broker_name(node: Node, name: str) -> None:
     """Raise InvalidRequest unless a resource name is this broker's id, or empty for all brokers."""
     if name not in ("", str(node.id)):
         raise errors.InvalidRequest(f"There is no broker {name!r}. Use {node.id}, or an empty name for all brokers.")
+
+
+def _known_broker(node: Node, name: str) -> int:
+    """Return the id of a broker, which may be another one of the cluster, or raise InvalidRequest."""
+    known = {str(broker_id): broker_id for broker_id in (node.id, *node.metadata.brokers)}
+    if name not in known:
+        raise errors.InvalidRequest(
+            f"There is no broker {name!r}. Use {', '.join(sorted(known))}, or an empty name for all brokers."
+        )
+    return known[name]
 
 
 def check_group_name(name: str) -> None:

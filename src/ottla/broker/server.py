@@ -201,6 +201,7 @@ class BrokerServer:
         await self._open_topics(node)
         joining.joined()
         await cluster.join(report.broker_epoch, self._endpoints())
+        node.producer_ids.prepare()
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         """Return the addresses that other brokers and clients are told."""
@@ -271,6 +272,7 @@ class BrokerServer:
             await server.stop()
         if node is not None:
             await node.changes.finish()
+            node.producer_ids.close()
             if node.cluster is not None:
                 await node.cluster.close()
             if hasattr(node, "controller"):

@@ -73,6 +73,10 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
         ApiKey.DESCRIBE_CLUSTER: {},
         ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "orders", "partition_indexes": [0]}]},
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": "orders"}]},
+        ApiKey.ELECT_LEADERS: {"election_type": 0, "topic_partitions": None, "timeout": 1},
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: {
+            "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1]}]}], "timeout": 1,
+        },
         ApiKey.LIST_PARTITION_REASSIGNMENTS: {"topics": None},
         **group_requests(topic_id),
     }  # fmt: skip

@@ -41,10 +41,14 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
 def _topic(node: Node, call: Call, name: str) -> Message:
     try:
         check_topic_name(name)
+        states = node.metadata.topic(name).states
         topic = topic_message(node, node.metadata.topic(name))
     except KafkaError as error:
         return {"error_code": error.code, "name": name, "topic_id": None, "partitions": []}
     # The Java client expects lists here, although the schema allows null.
-    partitions = [each | {"eligible_leader_replicas": (), "last_known_elr": ()} for each in topic["partitions"]]
+    partitions = [
+        each | {"eligible_leader_replicas": state.elr, "last_known_elr": state.last_known_elr}
+        for each, state in zip(topic["partitions"], states, strict=True)
+    ]
     operations = authorized_operations(node, call, ResourceType.TOPIC, name)
     return topic | {"partitions": partitions, "topic_authorized_operations": operations}
