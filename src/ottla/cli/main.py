@@ -25,7 +25,7 @@ INTERRUPTED = 130
 
 _COMMANDS = {
     "broker": "run a broker",
-    "cluster": "start several brokers on this machine, show the state of a cluster",
+    "cluster": "start several brokers on this machine, show and explain the state of a cluster",
     "topics": "list, create, describe, alter, delete and reassign topics, elect leaders",
     "produce": "write lines from standard input to a topic",
     "consume": "print the records of a topic, and wait for more",

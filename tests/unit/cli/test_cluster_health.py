@@ -87,3 +87,11 @@ def test_a_cluster_to_start_is_checked_first(ottla: Ottla) -> None:
         assert (refused.code, says in refused.err) == (2, True), refused.err
     refused = ottla("cluster", "start", "--data-dir", "/nowhere", "--override", "listeners=PLAINTEXT://:1")
     assert (refused.code, "listeners is different for each broker" in refused.err) == (1, True)
+
+
+def test_a_broker_that_runs_or_is_unknown_is_not_unregistered(ottla: Ottla) -> None:
+    running = json.loads(ottla("cluster", "status", "--json").out)["controller"]
+    refused = ottla("cluster", "unregister", str(running))
+    assert (refused.code, f"broker {running} is running: stop it first" in refused.err) == (1, True)
+    refused = ottla("cluster", "unregister", "4711")
+    assert (refused.code, "there is no broker 4711: the cluster has" in refused.err) == (1, True)

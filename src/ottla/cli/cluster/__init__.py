@@ -1,10 +1,10 @@
-"""``ottla cluster start|status|explain``."""
+"""``ottla cluster start|status|explain|unregister``."""
 
 from __future__ import annotations
 
 import argparse
 
-from ottla.cli.cluster import explain, start, status
+from ottla.cli.cluster import explain, start, status, unregister
 from ottla.cli.options import add_parser
 from ottla.cli.session import add_action
 
@@ -16,3 +16,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
     status.configure(add_action(actions, "status", status.status, summary))
     summary = "show who led a partition when, why that changed, and who was out of sync"
     explain.configure(add_action(actions, "explain", explain.explain, summary))
+    summary = "forget a broker that was stopped and will not come back"
+    unregister.configure(add_action(actions, "unregister", unregister.unregister, summary))
