@@ -166,8 +166,8 @@ class BrokerServer:
             metadata.replay(LeaderEpochsRaised())
         metadata.replay(self._registration(metadata))
         journal.rewrite(metadata.snapshot())
-        controller = FileController(Runner(metadata, journal, self._clock), node.replicas)
-        node.controller = controller
+        epoch = metadata.brokers[self.config.id].epoch
+        node.controller = FileController(Runner(metadata, journal, self._clock), node.replicas, epoch)
         await self._open_topics(node)
 
     def _open_journal(self, node: Node) -> FileJournal[MetadataRecord]:

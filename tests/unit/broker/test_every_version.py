@@ -71,6 +71,10 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
             "topics": [{"name": "orders", "count": 3, "assignments": None}], "timeout": 1, "validate_only": True,
         },
         ApiKey.DESCRIBE_CLUSTER: {},
+        ApiKey.DESCRIBE_QUORUM: {
+            "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
+        },
+        ApiKey.UPDATE_FEATURES: {"feature_updates": [{"feature": "group.version", "max_version_level": 1}]},
         ApiKey.DESCRIBE_PRODUCERS: {"topics": [{"name": "orders", "partition_indexes": [0]}]},
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: {"topics": [{"name": "orders"}]},
         ApiKey.ELECT_LEADERS: {"election_type": 0, "topic_partitions": None, "timeout": 1},

@@ -56,6 +56,16 @@ class ClusterController:
     def is_active(self) -> bool:
         return self._epoch is not None
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of this broker as the controller, -1 if it is not the controller."""
+        return -1 if self._epoch is None else self._epoch
+
+    @property
+    def position(self) -> int:
+        """How far this broker has read the metadata log."""
+        return self._log.position
+
     # ── terms ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, epoch: int, bootstrap: Callable[[], Sequence[MetadataRecord]]) -> None:

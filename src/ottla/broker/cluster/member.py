@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ottla import errors
+from ottla import __version__, errors
 from ottla.broker.cluster.controller import ClusterController
 from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.in_sync import InSync
@@ -42,6 +42,7 @@ logger = logging.getLogger("ottla.cluster")
 #: How long a request waits for another broker, and for a controller to be elected.
 TIMEOUT_MS: Millis = 30_000
 RETRY_SECONDS = 0.05
+POSITION_TIMEOUT_MS: Millis = 2_000
 CONTROL, FORWARD, MARKERS, VERIFY = "control", "forward", "markers", "verify"
 
 
@@ -346,6 +347,17 @@ class Cluster:
                 raise
             reason = str(error) or f"it did not answer within {timeout_ms} ms"
             raise errors.NotController(f"The controller cannot be reached: {reason}. Try again.") from error
+
+    async def position_of(self, broker_id: int) -> int:
+        """Return how far another broker has read the metadata log, -1 if it does not answer."""
+        message = {"client_software_name": "ottla", "client_software_version": __version__}
+        try:
+            response = await self.peers.request(
+                broker_id, ApiKey.API_VERSIONS, message, purpose=CONTROL, timeout_ms=POSITION_TIMEOUT_MS
+            )
+        except errors.OttlaError:
+            return -1
+        return int(response.finalized_features_epoch)
 
     async def create_topic(
         self, name: str, partitions: int, configs: Mapping[str, str], replication_factor: int

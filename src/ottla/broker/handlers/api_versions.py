@@ -1,12 +1,14 @@
 """ApiVersions: the served APIs, versions and features.
 
 v0 is also the response to a version that is too new. v3 adds the client's software and features; v4 allows features
-that start at 0. Clients check one feature: transaction.version 2 enables the second transaction protocol.
+that start at 0. Clients check one feature: transaction.version 2 enables the second transaction protocol. The epoch of
+the features is, as in Kafka, how far the broker has read the metadata.
 """
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ottla.broker.node import Call, Node
 from ottla.errors import InvalidRequest, UnsupportedVersion
@@ -15,8 +17,22 @@ from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.API_VERSIONS
 FROM_ZERO = 4
-#: The last supported version of each feature, which is the one in use. All start at 0.
-FEATURES = {"group.version": 1, "transaction.version": 2}
+
+
+class Levels(NamedTuple):
+    """The first and last supported level of a feature. The last one is in use."""
+
+    first: int
+    last: int
+
+
+#: Kafka's features. The metadata.version is that of Kafka 4.0, whose APIs and rules ottla follows.
+FEATURES = {
+    "eligible.leader.replicas.version": Levels(0, 1),
+    "group.version": Levels(0, 1),
+    "metadata.version": Levels(7, 25),
+    "transaction.version": Levels(0, 2),
+}
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -31,17 +47,20 @@ def handle(node: Node, call: Call, request: Struct | None) -> Message:
     return {
         "api_keys": _served(node),
         "supported_features": _supported(call.api_version),
-        "finalized_features_epoch": 0,
+        "finalized_features_epoch": node.controller.position,
         "finalized_features": [
-            {"name": name, "max_version_level": last, "min_version_level": last} for name, last in FEATURES.items()
+            {"name": name, "max_version_level": levels.last, "min_version_level": levels.last}
+            for name, levels in FEATURES.items()
         ],
     }
 
 
 def _supported(version: int) -> list[Message]:
-    if version < FROM_ZERO:
-        return []  # Older clients cannot read a feature that starts at 0.
-    return [{"name": name, "min_version": 0, "max_version": last} for name, last in FEATURES.items()]
+    return [
+        {"name": name, "min_version": first, "max_version": last}
+        for name, (first, last) in FEATURES.items()
+        if first or version >= FROM_ZERO  # Older clients cannot read a feature that starts at 0.
+    ]
 
 
 def _served(node: Node) -> list[Message]:

@@ -6,13 +6,16 @@ by id; v13 has an error code for the whole response.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from ottla.broker.authorization import CLUSTER_NAME, NOT_ASKED, ResourceType, authorized_operations
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import ensure_topic
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, LeaderNotAvailable
 from ottla.metadata import Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
+from ottla.metadata.values import NO_LEADER
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -69,18 +72,25 @@ async def _find(node: Node, request: Struct, entry: Struct) -> Topic:
 
 def topic_message(node: Node, topic: Topic) -> Message:
     """Describe a topic and who leads its partitions."""
+    alive = {each.broker_id for each in node.metadata.brokers.values() if not each.is_fenced}
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         "partitions": [
             {
+                "error_code": 0 if state.leader in alive else LeaderNotAvailable.code,
                 "partition_index": index,
-                "leader_id": state.leader,
+                "leader_id": state.leader if state.leader in alive else NO_LEADER,
                 "leader_epoch": state.leader_epoch,
                 "replica_nodes": state.replicas,
                 "isr_nodes": state.isr,
+                "offline_replicas": () if alive.issuperset(state.replicas) else _missing(state.replicas, alive),
             }
             for index, state in enumerate(topic.states)
         ],
     }
+
+
+def _missing(replicas: Iterable[int], alive: Collection[int]) -> list[int]:
+    return [each for each in replicas if each not in alive]
