@@ -1,4 +1,4 @@
-"""One real ZooKeeper for all tests of a worker, and a chroot for each test."""
+"""One real ZooKeeper for all tests of a worker, and a chroot for each test; one cluster of three brokers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
+from ottla.cluster.cluster import Cluster
 from ottla.cluster.zookeeper import LocalZooKeeper
 from ottla.zookeeper.client import ZooKeeper
 from ottla.zookeeper.layout import prepare
@@ -52,3 +53,18 @@ def connect(request: pytest.FixtureRequest, chroot: str) -> Connect:
             await zookeeper.stop()
 
     return session
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three brokers in the racks a, b and c, for tests that leave them as they are."""
+    with Cluster(
+        3,
+        isolation=False,
+        racks=["a", "b", "c"],
+        replica_selector_class="org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        offsets_topic_num_partitions=3,
+        transaction_state_log_num_partitions=3,
+        ottla_metrics_listener="127.0.0.1:0",
+    ) as cluster:
+        yield cluster

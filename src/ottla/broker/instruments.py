@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.broker.replication_metrics import ReplicationMetrics
 from ottla.metrics.registry import SECONDS, Counter, Histogram, Labels, Number, Registry
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Instruments:
         self._bytes_in: dict[str, Counter] = {}
         self._bytes_out: dict[str, Counter] = {}
         self._rejected: dict[str, Counter] = {}
+        self.replication = ReplicationMetrics(self.registry)
 
     def request(self, name: str, seconds: float) -> None:
         """Count a response; the time of a long poll includes its wait."""
@@ -37,7 +39,7 @@ class Instruments:
         self._counter(self._bytes_in, "ottla_topic_bytes_in_total", "Bytes appended.", "topic", topic).value += size
 
     def fetched(self, topic: str, size: int) -> None:
-        """Count bytes read from a topic."""
+        """Count bytes that consumers read from a topic."""
         self._counter(self._bytes_out, "ottla_topic_bytes_out_total", "Bytes fetched.", "topic", topic).value += size
 
     def produce_failed(self, error: str) -> None:
@@ -67,6 +69,7 @@ class Instruments:
         add("ottla_topics", "Topics.", lambda: len(node.metadata.topics))
         add("ottla_damaged_bytes", "Damaged bytes found in log files.", lambda: node.logs.damaged_bytes)
         add("ottla_fetch_sessions", "Fetch sessions.", lambda: len(node.sessions))
+        self.replication.watch(node)
         self.registry.family("ottla_log_end_offset", "Next offset to write.", lambda: _each(node, _end))
         self.registry.family("ottla_log_start_offset", "First available offset.", lambda: _each(node, _start))
         self.registry.family("ottla_log_size_bytes", "Size of the log on disk.", lambda: _each(node, _size))

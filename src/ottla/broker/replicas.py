@@ -136,6 +136,8 @@ class Replicas:
         if not node.has_roles:
             return
         if state.leader == node.id:
+            if partition.is_leader:
+                node.metrics.replication.isr_changed(partition.state, state)
             began = partition.lead(state, node.id, self._settings(topic), now=node.clock.now())
         elif state.leader == NO_LEADER:
             partition.rest(state)

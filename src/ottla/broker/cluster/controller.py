@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla import errors
 from ottla.broker.controller import Operation
+from ottla.broker.replication_metrics import elections
 from ottla.machine import Parked
 from ottla.metadata import MetadataRecord
 from ottla.metadata.brokers import fence_broker, register_broker
@@ -141,9 +143,13 @@ class ClusterController:
             epoch = self._epoch
             if epoch is None:
                 raise errors.NotController("This broker is not the controller. Refresh the metadata.")
+            begun = time.perf_counter()
             outcome = operation(*args, **kwargs, now=self._node.clock.now())
             if outcome.records:
+                elected, unclean = elections(outcome.records, self._node.metadata)
                 await self._log.append(outcome.records, epoch=epoch)
+                if elected:
+                    self._node.metrics.replication.elected(time.perf_counter() - begun, unclean=unclean)
                 self._snapshot_if_long(epoch)
         if outcome.records:
             await self._applied()

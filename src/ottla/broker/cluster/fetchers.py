@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ottla import errors
@@ -62,6 +63,12 @@ class Fetchers:
         if (fetcher := self._by_leader.get(broker_id)) is not None:
             fetcher.retry_now()
 
+    def max_lags(self) -> Iterator[tuple[int, int]]:
+        """Yield each leader, and the most committed records that this broker lacks in one of its partitions."""
+        for leader, fetcher in sorted(self._by_leader.items()):
+            if fetcher.has_partitions:
+                yield leader, fetcher.max_lag
+
     async def close(self) -> None:
         """Stop all fetches."""
         for fetcher in self._by_leader.values():
@@ -81,11 +88,22 @@ class Fetcher:
         """Partitions that wait after an error, and until when."""
         self._stopped: dict[TopicPartition, int] = {}
         """Partitions that wait for the metadata to have a newer leader epoch than this."""
+        self._lags: dict[TopicPartition, int] = {}
+        """Committed records that partitions lack, if any."""
         self._changed = asyncio.Event()
         self._retry = asyncio.Event()
         self._session = FetchSession()
         self._failures = 0
         self.task = asyncio.ensure_future(self._run())
+
+    @property
+    def has_partitions(self) -> bool:
+        return bool(self._partitions)
+
+    @property
+    def max_lag(self) -> int:
+        """The most committed records that a partition lacks."""
+        return max(self._lags.values(), default=0)
 
     def add(self, place: TopicPartition, partition: Partition) -> None:
         self._partitions[place] = partition
@@ -94,7 +112,7 @@ class Fetcher:
         self._changed.set()
 
     def remove(self, place: TopicPartition) -> None:
-        for known in (self._partitions, self._waiting, self._stopped):
+        for known in (self._partitions, self._waiting, self._stopped, self._lags):
             known.pop(place, None)
 
     def retry_now(self) -> None:
@@ -213,6 +231,11 @@ class Fetcher:
         match step:
             case Append():
                 partition.replicate(step, now=now)
+                self._node.metrics.replication.copied(len(step.records))
+                if (lag := step.high_watermark - partition.log.log_end_offset) > 0:
+                    self._lags[place] = lag
+                else:
+                    self._lags.pop(place, None)
             case Truncate(offset):
                 logger.info("the replica %s is cut to offset %d, where its leader's log differs", place, offset)
                 partition.log.truncate_to(offset, now=now)

@@ -187,7 +187,10 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, reader: Reader
     response["records"] = slice_
     if read_committed:
         response["aborted_transactions"] = _aborted(partition, wanted.fetch_offset, end, slice_)
-    node.metrics.fetched(partition.topic, slice_.length)
+    if reader.is_replica:
+        node.metrics.replication.sent(slice_.length)
+    else:
+        node.metrics.fetched(partition.topic, slice_.length)
     return response, slice_.length
 
 

@@ -1,0 +1,158 @@
+"""Requests to three brokers over sockets: whom they send clients to, and what they tell about each other."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import confluent_kafka
+
+import ottla
+from ottla import errors
+from ottla.cluster.cluster import Cluster
+from ottla.protocol.apis import ApiKey
+from ottla.protocol.codec import Struct
+from unit.broker.wire import Wire, batch, fetch_request
+
+_names = (f"topic-{number}" for number in itertools.count())
+
+
+def call(cluster: Cluster, broker_id: int, api_key: int, version: int, message: dict[str, Any]) -> Struct:
+    with Wire(cluster.broker(broker_id).address) as wire:
+        return wire.call(api_key, version, message)
+
+
+def create_topic(cluster: Cluster, *replicas: Sequence[int], **configs: str) -> str:
+    """Create a topic on given brokers, asking a broker that may not be the controller."""
+    name = next(_names)
+    entry = {
+        "name": name,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "assignments": [{"partition_index": n, "broker_ids": each} for n, each in enumerate(replicas)],
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
+    }
+    created = call(cluster, 2, ApiKey.CREATE_TOPICS, 7, {"topics": [entry]}).topics[0]
+    assert created.error_code == 0, created.error_message
+    for broker_id in cluster.brokers:
+        await_condition(lambda broker_id=broker_id: knows(cluster, broker_id, name))
+    return name
+
+
+def knows(cluster: Cluster, broker_id: int, topic: str) -> bool:
+    """Whether the broker has read the metadata of the topic, and leads and follows its partitions."""
+    topics = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    return call(cluster, broker_id, ApiKey.METADATA, 9, topics).topics[0].error_code == 0
+
+
+def await_condition(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+def produce(cluster: Cluster, broker_id: int, topic: str, *values: bytes, version: int = 10) -> Struct:
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": batch(*values)}]}]
+    message = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": data}
+    return call(cluster, broker_id, ApiKey.PRODUCE, version, message)
+
+
+def port_of(cluster: Cluster, broker_id: int) -> int:
+    return int(cluster.broker(broker_id).address.rpartition(":")[2])
+
+
+def metrics(cluster: Cluster, broker_id: int) -> dict[str, float]:
+    """The metrics of a broker, with their labels as in the text."""
+    address = re.findall(r"http://\S+/metrics", cluster.broker(broker_id).log_file.read_text())[-1]
+    lines = urllib.request.urlopen(address, timeout=10).read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def bytes_out(cluster: Cluster, broker_id: int, topic: str) -> float:
+    """The bytes that consumers got from a broker."""
+    return metrics(cluster, broker_id).get(f'ottla_topic_bytes_out_total{{topic="{topic}"}}', 0)
+
+
+def test_errors_of_a_broker_that_does_not_lead_name_the_leader(cluster: Cluster) -> None:
+    topic = create_topic(cluster, (1, 2))
+    produced = produce(cluster, 3, topic, b"1")
+    partition = produced.responses[0].partition_responses[0]
+    assert partition.error_code == errors.NotLeaderOrFollower.code
+    assert partition.current_leader.leader_id == 1
+    assert [(each.node_id, each.port) for each in produced.node_endpoints] == [(1, port_of(cluster, 1))]
+
+    wanted = {"topic_id": topic_id(cluster, topic), "partitions": fetch_request(topic, 0)["topics"][0]["partitions"]}
+    fetched = call(cluster, 3, ApiKey.FETCH, 16, {**fetch_request(topic, 0), "topics": [wanted]})
+    assert fetched.responses[0].partitions[0].error_code == errors.NotLeaderOrFollower.code
+    assert fetched.responses[0].partitions[0].current_leader.leader_id == 1
+    assert [(each.node_id, each.rack) for each in fetched.node_endpoints] == [(1, "a")]
+
+
+def topic_id(cluster: Cluster, topic: str) -> Any:
+    entry = {"topic_id": None, "name": topic}
+    return call(cluster, 1, ApiKey.METADATA, 12, {"topics": [entry]}).topics[0].topic_id
+
+
+def test_a_consumer_reads_from_the_follower_in_its_rack(cluster: Cluster) -> None:
+    topic = create_topic(cluster, (1, 2, 3))
+    assert produce(cluster, 1, topic, b"1", b"2").responses[0].partition_responses[0].error_code == 0
+    with ottla.Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, client_rack="c", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([ottla.TopicPartition(topic, 0)])
+        seen: list[bytes] = []
+        while len(seen) < 2:
+            seen += [record.value for record in consumer.poll(10)]
+        assert seen == [b"1", b"2"]
+    assert bytes_out(cluster, 3, topic) > 0
+    assert bytes_out(cluster, 1, topic) == 0
+
+
+def test_librdkafka_reads_from_the_follower_in_its_rack(cluster: Cluster) -> None:
+    topic = create_topic(cluster, (1, 2, 3))
+    assert produce(cluster, 1, topic, b"1", b"2").responses[0].partition_responses[0].error_code == 0
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "client.rack": "b", "group.id": "unused"}
+    consumer = confluent_kafka.Consumer(config)
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    try:
+        seen = [message.value() for message in consumer.consume(2, 20)]
+    finally:
+        consumer.close()
+    assert seen == [b"1", b"2"]
+    assert bytes_out(cluster, 2, topic) > 0
+    assert bytes_out(cluster, 1, topic) == 0
+
+
+def test_the_quorum_is_the_controller_with_the_others_as_observers(cluster: Cluster) -> None:
+    controller = cluster.controller().id
+    asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
+    for broker_id in (1, 2, 3):
+        answer = call(cluster, broker_id, ApiKey.DESCRIBE_QUORUM, 2, asked)
+        partition = answer.topics[0].partitions[0]
+        assert (partition.leader_id, [each.node_id for each in answer.nodes]) == (controller, [controller])
+        assert [each.replica_id for each in partition.current_voters] == [controller]
+        assert [each.replica_id for each in partition.observers] == sorted({1, 2, 3} - {controller})
+        ends = {each.log_end_offset for each in (*partition.current_voters, *partition.observers)}
+        assert ends == {partition.high_watermark}
+
+
+def test_metrics_of_leaders_and_the_controller(cluster: Cluster) -> None:
+    before = metrics(cluster, 1)
+    topic = create_topic(cluster, (1, 2, 3))
+    assert produce(cluster, 1, topic, b"1").responses[0].partition_responses[0].error_code == 0
+    found = {broker_id: metrics(cluster, broker_id) for broker_id in (1, 2, 3)}
+    controllers = [broker_id for broker_id, each in found.items() if each["ottla_active_controller_count"]]
+    assert controllers == [cluster.controller().id]
+    assert found[1]["ottla_leader_count"] == before["ottla_leader_count"] + 1
+    assert found[1]["ottla_partition_count"] == before["ottla_partition_count"] + 1
+    assert found[1]["ottla_replication_bytes_out_total"] > before["ottla_replication_bytes_out_total"]
+    assert found[1]['ottla_replica_max_lag{follower="2"}'] == 0
+    assert found[2]['ottla_replica_fetcher_max_lag{leader="1"}'] == 0
+    assert found[2]["ottla_replication_bytes_in_total"] > 0
+    for name in ("under_replicated_partitions", "under_min_isr_partition_count", "offline_partitions_count"):
+        assert [each[f"ottla_{name}"] for each in found.values()] == [0, 0, 0]
