@@ -174,6 +174,8 @@ class Leader:
         diverging = divergence(self._log, fetch.fetch_offset, fetch.last_fetched_epoch)
         if diverging is not None:
             return Fetched(diverging, False)
+        if self._has_only_deleted(fetch):
+            raise errors.OffsetOutOfRange(f"all records before offset {fetch.fetch_offset} are deleted")
         progress.fetched(fetch, self._log.log_end_offset, now=now)
         return Fetched(None, self._advance(now=now))
 
@@ -287,6 +289,18 @@ class Leader:
                 f"broker {fetch.replica} has epoch {newest} now: a fetch of its epoch {fetch.broker_epoch} is outdated"
             )
         return progress
+
+    def _has_only_deleted(self, fetch: ReplicaFetch) -> bool:
+        """Whether a follower has nothing but records that were deleted here, and an epoch that was forgotten with them.
+
+        They may differ from what was committed. A follower that joined the ISR with them could lead, and show them.
+        """
+        start, epoch = self._log.log_start_offset, fetch.last_fetched_epoch
+        return (
+            fetch.log_start_offset < fetch.fetch_offset == start
+            and 0 <= epoch < self._log.latest_epoch
+            and self._log.end_offset_for_epoch(epoch)[1] == start
+        )
 
     def _is_about_to_join(self, broker_id: BrokerId, progress: Progress, *, now: Millis) -> bool:
         return now - progress.caught_up_at <= self._max_lag_ms and self._is_eligible(broker_id, progress)

@@ -494,6 +494,16 @@ def test_a_diverging_log_is_told_where_it_diverges(
     assert leader.followers[2].log_end_offset == (fetch_offset if expected is None else -1)
 
 
+def test_a_follower_with_nothing_but_deleted_records_starts_again() -> None:
+    """Its last record may differ from the committed one, and the leader has forgotten the epoch of both."""
+    leader = new_leader(MemoryLog(5, 5, start=7), isr=(1,))
+    fetch = fetch_of(2, 7, leader=leader, last_epoch=4)._replace(log_start_offset=0)
+    with pytest.raises(errors.OffsetOutOfRange, match="all records before offset 7 are deleted"):
+        leader.fetched(fetch, now=0)
+    leader.fetched(fetch._replace(log_start_offset=7, last_fetched_epoch=-1), now=0)
+    assert leader.followers[2].log_end_offset == 7
+
+
 @pytest.mark.parametrize("offset", [4, 8])
 def test_an_offset_that_the_leader_does_not_have_is_out_of_range(offset: int) -> None:
     leader = new_leader(MemoryLog(4, 4, start=5))
