@@ -105,7 +105,7 @@ class Follower:
     def _out_of_range(self, response: FetchedPartition) -> Step:
         """The leader has deleted the records after the end of this log, or this log is empty and starts too late."""
         start = response.log_start_offset
-        if start < 0 or (self._is_prefix and start <= self._log.log_end_offset):
+        if start < 0 or (self._is_prefix and start < self._log.log_end_offset):
             return Wait(response.error_code)
         return self._restart(start)
 

@@ -174,7 +174,7 @@ class Leader:
         diverging = divergence(self._log, fetch.fetch_offset, fetch.last_fetched_epoch)
         if diverging is not None:
             return Fetched(diverging, False)
-        if self._has_only_deleted(fetch):
+        if progress.log_end_offset < 0 and self._has_only_deleted(fetch):
             raise errors.OffsetOutOfRange(f"all records before offset {fetch.fetch_offset} are deleted")
         progress.fetched(fetch, self._log.log_end_offset, now=now)
         return Fetched(None, self._advance(now=now))

@@ -206,6 +206,13 @@ def test_a_late_answer_does_not_cut_what_was_appended_since(late: Response) -> N
     assert follower.response(3, late) == Wait(late.error_code)
 
 
+def test_it_starts_again_if_the_leader_has_deleted_all_that_it_has() -> None:
+    source, log = MemoryLog(4, 4), MemoryLog(4)
+    leader, follower = new_leader(source), new_follower(log)
+    sync_once(leader, source, follower, log, replica=2, now=0)
+    assert follower.response(2, Response(errors.OffsetOutOfRange.code, -1, 2)) == Restart(2)
+
+
 def test_the_leader_may_delete_what_a_slow_follower_needs_next() -> None:
     source, log = MemoryLog(4, 4, 4), MemoryLog(4)
     leader, follower = new_leader(source), new_follower(log)
