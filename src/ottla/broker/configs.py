@@ -108,15 +108,21 @@ def no_configs(resource_type: int) -> errors.InvalidRequest:
     )
 
 
-def replication_settings(config: BrokerConfig, configs: Mapping[str, str]) -> ReplicationSettings:
-    """Return the configs of a topic that elections depend on."""
+def replication_settings(
+    config: BrokerConfig, cluster_configs: Mapping[str, str], configs: Mapping[str, str]
+) -> ReplicationSettings:
+    """Return the configs of a topic that elections depend on: those of the topic, of the cluster, or of the file.
+
+    They come from the metadata, not from what this broker has applied of it. So a leader never uses the ISR of the
+    controller with an older minimum than the controller. A config of a single broker has no effect on them.
+    """
+
     # Not all configs of the topic: the controller asks for every topic of a broker that has failed.
-    min_isr = configs.get("min.insync.replicas")
-    unclean = configs.get("unclean.leader.election.enable")
-    return ReplicationSettings(
-        config.min_insync_replicas if min_isr is None else int(min_isr),
-        config.unclean_leader_election_enable if unclean is None else unclean == "true",
-    )
+    def found(name: str, default: str) -> str:
+        return configs.get(name) or cluster_configs.get(name) or config.given.get(name) or default
+
+    unclean = found("unclean.leader.election.enable", "false")
+    return ReplicationSettings(int(found("min.insync.replicas", "1")), unclean.strip().lower() == "true")
 
 
 def use_dynamic_configs(node: Node) -> None:

@@ -140,6 +140,8 @@ class Partition:
                 now=now,
             )
         else:
+            # Together: by an older minimum, the new ISR could commit what the controller does not count on.
+            self.settings_changed(settings, now=now)
             self.leader.state_changed(state, now=now)
         self._watermark_rose()
         self._low_watermark_rose()

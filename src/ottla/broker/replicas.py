@@ -58,10 +58,10 @@ class Replicas:
                 topic = self._node.metadata.topics.get(name)
                 if topic is not None:
                     await self.update(topic)
-            for name in changes.configured:
-                self._configure(name)
             if changes.broker_configs:
                 use_dynamic_configs(self._node)
+            for name in list(self._node.partitions) if changes.broker_configs else changes.configured:
+                self._configure(name)
         return changes
 
     async def tell_groups(self, changes: Changes) -> None:

@@ -144,7 +144,7 @@ class BrokerServer:
         return self._dispatcher.handle(connection, frame)
 
     def _assemble(self, logs: LogManager) -> Node:
-        metadata = Metadata(lambda topic: replication_settings(node.config, topic.configs))
+        metadata = Metadata(lambda topic: replication_settings(node.config, metadata.cluster_configs, topic.configs))
         node = Node(self.config, self._clock, metadata, logs, self._turn)
         node.on_config_change = self._use_limits
         node.advertised = self._advertised
