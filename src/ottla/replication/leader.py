@@ -13,7 +13,7 @@ The rules for the high watermark:
 - It waits for followers that are caught up and about to join. Without that, a follower of a busy leader would never
   reach the high watermark.
 
-Create a leader after `Log.begin_epoch`. Ask for a `proposal` after each fetch and periodically.
+Create a leader after `Log.begin_epoch`. Ask for a `proposal` after each fetch. Call `advance` and ask periodically too.
 """
 
 from __future__ import annotations
@@ -88,15 +88,18 @@ class Leader:
 
     __slots__ = (
         "_brokers",
+        "_counted",
         "_in_flight",
         "_log",
         "_max_lag_ms",
         "_min_isr",
+        "_others",
         "_pause_until",
         "_resend_at",
         "epoch_start_offset",
         "followers",
         "high_watermark",
+        "is_below_min_isr",
         "maximal_isr",
         "me",
         "state",
@@ -122,26 +125,26 @@ class Leader:
         self.followers: dict[BrokerId, Progress] = {}
         self.maximal_isr: frozenset[BrokerId] = frozenset()
         """The committed ISR and what was proposed: all that the controller may elect."""
+        self.is_below_min_isr = False
+        """Whether `acks=all` must be refused (NOT_ENOUGH_REPLICAS)."""
         self._log = log
         self._brokers = brokers
+        self._counted: list[Progress] = []
+        """The followers in the maximal ISR."""
+        self._others: list[tuple[BrokerId, Progress]] = []
         self._min_isr = min_isr
         self._max_lag_ms = max_lag_ms
         self._in_flight: Proposal | None = None
         self._resend_at: Millis | None = None
         self._pause_until: Millis = _NEVER
         self._take(state, now=now)
-        self._advance(now=now)
+        self.advance(now=now)
 
     # ── what others see ─────────────────────────────────────────────────────────────────────────────────
 
     @property
     def leader_epoch(self) -> int:
         return self.state.leader_epoch
-
-    @property
-    def is_below_min_isr(self) -> bool:
-        """Whether `acks=all` must be refused (NOT_ENOUGH_REPLICAS)."""
-        return len(self.state.isr) < self.state.min_isr(self._min_isr)
 
     @property
     def knows_high_watermark(self) -> bool:
@@ -161,8 +164,8 @@ class Leader:
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────
 
     def appended(self, *, now: Millis) -> bool:
-        """The log has grown. True if the high watermark rose."""
-        return self._advance(now=now)
+        """The log has grown. True if the high watermark rose, which needs no follower only if none is in the ISR."""
+        return not self._counted and self.advance(now=now)
 
     def fetched(self, fetch: ReplicaFetch, *, now: Millis) -> Fetched:
         """A follower fetches. It counts only if its log is a prefix of the leader's.
@@ -176,8 +179,24 @@ class Leader:
             return Fetched(diverging, False)
         if progress.log_end_offset < 0 and self._has_only_deleted(fetch):
             raise errors.OffsetOutOfRange(f"all records before offset {fetch.fetch_offset} are deleted")
-        progress.fetched(fetch, self._log.log_end_offset, now=now)
-        return Fetched(None, self._advance(now=now))
+        end = self._log.log_end_offset
+        progress.fetched(fetch, end, now=now)
+        return Fetched(None, self.high_watermark < end and self.advance(now=now))
+
+    def advance(self, *, now: Millis) -> bool:
+        """Look again: time has passed, or a broker has changed. True if the high watermark rose."""
+        if self.is_below_min_isr:
+            return False
+        lowest = self._log.log_end_offset
+        for progress in self._counted:
+            lowest = min(lowest, progress.log_end_offset)
+        for broker_id, progress in self._others:
+            if progress.log_end_offset < lowest and self._is_about_to_join(broker_id, progress, now=now):
+                lowest = progress.log_end_offset
+        if lowest <= self.high_watermark:
+            return False
+        self.high_watermark = lowest
+        return True
 
     def state_changed(self, state: PartitionState, *, now: Millis) -> bool:
         """The image has a state of this leader epoch. True if the high watermark rose.
@@ -189,13 +208,14 @@ class Leader:
         if state.partition_epoch > self.state.partition_epoch:
             self._in_flight = self._resend_at = None  # A proposal for an older state cannot be committed any more.
         self._take(state, now=now)
-        return self._advance(now=now)
+        return self.advance(now=now)
 
     def settings_changed(self, *, min_isr: int, max_lag_ms: Millis, now: Millis) -> bool:
         """The configs have changed. True if the high watermark rose."""
         self._min_isr = min_isr
         self._max_lag_ms = max_lag_ms
-        return self._advance(now=now)
+        self._count()
+        return self.advance(now=now)
 
     def proposal(self, *, now: Millis) -> Proposal | None:
         """The AlterPartition request to send now; None if there is none. Pass its result to `answered`."""
@@ -212,7 +232,7 @@ class Leader:
         if len(isr) == len(state.isr) and set(isr) == set(state.isr):
             return None
         self._in_flight = Proposal(tuple(map(self._member, isr)), state.leader_epoch, state.partition_epoch)
-        self.maximal_isr = self.maximal_isr.union(isr)
+        self._count()
         return self._in_flight
 
     def answered(self, proposal: Proposal, answer: PartitionState | errors.KafkaError, *, now: Millis) -> bool:
@@ -236,7 +256,7 @@ class Leader:
             return False
         self._in_flight = None
         self._take(answer, now=now)
-        return self._advance(now=now)
+        return self.advance(now=now)
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,22 +272,15 @@ class Leader:
                 fresh = Progress(now if broker_id in state.isr else _NEVER)
                 self.followers[broker_id] = known.get(broker_id, fresh)
         self.state = state
-        proposed = () if self._in_flight is None else self._in_flight.isr
-        self.maximal_isr = frozenset(state.isr).union(member.broker_id for member in proposed)
+        self._count()
 
-    def _advance(self, *, now: Millis) -> bool:
-        if self.is_below_min_isr:
-            return False
-        lowest = self._log.log_end_offset
-        for broker_id, progress in self.followers.items():
-            if progress.log_end_offset < lowest and (
-                broker_id in self.maximal_isr or self._is_about_to_join(broker_id, progress, now=now)
-            ):
-                lowest = progress.log_end_offset
-        if lowest <= self.high_watermark:
-            return False
-        self.high_watermark = lowest
-        return True
+    def _count(self) -> None:
+        """Derive who counts for the high watermark from the state and the proposal."""
+        state, proposed = self.state, () if self._in_flight is None else self._in_flight.isr
+        self.maximal_isr = frozenset(state.isr).union(member.broker_id for member in proposed)
+        self._counted = [self.followers[broker_id] for broker_id in self.maximal_isr if broker_id != self.me]
+        self._others = [item for item in self.followers.items() if item[0] not in self.maximal_isr]
+        self.is_below_min_isr = len(state.isr) < state.min_isr(self._min_isr)
 
     def _check(self, fetch: ReplicaFetch) -> Progress:
         mine = self.state.leader_epoch
@@ -349,11 +362,13 @@ def divergence(log: LogView, fetch_offset: int, last_fetched_epoch: int) -> Epoc
 
     Raises OffsetOutOfRange if that cannot be told, because `log` does not have the offset.
     """
-    start, end = log.log_start_offset, log.log_end_offset
+    start, end, latest = log.log_start_offset, log.log_end_offset, log.latest_epoch
+    if last_fetched_epoch == latest and start <= fetch_offset <= end:
+        return None
     if fetch_offset >= start and last_fetched_epoch >= 0:
         known = EpochEnd(*log.end_offset_for_epoch(last_fetched_epoch))
-        if last_fetched_epoch > log.latest_epoch >= 0:
-            known = EpochEnd(log.latest_epoch, end)
+        if last_fetched_epoch > latest >= 0:
+            known = EpochEnd(latest, end)
         if known.epoch >= 0 and (known.epoch < last_fetched_epoch or known.end_offset < fetch_offset):
             return known
     if not start <= fetch_offset <= end:

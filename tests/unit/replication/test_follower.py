@@ -111,6 +111,31 @@ def test_kip_279_truncation_is_repeated_until_the_logs_agree() -> None:
     assert log.entries == source.entries
 
 
+def test_kafka_6361_a_fast_failover_leaves_no_records_of_the_epoch_in_between() -> None:
+    """Broker 2 led epoch 2 for a moment and wrote a record. The leader of epoch 3 has another one at that offset."""
+    source, log = MemoryLog(1, 3), MemoryLog(1, 2)
+    leader, follower = new_leader(source), new_follower(log)
+    assert sync_once(leader, source, follower, log, replica=2, now=0) == Truncate(1)
+    sync_once(leader, source, follower, log, replica=2, now=0)
+    assert log.entries == source.entries
+
+
+def test_kafka_7164_each_new_epoch_of_the_same_leader_checks_the_log_again() -> None:
+    """The leader was replaced and elected again in between, and lost a record that this follower has."""
+    source, log = MemoryLog(4, 4), MemoryLog(4, 4)
+    leader, follower = new_leader(source), new_follower(log)
+    sync_once(leader, source, follower, log, replica=2, now=0)
+    source.append(Entry(5, "lost"))
+    sync_once(leader, source, follower, log, replica=2, now=0)
+    source.truncate_to(2)
+    source.append(Entry(6, "of another leader"))
+    leader = new_leader(source, epoch=7)
+    follower = Follower(state=PartitionState((1, 2), (1, 2), 1, leader_epoch=7), log=log, high_watermark=2)
+    assert sync_once(leader, source, follower, log, replica=2, now=0) == Truncate(2)
+    sync_once(leader, source, follower, log, replica=2, now=0)
+    assert log.entries == source.entries
+
+
 def test_kafka_10706_an_epoch_without_records_at_the_end_of_the_log_is_forgotten() -> None:
     """It led epoch 4 and wrote nothing. With that epoch left it would be told to truncate for ever."""
     source, log = MemoryLog(3, 3), MemoryLog(3, 3)

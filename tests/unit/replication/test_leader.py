@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ottla import errors
-from ottla.replication.leader import RETRY_MS
+from ottla.replication.leader import RETRY_MS, divergence
 from ottla.replication.values import EpochEnd, Member
 from unit.replication.cluster_material import (
     LAG,
@@ -109,7 +109,7 @@ def test_a_partition_that_grows_stays_writable() -> None:
     assert leader.appended(now=0)
 
 
-def test_the_last_replica_standing_commits_nothing_with_min_isr_2() -> None:
+def test_kip_966_the_last_replica_standing_commits_nothing_with_min_isr_2() -> None:
     log = MemoryLog(4)
     leader = new_leader(log, min_isr=2)
     for replica in (2, 3):
@@ -159,6 +159,17 @@ def test_the_high_watermark_does_not_wait_for_a_follower_that_cannot_join(why: s
     assert leader.high_watermark == 3
 
 
+def test_the_high_watermark_goes_on_when_the_follower_it_waits_for_is_fenced() -> None:
+    log, brokers = MemoryLog(4, 4), active_brokers(1, 2, 3)
+    leader = new_leader(log, isr=(1,), brokers=brokers)
+    leader.fetched(fetch_of(2, 2, leader=leader), now=0)
+    log.append(Entry(5, "x"))
+    assert not leader.appended(now=1)
+    brokers[2] = replace(brokers[2], is_fenced=True)
+    assert leader.advance(now=2)
+    assert leader.high_watermark == 3
+
+
 def test_deletion_is_complete_where_all_living_replicas_start() -> None:
     log, brokers = MemoryLog(4, 4, 4), active_brokers(1, 2, 3)
     log.log_start_offset = 2
@@ -196,7 +207,9 @@ def test_kafka_7128_a_follower_joins_only_with_all_records_before_this_epoch() -
 
 
 @pytest.mark.parametrize("trouble", [{"is_fenced": True}, {"is_shutting_down": True}, {"epoch": 900}])
-def test_kip_841_and_903_only_an_active_broker_in_its_current_epoch_joins(trouble: dict[str, object]) -> None:
+def test_kafka_13916_kip_841_kip_903_only_an_active_broker_in_its_current_epoch_joins(
+    trouble: dict[str, object],
+) -> None:
     brokers = active_brokers(1, 2, 3)
     leader = new_leader(MemoryLog(4), isr=(1, 2), brokers=brokers)
     leader.fetched(fetch_of(3, 1, leader=leader), now=0)
@@ -453,6 +466,33 @@ def test_fetches_of_other_epochs_and_strangers_are_refused() -> None:
         leader.fetched(fetch._replace(leader_epoch=6), now=0)
     with pytest.raises(errors.UnknownLeaderEpoch, match="broker 7 is not a replica"):
         leader.fetched(fetch._replace(replica=7), now=0)
+
+
+def test_kafka_7395_a_zombie_leader_commits_nothing() -> None:
+    """Its followers are in a newer epoch. Their fetches are refused and count for nothing."""
+    log = MemoryLog(4)
+    leader = new_leader(log)
+    for replica in (2, 3):
+        leader.fetched(fetch_of(replica, 1, leader=leader), now=0)
+    log.append(Entry(5, "x"))
+    leader.appended(now=0)
+    for replica in (2, 3):
+        with pytest.raises(errors.UnknownLeaderEpoch):
+            leader.fetched(fetch_of(replica, 2, leader=leader)._replace(leader_epoch=6), now=0)
+    assert leader.high_watermark == 1
+    proposal = leader.proposal(now=LAG + 1)
+    assert proposal is not None
+    leader.answered(proposal, errors.FencedLeaderEpoch(), now=LAG + 1)
+    assert leader.high_watermark == 1  # It cannot shrink the ISR to itself either.
+
+
+def test_kafka_19902_a_consumer_that_followed_a_zombie_is_told_where_the_log_differs() -> None:
+    """It read up to offset 4 in epoch 3. The new leader of epoch 5 has only 2 records of that epoch."""
+    log = MemoryLog(3, 3)
+    new_leader(log)
+    log.append(*[Entry(5, "x")] * 4)
+    assert divergence(log, 4, 3) == EpochEnd(3, 2)
+    assert divergence(log, 2, 3) is None
 
 
 def test_kip_380_a_fetch_of_a_brokers_previous_life_does_not_count() -> None:
