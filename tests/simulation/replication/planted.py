@@ -57,27 +57,25 @@ def _answer_before_high_watermark(patch: Patch) -> None:
 
 def _count_committed_isr_only(patch: Patch) -> None:
     """The high watermark does not wait for members that were proposed and may be committed (KAFKA-12686)."""
-    propose = Leader.proposal
-
-    def proposal(self: Leader, *, now: int) -> Any:
-        proposed = propose(self, now=now)
-        self.maximal_isr = frozenset(self.state.isr)
-        return proposed
-
-    patch(Leader, "proposal", proposal)
+    _count_instead(patch, lambda leader, proposed: frozenset(leader.state.isr))
 
 
 def _forget_leavers_at_once(patch: Patch) -> None:
     """The high watermark does not wait for members that should leave, before the controller has agreed."""
-    propose = Leader.proposal
+    _count_instead(patch, lambda leader, proposed: frozenset(proposed or leader.state.isr))
 
-    def proposal(self: Leader, *, now: int) -> Any:
-        proposed = propose(self, now=now)
-        if proposed is not None:
-            self.maximal_isr = frozenset(member.broker_id for member in proposed.isr)
-        return proposed
 
-    patch(Leader, "proposal", proposal)
+def _count_instead(patch: Patch, isr: Callable[[Leader, list[int]], frozenset[int]]) -> None:
+    """Let other replicas count for the high watermark than those in the maximal ISR."""
+    count = Leader._count
+
+    def counts(self: Leader) -> None:
+        count(self)
+        proposed = [] if self._in_flight is None else [member.broker_id for member in self._in_flight.isr]
+        self.maximal_isr = isr(self, proposed)
+        self._counted = [self.followers[each] for each in self.maximal_isr if each != self.me]
+
+    patch(Leader, "_count", counts)
 
 
 def _use_answer_before_image(patch: Patch) -> None:
@@ -96,7 +94,13 @@ def _use_answer_before_image(patch: Patch) -> None:
 
 def _commit_below_min_isr(patch: Patch) -> None:
     """The high watermark rises although the ISR is too small (KAFKA-15583)."""
-    patch(Leader, "is_below_min_isr", property(lambda self: False))
+    count = Leader._count
+
+    def counts(self: Leader) -> None:
+        count(self)
+        self.is_below_min_isr = False
+
+    patch(Leader, "_count", counts)
 
 
 def _join_at_high_watermark(patch: Patch) -> None:
