@@ -38,7 +38,8 @@ class Peers:
         self, broker_id: int, api_key: int, message: Message, *, purpose: str, timeout_ms: Millis
     ) -> Struct:
         """Send a request to a broker on the connection for a purpose, and return the response."""
-        connection = await self.connection(broker_id, purpose)
+        # A timeout needs a task, and a handler may have none.
+        connection = await asyncio.ensure_future(self.connection(broker_id, purpose))
         return await connection.request(api_key, message, timeout_ms=timeout_ms)
 
     async def connection(self, broker_id: int, purpose: str) -> Connection:
