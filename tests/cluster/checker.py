@@ -20,6 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.types import TopicPartition
@@ -204,9 +205,7 @@ def _order(history: History) -> Iterator[Problem]:
             number, producer = numbers[value]
             before = last.get(producer)
             if before is not None and before[0] > number:
-                yield Problem(
-                    "order", f"in {_name(place)} {_show(value)} of {producer} comes after {_show(before[1])}"
-                )
+                yield Problem("order", f"in {_name(place)} {_show(value)} of {producer} comes after {_show(before[1])}")
             last[producer] = number, value
 
 
@@ -224,7 +223,7 @@ def _skipped(history: History) -> Iterator[Problem]:
     for (reader, place), reads in history.reads.items():
         offsets = [read.offset for read in reads]
         if offsets != sorted(set(offsets)):
-            step = next(b for a, b in zip(offsets, offsets[1:], strict=False) if b <= a)
+            step = next(b for a, b in pairwise(offsets) if b <= a)
             yield Problem("skipped", f"{reader} got {_name(place)} offset {step} again or too late")
         elif offsets and place.topic not in history.transactional:
             wanted = [read.offset for read in final.get(place, ()) if offsets[0] <= read.offset <= offsets[-1]]

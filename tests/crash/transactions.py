@@ -94,53 +94,32 @@ def read_again(consumer: Consumer) -> None:
 # ── the run ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Run:
-    """The broker, the copiers and the expected results."""
+class Copying:
+    """The copiers, what they have to copy, and what they have copied."""
 
-    def __init__(self, directory: Path, seed: int, version: int) -> None:
+    def __init__(self, directory: Path, servers: str, chance: random.Random, version: int = 2) -> None:
+        self.servers = servers
         self.version = version
-        self.chance = random.Random(seed)
+        self.chance = chance
         self.directory = directory
-        self.broker = BrokerProcess(directory / "data", directory / "broker.log", BROKER)
         self.copiers: list[list[subprocess.Popen[bytes]]] = [[] for _ in range(COPIERS)]
         self.written = [0] * PARTITIONS
-        self.deaths = Counter[str]()
 
-    def go(self, rounds: int) -> None:
-        self.broker.start()
-        with Admin(bootstrap_servers=self.broker.bootstrap_servers) as admin:
+    def create_topics(self) -> None:
+        with Admin(bootstrap_servers=self.servers) as admin:
             for topic in (INPUT, OUTPUT):
                 admin.create_topics(NewTopic(topic, num_partitions=PARTITIONS))
-        for number in range(rounds):
-            self._round(number)
-        self._drain()
 
-    def _round(self, number: int) -> None:
-        self._write(A_ROUND)
-        self._look_after()
-        self._let_them_work()
-        victims = self.chance.choice(["broker", "copier", "both", "double"])
-        self.deaths[victims] += 1
-        if victims in ("copier", "both"):
-            self._kill(self.chance.randrange(COPIERS))
-        if victims == "double":
-            self._start(self.chance.randrange(COPIERS))
-        if victims in ("broker", "both"):
-            self.broker.kill()
-            self.broker.start()
-        copies = sum(map(len, self.seen().values()))
-        print(f"round {number + 1}: {victims}, {sum(self.written)} inputs, {copies} copies", flush=True)
-
-    def _let_them_work(self) -> None:
+    def let_them_work(self) -> None:
         """Wait until something is copied, which after a death takes a session timeout, plus a random time."""
-        before = sum(map(len, self.seen().values()))
+        before = self.copied()
         deadline = time.monotonic() + WORK_SECONDS
-        while time.monotonic() < deadline and sum(map(len, self.seen().values())) == before:
+        while time.monotonic() < deadline and self.copied() == before:
             time.sleep(0.05)
         time.sleep(self.chance.uniform(0, 0.3))
 
-    def _write(self, count: int) -> None:
-        with Producer(bootstrap_servers=self.broker.bootstrap_servers) as producer:
+    def write(self, count: int) -> None:
+        with Producer(bootstrap_servers=self.servers) as producer:
             futures = []
             for partition in range(PARTITIONS):
                 for _ in range(count // PARTITIONS):
@@ -150,40 +129,41 @@ class Run:
             for future in futures:
                 future.result(60)
 
-    def _look_after(self) -> None:
+    def look_after(self) -> None:
         """Replace a copier that has ended because it was fenced or gave up."""
         for index in range(COPIERS):
             self.copiers[index] = [each for each in self.copiers[index] if each.poll() is None]
             if not self.copiers[index]:
-                self._start(index)
+                self.start(index)
 
-    def _start(self, index: int) -> None:
+    def start(self, index: int) -> None:
         command = [sys.executable, "-m", "tests.crash.transactions", "--copier", f"copier-{index}"]
-        command += ["--protocol", str(self.version), "--bootstrap", self.broker.bootstrap_servers, "--seed"]
+        command += ["--protocol", str(self.version), "--bootstrap", self.servers, "--seed"]
         command += [str(self.chance.randrange(10**6))]
         with (self.directory / f"copier-{index}.log").open("ab") as log:
             self.copiers[index].append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
 
-    def _kill(self, index: int) -> None:
+    def kill(self, index: int) -> None:
         for process in self.copiers[index]:
             process.kill()
             process.wait()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Wait until everything is copied."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
-        while sum(map(len, self.seen().values())) < sum(self.written) and time.monotonic() < deadline:
-            self._look_after()
+        while self.copied() < sum(self.written) and time.monotonic() < deadline:
+            self.look_after()
             time.sleep(0.3)
-        for index in range(COPIERS):
-            self._kill(index)
+
+    def copied(self) -> int:
+        return sum(map(len, self.seen().values()))
 
     def seen(self) -> dict[int, list[bytes]]:
         """Return the output as a read_committed consumer sees it, by partition."""
         keys = [TopicPartition(OUTPUT, number) for number in range(PARTITIONS)]
         found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
         with Consumer(
-            bootstrap_servers=self.broker.bootstrap_servers, isolation_level="read_committed",
-            auto_offset_reset="earliest",
+            bootstrap_servers=self.servers, isolation_level="read_committed", auto_offset_reset="earliest",
         ) as consumer:  # fmt: skip
             consumer.assign(keys)
             ends = consumer.end_offsets(keys)
@@ -208,11 +188,54 @@ class Run:
         """Describe the state."""
         for index in range(COPIERS):
             print((self.directory / f"copier-{index}.log").read_text("utf-8", "replace")[-3000:])
-        print(self.broker.last_words(30), flush=True)
 
     def close(self) -> None:
         for index in range(COPIERS):
-            self._kill(index)
+            self.kill(index)
+
+
+class Run:
+    """The broker, the copiers and the rounds."""
+
+    def __init__(self, directory: Path, seed: int, version: int) -> None:
+        self.chance = random.Random(seed)
+        self.broker = BrokerProcess(directory / "data", directory / "broker.log", BROKER)
+        self.copying = Copying(directory, self.broker.bootstrap_servers, self.chance, version)
+        self.deaths = Counter[str]()
+
+    def go(self, rounds: int) -> None:
+        self.broker.start()
+        self.copying.create_topics()
+        for number in range(rounds):
+            self._round(number)
+        self.copying.drain()
+
+    def _round(self, number: int) -> None:
+        copying = self.copying
+        copying.write(A_ROUND)
+        copying.look_after()
+        copying.let_them_work()
+        victims = self.chance.choice(["broker", "copier", "both", "double"])
+        self.deaths[victims] += 1
+        if victims in ("copier", "both"):
+            copying.kill(self.chance.randrange(COPIERS))
+        if victims == "double":
+            copying.start(self.chance.randrange(COPIERS))
+        if victims in ("broker", "both"):
+            self.broker.kill()
+            self.broker.start()
+        print(f"round {number + 1}: {victims}, {sum(copying.written)} inputs, {copying.copied()} copies", flush=True)
+
+    def problems(self) -> list[str]:
+        return self.copying.problems()
+
+    def tell(self) -> None:
+        """Describe the state."""
+        self.copying.tell()
+        print(self.broker.last_words(30), flush=True)
+
+    def close(self) -> None:
+        self.copying.close()
         self.broker.close()
 
 
@@ -240,7 +263,7 @@ def main() -> int:
         finally:
             run.close()
     deaths = ", ".join(f"{number} x {what}" for what, number in sorted(run.deaths.items()))
-    print(f"{args.rounds} rounds ({deaths}), {sum(run.written)} inputs, broker lives {run.broker.lives}")
+    print(f"{args.rounds} rounds ({deaths}), {sum(run.copying.written)} inputs, broker lives {run.broker.lives}")
     for problem in problems:
         print(problem)
     print("every input is there exactly once" if not problems else "NOT exactly once")

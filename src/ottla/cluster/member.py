@@ -50,6 +50,8 @@ class ClusterBroker:
             "listeners": f"PLAINTEXT://127.0.0.1:{own}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
         }
+        self.command = [sys.executable, "-m", "ottla"]
+        """What starts `ottla` with arguments."""
         self._process: ChildProcess | None = None
         self._log_start = 0
         self._is_paused = False
@@ -100,7 +102,7 @@ class ClusterBroker:
         self._file.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in self._config.items()))
         if self._network is not None and self._door is not None:
             self._network.open(self._door)
-        command = [sys.executable, "-m", "ottla", "broker", "--config", str(self._file)]
+        command = [*self.command, "broker", "--config", str(self._file)]
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         self._process = ChildProcess(command, self.log_file)
         self._is_paused = False
