@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -101,6 +101,10 @@ crash: setup ## kill -9 under load, many rounds: make crash ROUNDS=25
 
 crash-transactions: setup ## exactly once under kill -9, with our clients: make crash-transactions ROUNDS=25
 	$(BIN)/python -m tests.crash.transactions --rounds $(or $(ROUNDS),25) $(ARGS)
+
+crash-cluster: setup ## a cluster under random faults, Kafka's failure matrix, and broken brokers: make crash-cluster ROUNDS=20
+	$(BIN)/python -m tests.cluster.torture --rounds $(or $(ROUNDS),20) $(ARGS)
+	$(BIN)/python -m pytest tests/cluster/test_matrix.py tests/cluster/test_broken.py
 
 fuzz: setup ## send random and malformed requests to a broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)

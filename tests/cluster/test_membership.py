@@ -101,6 +101,19 @@ async def test_a_dead_broker_is_removed_only_in_its_own_life(connect: Connect) -
         await controller.stop()
 
 
+async def test_a_broker_that_was_fenced_registers_again_once(connect: Connect) -> None:
+    async with connect() as zookeeper:
+        epochs: list[int] = []
+        membership = Membership(zookeeper, epochs.append)
+        first = await membership.register(registration(1, previous=5))
+        await asyncio.gather(membership.register_again(first), membership.register_again(first))
+        assert epochs == [membership.epoch]
+        membership.watch(lambda members: None)
+        await until(lambda: membership.members is not None)
+        assert membership.members == {1: registration(1, previous=first)._replace(epoch=epochs[0])}
+        await membership.stop()
+
+
 async def test_a_broker_registers_again_after_a_lost_session(
     connect: Connect, zookeeper_server: LocalZooKeeper
 ) -> None:

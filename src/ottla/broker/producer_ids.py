@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla import errors
+
 if TYPE_CHECKING:
     from ottla.broker.node import Node
 
@@ -44,7 +46,10 @@ class ProducerIds:
         node = self._node
         if node.cluster is not None and not node.cluster.is_controller:
             return await node.cluster.take_producer_ids()
-        block: range = await node.controller.run(node.metadata.take_producer_ids)
+        try:
+            block: range = await node.controller.run(node.metadata.take_producer_ids)
+        except errors.NotController as error:
+            raise errors.CoordinatorLoadInProgress("There are no producer ids now: the controller changes.") from error
         return block
 
     def close(self) -> None:

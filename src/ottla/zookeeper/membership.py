@@ -111,18 +111,29 @@ class Membership:
             self._registration = registration._replace(epoch=await self._register(registration))
         return self.epoch
 
+    async def register_again(self, epoch: int) -> None:
+        """Register this broker again if this is still its epoch: it was fenced although it is alive.
+
+        `on_registered` gets the new epoch.
+        """
+        async with self._registering:
+            known = self._registration
+            if known is not None and known.epoch == epoch:
+                # The process has not stopped, so it is as good as after a clean stop.
+                again = known._replace(previous_epoch=epoch)
+                self._registration = again._replace(epoch=await self._register(again))
+                self._on_registered(self.epoch)
+
     def _state_changed(self, state: SessionState) -> None:
         is_new = state is SessionState.CONNECTED and self._session_id not in (0, self._zookeeper.session_id)
         if is_new and self._registration is not None and (self._again is None or self._again.done()):
-            self._again = asyncio.create_task(self._register_again(self._registration))
+            self._again = asyncio.create_task(self._after_lost_session(self._registration.epoch))
 
-    async def _register_again(self, registration: Registration) -> None:
-        # The process has not stopped, so it is as good as after a clean stop.
-        again = registration._replace(previous_epoch=registration.epoch)
+    async def _after_lost_session(self, epoch: int) -> None:
         while True:
             try:
-                epoch = await self.register(again)
-                break
+                await self.register_again(epoch)
+                return
             except BrokerIdInUse as error:
                 log.error("this broker cannot register again: %s", error)
                 self._on_refused(error)
@@ -132,7 +143,6 @@ class Membership:
             except ZooKeeperError as error:
                 log.error("this broker cannot register again now: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
-        self._on_registered(epoch)
 
     async def _register(self, registration: Registration) -> int:
         path = path_of(registration.broker_id)

@@ -65,7 +65,6 @@ class Cluster:
         """Replayed, but not applied to the replicas of this broker yet."""
         self._received = self._done = 0
         self._is_leaving = False
-        self._registration: Registration | None = None
         self._news = Signal()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -101,8 +100,8 @@ class Cluster:
         """Register this broker, and wait until the controller has taken it in. Its logs are open."""
         self._spawn(self._apply())
         node = self._node
-        self._registration = Registration(node.id, -1, previous_epoch, listeners, node.config.broker_rack)
-        node.broker_epoch = await self._membership.register(self._registration)
+        registration = Registration(node.id, -1, previous_epoch, listeners, node.config.broker_rack)
+        node.broker_epoch = await self._membership.register(registration)
         await self._until(self._is_registered)
         await node.replicas.open()
         await self._until_applied()
@@ -277,12 +276,7 @@ class Cluster:
         epoch = self._node.broker_epoch
         if state is not None and state.is_fenced and state.epoch == epoch >= 0 and not self._is_leaving:
             logger.warning("the controller has fenced this broker; it registers again")
-            self._spawn(self._register_again(epoch))
-
-    async def _register_again(self, epoch: int) -> None:
-        registration = self._registration
-        if registration is not None and self._node.broker_epoch == epoch:
-            self._node.broker_epoch = await self._membership.register(registration._replace(previous_epoch=epoch))
+            self._spawn(self._membership.register_again(epoch))
 
     def _controller_changed(self, controller: ElectedController | None) -> None:
         if self._controller_watchdog is not None:
@@ -385,11 +379,15 @@ class Cluster:
 
     async def take_producer_ids(self) -> range:
         """Take a block of producer ids from the controller."""
-        response = await self.ask_controller(
-            ApiKey.ALLOCATE_PRODUCER_IDS, {"broker_id": self._node.id, "broker_epoch": self._node.broker_epoch}
-        )
-        if response.error_code:
-            raise errors.error_class(response.error_code)("The controller gave no producer ids. Try again.")
+        try:
+            response = await self.ask_controller(
+                ApiKey.ALLOCATE_PRODUCER_IDS, {"broker_id": self._node.id, "broker_epoch": self._node.broker_epoch}
+            )
+            if response.error_code:
+                raise errors.error_class(response.error_code)("The controller gave no producer ids.")
+        except errors.KafkaError as error:
+            # As in Kafka: clients try again. They do not know the errors between brokers.
+            raise errors.CoordinatorLoadInProgress(f"There are no producer ids now: {error}") from error
         return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
 
     async def write_markers(
