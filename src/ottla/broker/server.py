@@ -46,6 +46,8 @@ from ottla.storage.manager import LogManager, OpenReport
 logger = logging.getLogger("ottla.broker")
 JOURNAL = "metadata.journal"
 _NEVER = 10.0**9
+#: How long a start waits for coordinators before it serves clients.
+LOADING_SECONDS = 0.25
 
 
 class BrokerServer:
@@ -123,6 +125,9 @@ class BrokerServer:
         self._logs.start_background(asyncio.get_running_loop())
         if self.config.ottla_metrics_listener:
             await self._serve_metrics(node, self.config.ottla_metrics_listener)
+        # Most coordinators are loaded at once. Clients that were connected before need not be told to wait.
+        await node.groups.shards.settle(LOADING_SECONDS)
+        await node.transactions.shards.settle(LOADING_SECONDS)
         for server in self._servers:
             server.serve()
 

@@ -168,6 +168,11 @@ class Shards(Generic[S]):
             self._loading.add(task)
             task.add_done_callback(self._loading.discard)
 
+    async def settle(self, seconds: float) -> None:
+        """Wait until the coordinators that are being loaded are ready, at most this long."""
+        if self._loading:
+            await asyncio.wait(tuple(self._loading), timeout=seconds)
+
     def index_of(self, key: str) -> int:
         """Return the partition that a key belongs to."""
         topic = self._node.metadata.topics.get(self._topic)
