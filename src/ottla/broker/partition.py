@@ -361,7 +361,7 @@ class Partition:
 
     def altered(self, proposal: Proposal, error: errors.KafkaError, *, now: Millis) -> None:
         """The controller has refused a proposal of this leader, or did not answer."""
-        if self.leader is not None and self.leader.answered(proposal, error, now=now):
+        if self.leader is not None and self.leader.proposal_failed(proposal, error, now=now):
             self._watermark_rose()
 
     def replicate(self, step: Append, *, now: Millis) -> None:
@@ -372,8 +372,7 @@ class Partition:
             self.log.append_as_follower(step.records, now=now)
         if follower.appended(step) and self.waiters:
             self._wake(max(1, len(step.records)))
-        if follower.start_offset > self.log.log_start_offset:
-            self.log.advance(start_offset=follower.start_offset, high_watermark=follower.high_watermark)
+        self.log.advance(start_offset=follower.start_offset, high_watermark=follower.high_watermark)
 
     def _watermark_rose(self) -> None:
         """Answer what waited for the high watermark."""

@@ -119,7 +119,7 @@ class Leader:
     ) -> None:
         self.me = me
         self.state = state
-        """The last known committed state: from the image, or from the answer to a proposal."""
+        """The last state in the image."""
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.epoch_start_offset = log.log_end_offset
         self.followers: dict[BrokerId, Progress] = {}
@@ -199,14 +199,10 @@ class Leader:
         return True
 
     def state_changed(self, state: PartitionState, *, now: Millis) -> bool:
-        """The image has a state of this leader epoch. True if the high watermark rose.
-
-        An older state than the known one is ignored: the answer to a proposal may arrive before the image has it.
-        """
-        if state.leader_epoch != self.state.leader_epoch or state.partition_epoch < self.state.partition_epoch:
+        """The image has a newer state of this leader epoch. True if the high watermark rose."""
+        if state.leader_epoch != self.state.leader_epoch or state.partition_epoch <= self.state.partition_epoch:
             return False
-        if state.partition_epoch > self.state.partition_epoch:
-            self._in_flight = self._resend_at = None  # A proposal for an older state cannot be committed any more.
+        self._in_flight = self._resend_at = None  # A proposal for an older state cannot be committed any more.
         self._take(state, now=now)
         return self.advance(now=now)
 
@@ -218,7 +214,7 @@ class Leader:
         return self.advance(now=now)
 
     def proposal(self, *, now: Millis) -> Proposal | None:
-        """The AlterPartition request to send now; None if there is none. Pass its result to `answered`."""
+        """The AlterPartition request to send now; None if there is none. Tell `proposal_failed` if it fails."""
         if self._in_flight is not None:
             if self._resend_at is None or now < self._resend_at:
                 return None
@@ -235,28 +231,22 @@ class Leader:
         self._count()
         return self._in_flight
 
-    def answered(self, proposal: Proposal, answer: PartitionState | errors.KafkaError, *, now: Millis) -> bool:
-        """The answer to a proposal: the new state, or an error. True if the high watermark rose.
+    def proposal_failed(self, proposal: Proposal, error: errors.KafkaError, *, now: Millis) -> bool:
+        """A proposal was refused, or its answer is lost (any other error). True if the high watermark rose.
 
-        After a timeout pass any error that is not listed here: the proposal is sent again, and its members count for
-        the high watermark until the controller or the image has told what became of it.
+        What the controller has accepted counts when the image has it, not before: the image may bring another
+        `min.insync.replicas` first. Until it is known what became of a proposal, its members count.
         """
         if proposal is not self._in_flight:
             return False  # The image was faster.
-        if isinstance(answer, PartitionState):
-            if answer.leader_epoch != self.state.leader_epoch or answer.partition_epoch < self.state.partition_epoch:
-                return False
-        elif isinstance(answer, errors.IneligibleReplica):
-            # The proposal was refused for good: a broker that is fenced gets another epoch before it is active again.
-            self._pause_until = now + RETRY_MS
-            answer = self.state
-        else:
-            if not isinstance(answer, _WAIT_FOR_IMAGE):
-                self._resend_at = now + RETRY_MS
-            return False
-        self._in_flight = None
-        self._take(answer, now=now)
-        return self.advance(now=now)
+        if isinstance(error, errors.IneligibleReplica):
+            # This holds for good: a broker that is fenced gets another epoch before it is active again.
+            self._in_flight, self._pause_until = None, now + RETRY_MS
+            self._count()
+            return self.advance(now=now)
+        if not isinstance(error, _WAIT_FOR_IMAGE):
+            self._resend_at = now + RETRY_MS
+        return False
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────────────
 

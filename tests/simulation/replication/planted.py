@@ -84,7 +84,7 @@ def _use_answer_before_image(patch: Patch) -> None:
 
     def use(self: Replica, leader: Leader, proposal: Any, answer: Any) -> None:
         if self.leader is leader and isinstance(answer, PartitionState):
-            leader.answered(proposal, answer, now=self.broker.now())
+            leader.state_changed(answer, now=self.broker.now())
             self.watermark_moved()
         else:
             answered(self, leader, proposal, answer)

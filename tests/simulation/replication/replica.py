@@ -245,7 +245,7 @@ class Replica:
         if self.leader is leader and not isinstance(answer, PartitionState):
             error = answer if isinstance(answer, errors.KafkaError) else errors.RequestTimedOut()
             self.cluster.say(f"the proposal of broker {self.broker.broker_id} failed: {error!r}")
-            leader.answered(proposal, error, now=self.broker.now())
+            leader.proposal_failed(proposal, error, now=self.broker.now())
             self.watermark_moved()
 
     # ── the follower's side ───────────────────────────────────────────────────────────────────────────────────────

@@ -259,7 +259,7 @@ class History:
         if self.wire:
             message = self.wire.pop(number % len(self.wire))
             if isinstance(message, Answered) or (isinstance(message, Proposed) and not message.is_given_up):
-                message.leader.answered(message.proposal, errors.RequestTimedOut(), now=self.now)
+                message.leader.proposal_failed(message.proposal, errors.RequestTimedOut(), now=self.now)
 
     def do_time_out(self, number: int, _: int) -> None:
         """The leader gives up waiting, but the request is still on its way."""
@@ -267,7 +267,7 @@ class History:
         if waiting:
             message = waiting[number % len(waiting)]
             message.is_given_up = True
-            message.leader.answered(message.proposal, errors.RequestTimedOut(), now=self.now)
+            message.leader.proposal_failed(message.proposal, errors.RequestTimedOut(), now=self.now)
 
     def do_image(self, number: int, steps: int) -> None:
         broker, newest = self._broker(number), len(self.controller.images) - 1
@@ -326,8 +326,8 @@ class History:
                 answer = self.controller.alter(leader.me, proposal)
                 if not is_given_up:
                     self.wire.append(Answered(leader, proposal, answer))
-            case Answered(leader, proposal, answer):
-                leader.answered(proposal, answer, now=self.now)
+            case Answered(leader, proposal, errors.KafkaError() as error):
+                leader.proposal_failed(proposal, error, now=self.now)
 
     # ── invariants ──────────────────────────────────────────────────────────────────────────────────────
 

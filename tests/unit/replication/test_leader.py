@@ -94,7 +94,7 @@ def test_kafka_15583_the_high_watermark_stands_still_below_min_isr() -> None:
     proposal = leader.proposal(now=0)
     assert proposal is not None
     assert leader.high_watermark == 0
-    assert leader.answered(proposal, changed(leader, 1, 2), now=0)
+    assert leader.state_changed(changed(leader, 1, 2), now=0)
     assert leader.high_watermark == 3
     assert not leader.is_below_min_isr
 
@@ -294,7 +294,7 @@ def test_kafka_9672_an_isr_member_that_is_no_replica_leaves() -> None:
     proposal = leader.proposal(now=LAG + 1)
     assert proposal is not None
     assert [member.broker_id for member in proposal.isr] == [1, 2]
-    assert leader.answered(proposal, changed(leader, 1, 2), now=LAG + 1)
+    assert leader.state_changed(changed(leader, 1, 2), now=LAG + 1)
     assert leader.high_watermark == 1
 
 
@@ -318,7 +318,7 @@ def test_there_is_one_proposal_at_a_time() -> None:
     assert first is not None
     leader.fetched(fetch_of(3, 1, leader=leader), now=0)
     assert leader.proposal(now=10 * LAG) is None
-    leader.answered(first, changed(leader, 1, 2), now=0)
+    leader.state_changed(changed(leader, 1, 2), now=0)
     second = leader.proposal(now=0)
     assert second is not None
     assert [member.broker_id for member in second.isr] == [1, 2, 3]
@@ -336,7 +336,7 @@ def test_kafka_12686_a_proposed_member_counts_until_its_fate_is_known() -> None:
     leader.fetched(fetch_of(2, 2, leader=leader), now=0)
     assert leader.high_watermark == 1
     for error in (errors.RequestTimedOut(), errors.NotController(), errors.UnknownServerError()):
-        assert not leader.answered(proposal, error, now=0)
+        assert not leader.proposal_failed(proposal, error, now=0)
         assert leader.high_watermark == 1
         assert leader.proposal(now=RETRY_MS - 1) is None
         assert leader.proposal(now=RETRY_MS) is proposal
@@ -356,7 +356,7 @@ def test_kafka_13091_after_a_conflict_the_image_decides(error: type[errors.Kafka
         leader.fetched(fetch_of(replica, 1, leader=leader), now=0)
     proposal = leader.proposal(now=0)
     assert proposal is not None
-    assert not leader.answered(proposal, error(), now=0)
+    assert not leader.proposal_failed(proposal, error(), now=0)
     log.append(Entry(5, "x"))
     leader.fetched(fetch_of(2, 2, leader=leader), now=0)
     assert leader.high_watermark == 1
@@ -374,7 +374,7 @@ def test_a_refused_member_does_not_count_any_more() -> None:
     log.append(Entry(5, "x"))
     leader.fetched(fetch_of(2, 2, leader=leader), now=1)
     assert leader.high_watermark == 1
-    assert leader.answered(proposal, errors.IneligibleReplica(), now=1)
+    assert leader.proposal_failed(proposal, errors.IneligibleReplica(), now=1)
     assert leader.high_watermark == 2
     assert leader.maximal_isr == {1, 2}
 
@@ -384,68 +384,51 @@ def test_a_refused_proposal_is_not_repeated_at_once() -> None:
     leader.fetched(fetch_of(3, 1, leader=leader), now=0)
     proposal = leader.proposal(now=0)
     assert proposal is not None
-    leader.answered(proposal, errors.IneligibleReplica(), now=0)
+    leader.proposal_failed(proposal, errors.IneligibleReplica(), now=0)
     assert leader.proposal(now=RETRY_MS - 1) is None
     assert leader.proposal(now=RETRY_MS) is not None
 
 
-def test_kafka_13254_the_high_watermark_rises_with_the_answer_that_shrinks_the_isr() -> None:
+def test_kafka_13254_the_high_watermark_rises_when_the_isr_has_shrunk() -> None:
     log = MemoryLog(4)
     leader = new_leader(log, isr=(1, 2, 3))
     leader.fetched(fetch_of(2, 1, leader=leader), now=LAG)
     proposal = leader.proposal(now=LAG + 1)
     assert proposal is not None
     assert leader.high_watermark == 0
-    assert leader.answered(proposal, changed(leader, 1, 2), now=LAG + 1)
+    assert leader.state_changed(changed(leader, 1, 2), now=LAG + 1)
     assert leader.high_watermark == 1
 
 
-def test_an_older_state_is_ignored_and_an_equal_one_brings_new_replicas() -> None:
-    leader = new_leader(MemoryLog(4), replicas=(1, 2, 3), isr=(1,))
-    image = leader.state
-    leader.fetched(fetch_of(2, 1, leader=leader), now=0)
-    proposal = leader.proposal(now=0)
-    assert proposal is not None
-    leader.answered(proposal, changed(leader, 1, 2), now=0)
-    leader.state_changed(image, now=0)
-    assert leader.state.isr == (1, 2)
-    # The controller ended a reassignment with the same step; the answer to the proposal does not tell that.
-    leader.state_changed(replace(leader.state, replicas=(1, 2)), now=0)
-    assert leader.state.replicas == (1, 2)
-    assert set(leader.followers) == {2}
-
-
-def test_an_equal_state_does_not_end_a_later_proposal() -> None:
-    """The answer to the first proposal came before the image. The second one is sent when the image arrives."""
+def test_an_older_state_or_the_same_again_is_ignored() -> None:
     log = MemoryLog(4)
-    leader = new_leader(log, isr=(1,))
-    leader.fetched(fetch_of(2, 1, leader=leader), now=0)
-    first = leader.proposal(now=0)
-    assert first is not None
-    image = changed(leader, 1, 2)
-    leader.answered(first, image, now=0)
+    leader = new_leader(log, isr=(1, 2))
+    image = leader.state
     leader.fetched(fetch_of(3, 1, leader=leader), now=0)
-    second = leader.proposal(now=0)
-    assert second is not None
+    assert leader.proposal(now=0) is not None
     leader.state_changed(image, now=0)
     assert leader.maximal_isr == {1, 2, 3}
-    log.append(Entry(5, "x"))
-    leader.fetched(fetch_of(2, 2, leader=leader), now=0)
-    assert leader.high_watermark == 1
-    assert leader.proposal(now=0) is None
-    leader.answered(second, changed(leader, 1, 2, 3), now=0)
+    leader.state_changed(changed(leader, 1, 2, 3), now=0)
+    leader.state_changed(image, now=0)
     assert leader.state.isr == (1, 2, 3)
 
 
-def test_an_answer_after_the_image_is_ignored() -> None:
+def test_replicas_that_come_and_go_are_followed() -> None:
+    leader = new_leader(MemoryLog(4))
+    leader.state_changed(replace(changed(leader, 1, 2), replicas=(1, 2, 4), adding=(4,)), now=0)
+    assert set(leader.followers) == {2, 4}
+    leader.fetched(fetch_of(4, 0, leader=leader), now=0)
+
+
+def test_a_failure_after_the_image_is_ignored() -> None:
     leader = new_leader(MemoryLog(4), isr=(1, 2))
     leader.fetched(fetch_of(3, 1, leader=leader), now=0)
     proposal = leader.proposal(now=0)
     assert proposal is not None
-    late = changed(leader, 1, 2, 3)
     leader.state_changed(changed(leader, 1, steps=2), now=0)
-    assert not leader.answered(proposal, late, now=0)
+    assert not leader.proposal_failed(proposal, errors.RequestTimedOut(), now=0)
     assert leader.state.isr == (1,)
+    assert leader.proposal(now=10 * LAG) is None
 
 
 def test_a_state_of_another_leader_epoch_is_not_for_this_leader() -> None:
@@ -482,7 +465,7 @@ def test_kafka_7395_a_zombie_leader_commits_nothing() -> None:
     assert leader.high_watermark == 1
     proposal = leader.proposal(now=LAG + 1)
     assert proposal is not None
-    leader.answered(proposal, errors.FencedLeaderEpoch(), now=LAG + 1)
+    leader.proposal_failed(proposal, errors.FencedLeaderEpoch(), now=LAG + 1)
     assert leader.high_watermark == 1  # It cannot shrink the ISR to itself either.
 
 
