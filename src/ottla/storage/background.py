@@ -54,6 +54,11 @@ class Background:
                 self._checkpoints,
                 first,
             ),
+            _Chore(
+                lambda: manager.broker_config.replica_high_watermark_checkpoint_interval_ms,
+                self._high_watermarks,
+                first,
+            ),
             _Chore(lambda: manager.broker_config.producer_id_expiration_check_interval_ms, self._producers, first),
         ]
 
@@ -143,6 +148,8 @@ class Background:
     async def _checkpoints(self, now: Millis) -> None:
         self._manager.write_recovery_points()
         self._manager.write_start_offsets()
+
+    async def _high_watermarks(self, now: Millis) -> None:
         self._manager.write_high_watermarks()
 
     async def _producers(self, now: Millis) -> None:

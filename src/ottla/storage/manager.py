@@ -330,6 +330,8 @@ class LogManager:
 
     def write_high_watermarks(self, *, sync: bool = False) -> None:
         known = {log.topic_partition: min(self.high_watermark(log), log.log_end_offset) for log in self.logs.values()}
+        if known == self._high_watermarks and not sync:
+            return
         self._high_watermarks = known
         self._write_checkpoint(checkpoints.HIGH_WATERMARKS, lambda log: known.get(log.topic_partition), sync)
 

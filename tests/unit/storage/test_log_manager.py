@@ -310,6 +310,22 @@ async def test_logs_are_flushed_when_flush_ms_is_over(tmp_path: Path) -> None:
     store.crash()
 
 
+async def test_high_watermarks_are_checkpointed_at_their_own_interval(tmp_path: Path) -> None:
+    store = Store(tmp_path, log_initial_task_delay_ms=0, replica_high_watermark_checkpoint_interval_ms=100)
+    path = tmp_path / "replication-offset-checkpoint"
+    store.fill(3)
+    async with in_background(store):
+        await until(lambda: path.exists() and path.read_text() == "0\n1\norders 0 3\n")
+        store.fill(2)
+        store.clock.advance(100)
+        store.manager.rolled(store.log)
+        await until(lambda: path.read_text() == "0\n1\norders 0 5\n")
+        written = path.stat().st_mtime_ns
+        store.manager.write_high_watermarks()
+        assert path.stat().st_mtime_ns == written  # Nothing has changed, so nothing is written.
+    store.crash()
+
+
 async def test_retention_checkpoints_and_expiry_come_with_time(tmp_path: Path) -> None:
     store = Store(
         tmp_path,
