@@ -72,6 +72,7 @@ def read(servers: str, history: History, name: str, seconds: float) -> None:
             history.reads[name, PLACE] += [Read(record.offset, record.value or b"") for record in records]
 
 
+@pytest.mark.long
 def test_a_good_cluster_loses_nothing_with_its_leader() -> None:
     with PlainCluster(config=CONFIG) as cluster:
         history = lose_a_leader(cluster)

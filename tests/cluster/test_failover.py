@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import ottla
+from ottla.cluster.member import ClusterBroker
 from ottla.types import TopicPartition
 
 from .clusters import PlainCluster
@@ -16,21 +17,33 @@ from .faults import OFFSETS, TRANSACTIONS, Faults
 from .trial import BROKER, Trial
 
 pytestmark = pytest.mark.crash
-ONE_SHARD = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+CONFIG = {
+    **BROKER,
+    "zookeeper.session.timeout.ms": "1000",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
+}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[PlainCluster]:
-    with PlainCluster(config={**BROKER, **ONE_SHARD, "zookeeper.session.timeout.ms": "1000"}) as started:
+    with PlainCluster(config=CONFIG) as started:
         yield started
 
 
 def kill_leader(faults: Faults) -> None:
-    faults.kill(faults.victim("leader"))
+    _bounce(faults.victim("leader"))
 
 
 def kill_controller(faults: Faults) -> None:
-    faults.kill(faults.victim("controller"))
+    _bounce(faults.victim("controller"))
+
+
+def _bounce(broker: ClusterBroker) -> None:
+    broker.kill()
+    broker.start()
 
 
 def pause_leader(faults: Faults) -> None:

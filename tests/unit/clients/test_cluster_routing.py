@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from ottla.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from ottla.net.client.connection import CannotConnect
+from ottla.net.client.connection import CannotConnect, Connection
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
 
@@ -138,6 +138,21 @@ async def test_a_bootstrap_server_that_is_down_does_not_matter_if_another_is_up(
             assert client.metadata.cluster_id == "fake"
         with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1\b.*127\.0\.0\.1:2\b"):
             await Cluster([("127.0.0.1", 1), ("127.0.0.1", 2)]).__aenter__()
+
+
+async def test_metadata_that_changes_while_requests_are_sent_do_no_harm() -> None:
+    async with FakeCluster().running() as cluster:
+        keys = cluster.add_topic("t", [0, 1])
+        async with Cluster(cluster.bootstrap) as client:
+            await client.refresh(["t"])
+
+            async def send(connection: Connection, share: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+                return dict(share)
+
+            working = asyncio.ensure_future(client.by_leader(dict.fromkeys(keys, 1), send))
+            # Another request finds out that no broker is reachable, before the shares are sent.
+            asyncio.get_running_loop().call_soon(setattr, client, "metadata", client.metadata.without_nodes())
+            assert await working == dict.fromkeys(keys, 1)
 
 
 async def test_a_broker_that_hangs_up_while_it_starts_is_tried_again() -> None:

@@ -29,7 +29,7 @@ from ottla.errors import (
 from ottla.net.client.connection import DEFAULT_REQUEST_TIMEOUT_MS, CannotConnect, Connection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
-from ottla.types import BrokerId, Millis, TopicPartition
+from ottla.types import Millis, TopicPartition
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -282,23 +282,23 @@ class Cluster:
         self, work: Mapping[TopicPartition, Work], send: Send[Work, Result]
     ) -> dict[TopicPartition, Result | KafkaError]:
         outcomes: dict[TopicPartition, Result | KafkaError] = {}
-        shares: dict[BrokerId, dict[TopicPartition, Work]] = {}
+        shares: dict[Node, dict[TopicPartition, Work]] = {}
         for key, value in work.items():
             leader = self._leader_or_error(key)
             if isinstance(leader, KafkaError):
                 outcomes[key] = leader
             else:
-                shares.setdefault(leader.id, {})[key] = value
+                shares.setdefault(leader, {})[key] = value
         answers = await asyncio.gather(*(self._one_share(node, share, send) for node, share in shares.items()))
         for answer in answers:
             outcomes.update(answer)
         return outcomes
 
     async def _one_share(
-        self, node_id: BrokerId, share: Mapping[TopicPartition, Work], send: Send[Work, Result]
+        self, node: Node, share: Mapping[TopicPartition, Work], send: Send[Work, Result]
     ) -> Mapping[TopicPartition, Result | KafkaError]:
         try:
-            connection = await self.connection(self.metadata.nodes[node_id])
+            connection = await self.connection(node)
             return await send(connection, share)
         except KafkaError as error:
             return dict.fromkeys(share, error)
