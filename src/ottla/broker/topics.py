@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from ottla import errors
 from ottla.broker.node import Node
 from ottla.config import effective_topic_config
-from ottla.metadata import PartitionState, Topic
+from ottla.machine import Outcome
+from ottla.metadata import MetadataRecord, PartitionState, Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
 from ottla.metadata.records import TopicCreated
 
@@ -41,11 +42,22 @@ async def create_topic(
         assignments=assignments,
     )
     if validate_only:
-        created = operation(now=node.clock.now()).records[0]
-        assert isinstance(created, TopicCreated)
-        return Topic(name, created.topic_id, [PartitionState.new(each) for each in created.replicas], configs)
-    await node.changes.run(node.controller.run(operation))
-    return node.metadata.topics[name]
+        return _created(operation(now=node.clock.now()))
+    decided = []
+
+    def decide(**time: Any) -> Outcome[MetadataRecord, None]:
+        decided.append(operation(**time))
+        return decided[-1]
+
+    await node.changes.run(node.controller.run(decide))
+    return _created(decided[-1])  # Another request may have deleted it meanwhile.
+
+
+def _created(outcome: Outcome[MetadataRecord, None]) -> Topic:
+    record = outcome.records[0]
+    assert isinstance(record, TopicCreated)
+    states = [PartitionState.new(replicas) for replicas in record.replicas]
+    return Topic(record.name, record.topic_id, states, record.configs)
 
 
 async def ensure_topic(

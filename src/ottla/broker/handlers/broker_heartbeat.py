@@ -9,6 +9,7 @@ from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.BROKER_HEARTBEAT
+LAST = 1
 ONLY_IN_CLUSTER = True
 
 
