@@ -205,7 +205,7 @@ class BrokerServer:
         joining.check()
         await self._open_topics(node)
         joining.joined()
-        await cluster.join(report.broker_epoch, self._endpoints())
+        await cluster.join(joining.previous_epoch(report.broker_epoch), self._endpoints())
         node.producer_ids.prepare()
 
     def _endpoints(self) -> tuple[Endpoint, ...]:

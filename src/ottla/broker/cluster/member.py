@@ -14,6 +14,7 @@ from ottla import __version__, errors
 from ottla.broker.cluster.controller import ClusterController
 from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.in_sync import InSync
+from ottla.broker.cluster.joining import remember_life
 from ottla.broker.cluster.liveness import Watchdog
 from ottla.broker.cluster.peers import Peers, PeerUnavailable, endpoint_of
 from ottla.broker.node import Address, Node
@@ -101,7 +102,7 @@ class Cluster:
         self._spawn(self._apply())
         node = self._node
         registration = Registration(node.id, -1, previous_epoch, listeners, node.config.broker_rack)
-        node.broker_epoch = await self._membership.register(registration)
+        self._registered(await self._membership.register(registration))
         await self._until(self._is_registered)
         await node.replicas.open()
         await self._until_applied()
@@ -176,6 +177,7 @@ class Cluster:
         for record in records:
             if isinstance(record, r.BrokerRegistered):
                 self.fetchers.moved(record.broker_id)
+        self._watch_controller()
         self._watch_brokers()
         self._register_again_if_fenced()
         self._log_elections(records)
@@ -263,8 +265,10 @@ class Cluster:
         self.controller.members_changed(members)
 
     def _registered(self, epoch: int) -> None:
-        """The session was lost, and this broker is registered again."""
+        """This broker has an epoch: it has started, or its session was lost."""
         self._node.broker_epoch = epoch
+        remember_life(self._node.logs.data_dirs, epoch)
+        self._register_again_if_fenced()  # The image may have been faster.
 
     def _refused(self, error: Exception) -> None:
         """The session was lost, and another broker has taken the id of this one meanwhile."""
@@ -282,9 +286,14 @@ class Cluster:
         if self._controller_watchdog is not None:
             self._controller_watchdog.stop()
             self._controller_watchdog = None
+        self._watch_controller()
+        self._watch_brokers()
         self._news.fire()
-        if controller is None or controller.broker_id == self._node.id:
-            self._watch_brokers()
+
+    def _watch_controller(self) -> None:
+        """Hold a connection to the controller, once its address is known."""
+        controller = self._election.controller
+        if self._controller_watchdog is not None or controller is None or controller.broker_id == self._node.id:
             return
         try:
             endpoint = self.peers.endpoint(controller.broker_id)
