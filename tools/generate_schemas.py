@@ -22,7 +22,7 @@ from kio.static.constants import EntityType
 TARGET = Path(__file__).parent.parent / "src" / "ottla" / "protocol" / "_schemas.py"
 #: Controller and quorum APIs of Kafka's brokers, and APIs that ottla does not support.
 LEFT_OUT = {
-    "add_raft_voter", "alter_share_group_offsets", "assign_replicas_to_dirs",
+    "add_raft_voter", "alter_share_group_offsets",
     "begin_quorum_epoch", "broker_registration", "controller_registration",
     "delete_share_group_offsets", "delete_share_group_state", "describe_share_group_offsets",
     "end_quorum_epoch", "fetch_snapshot", "initialize_share_group_state", "read_share_group_state",

@@ -79,6 +79,8 @@ class Node:
         self.logs = logs
         self.partitions: dict[str, list[Partition | None]] = {}
         """The partitions of each topic; None for one without a replica here."""
+        self.offline: dict[TopicPartition, str] = {}
+        """The replicas on this broker whose disk has failed, and what is wrong with it."""
         self.replicas = Replicas(self)
         self.cluster: Cluster | None = None
         """What a member of a cluster needs; None if this is the only broker."""
@@ -116,6 +118,8 @@ class Node:
         if partition is None:
             if not self.exists(topic, index):
                 raise errors.UnknownTopicOrPartition(f"The partition {topic}-{index} does not exist.")
+            if self.offline and (problem := self.offline.get(TopicPartition(topic, index))) is not None:
+                raise errors.KafkaStorageError(f"The replica of {topic}-{index} on this broker is offline: {problem}.")
             raise errors.NotLeaderOrFollower(f"This broker has no replica of {topic}-{index}. Refresh the metadata.")
         return partition
 

@@ -168,7 +168,7 @@ class Partition:
             self.leader.settings_changed(min_isr=settings.min_isr, max_lag_ms=settings.max_lag_ms, now=now)
             self._watermark_rose()
 
-    def _resign(self) -> None:
+    def _resign(self, error: errors.KafkaError | None = None) -> None:
         """End the present role. What waited for a commit is told that it may be lost."""
         self._known_watermark = self.high_watermark
         self.is_leader, self.leader, self.follower = False, None, None
@@ -177,12 +177,12 @@ class Partition:
         self._hidden.clear()
         for future in waiting:
             if not future.done():
-                future.set_exception(self.not_leader())
+                future.set_exception(error or self.not_leader())
         self.release_waiters()
 
-    def close(self) -> None:
-        """Stop to serve the partition: it is deleted or no longer here."""
-        self._resign()
+    def close(self, error: errors.KafkaError | None = None) -> None:
+        """Stop to serve the partition: it is deleted or no longer here. What waits gets the error."""
+        self._resign(error)
         self.leader_epoch = -1
 
     def not_leader(self) -> errors.KafkaError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ottla import errors
@@ -76,19 +77,47 @@ class Replicas:
     def _delete(self, name: str) -> list[TopicPartition]:
         """Stop to serve a deleted topic. Its files are removed later, in the background."""
         partitions = self._node.partitions.pop(name, [])
-        for partition in partitions:
+        for index, partition in enumerate(partitions):
+            self._forget_failure(TopicPartition(name, index))
             if partition is not None:
                 self.drop(partition)
         return [TopicPartition(name, index) for index in range(len(partitions))]
 
     def drop(self, partition: Partition) -> None:
         """Stop to serve a replica and delete its log."""
+        self._close(partition)
+        self._node.logs.delete(partition.log.topic_partition)
+
+    def _close(self, partition: Partition, error: errors.KafkaError | None = None) -> None:
         node = self._node
-        partition.close()
+        partition.close(error)
         if node.cluster is not None:
             node.cluster.fetchers.forget(partition)
         node.coordinators_changed(partition)
-        node.logs.delete(partition.log.topic_partition)
+
+    # ── failed disks ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def directory_failed(self, directory: Path, partitions: Iterable[TopicPartition]) -> None:
+        """A disk has failed. Stop to serve its replicas, and tell the controller, so that others lead."""
+        for place in partitions:
+            self._take_offline(place, self._node.logs.failed_dirs[directory])
+
+    def _take_offline(self, place: TopicPartition, problem: str) -> None:
+        node = self._node
+        node.offline[place] = problem
+        opened = node.partitions.get(place.topic, [])
+        if place.partition < len(opened) and (partition := opened[place.partition]) is not None:
+            opened[place.partition] = None
+            self._close(partition, errors.KafkaStorageError(f"The replica {place} is offline: {problem}."))
+        if node.cluster is not None:
+            node.cluster.disks.report()
+
+    def _forget_failure(self, place: TopicPartition) -> None:
+        """The replica is not to be here any more."""
+        if self._node.offline.pop(place, None) is not None:
+            self._node.logs.forget_failure(place)
+
+    # ── roles ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def update(self, topic: Topic) -> None:
         """Open the replicas of a topic that belong here, give them their roles, and delete those that moved away."""
@@ -100,6 +129,7 @@ class Replicas:
         for index, state in enumerate(topic.states):
             partition = opened[index]
             if node.id not in state.replicas:
+                self._forget_failure(TopicPartition(topic.name, index))
                 if partition is not None:
                     self.drop(partition)
                     opened[index] = None
@@ -107,22 +137,31 @@ class Replicas:
                 opened[index] = self._open(topic, index)
                 if index % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
                     await asyncio.sleep(0)
+        for place in node.offline:
+            if place.topic == topic.name:
+                opened[place.partition] = None  # Its disk has failed meanwhile.
         # All at once: a client that sees a topic sees all of its partitions.
         node.partitions[topic.name] = opened
         for partition in opened:
             if partition is not None and partition.state != (state := topic.states[partition.index]):
-                self._take_role(topic, partition, state)
+                try:
+                    self._take_role(topic, partition, state)
+                except errors.KafkaStorageError as error:
+                    logger.error("%s-%d: %s", topic.name, partition.index, error)
 
     def _open(self, topic: Topic, index: int) -> Partition | None:
         node = self._node
         config = effective_topic_config(node.config, topic.configs)
         place = TopicPartition(topic.name, index)
+        if place in node.offline:
+            return None
         try:
             log = node.logs.get(place) or node.logs.create(place, topic.topic_id, config)
         except errors.KafkaStorageError as error:
-            if node.cluster is None:
+            if node.logs.on_directory_failed is None:
                 raise
             logger.error("the replica %s is offline: %s", place, error)
+            self._take_offline(place, str(error))
             return None
         log.config = config
         watermark = node.logs.checkpointed_high_watermark(log)

@@ -102,6 +102,16 @@ class ReplicationMetrics:
             "Brokers that are not alive, on the controller (FencedBrokerCount).",
             if_controller(lambda: sum(each.is_fenced for each in node.metadata.brokers.values())),
         )
+        add(
+            "ottla_offline_log_directory_count",
+            "Data directories that have failed (OfflineLogDirectoryCount).",
+            lambda: len(node.logs.failed_dirs),
+        )
+        add(
+            "ottla_offline_replica_count",
+            "Replicas on this broker whose directory has failed (OfflineReplicaCount).",
+            lambda: len(node.offline),
+        )
         family(
             "ottla_replica_max_lag",
             "The most records that a follower lacks in a partition that this broker leads.",

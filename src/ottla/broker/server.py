@@ -158,6 +158,9 @@ class BrokerServer:
         self._dispatcher = Dispatcher(node)
         node.forwarded = self._dispatcher.forwarded
         logs.high_watermark = node.high_watermark
+        if self.config.is_clustered or len(logs.data_dirs) > 1:
+            # A broker with one disk and no others that could take over goes on as well as it can.
+            logs.on_directory_failed = node.replicas.directory_failed
         return node
 
     async def _open_alone(self, node: Node, report: OpenReport) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ottla import errors
@@ -18,7 +19,8 @@ def register_broker(metadata: Metadata, registration: Registration, *, now: Mill
     """Take in a broker that has started, and let it lead again. The response is False if the broker is known.
 
     An epoch that is not newer is an old message, and ignored. A broker that stopped uncleanly may have lost records.
-    So before it is back it leaves all ISRs and ELRs.
+    So before it is back it leaves all ISRs and ELRs. The same holds for replicas whose disk had failed: the disk may be
+    another one now.
     """
     broker_id, epoch, previous_epoch, listeners, rack = registration
     known = metadata.brokers.get(broker_id)
@@ -29,6 +31,7 @@ def register_broker(metadata: Metadata, registration: Registration, *, now: Mill
         _leave(changes, broker_id, f"broker {broker_id} restarted without a clean stop", has_lost_records=True)
     elif known is not None and not known.is_fenced:
         _leave(changes, broker_id, f"broker {broker_id} restarted")
+    _forget_failures(changes, broker_id)
     records: list[r.MetadataRecord] = [*changes.take(), r.BrokerRegistered(broker_id, epoch, listeners, rack)]
     changes.active = metadata.active_brokers | {broker_id}
     _elect_missing(changes, broker_id)
@@ -77,6 +80,27 @@ def begin_controlled_shutdown(
     return Outcome((*begun, *changes.take()), remaining)
 
 
+def fail_replicas(
+    metadata: Metadata, broker_id: int, epoch: int, partitions: Iterable[TopicPartition], *, now: Millis
+) -> Outcome[r.MetadataRecord, None]:
+    """Take leaderships and places in ISRs from the replicas of a broker whose disk has failed.
+
+    They cannot lead before the broker has started again. Partitions that the broker does not have are ignored.
+    """
+    current_broker(metadata, broker_id, epoch)
+    changes = Changes(metadata, metadata.active_brokers, now=now)
+    for partition in partitions:
+        topic, index = metadata.topics.get(partition.topic), partition.partition
+        if topic is None or not 0 <= index < topic.partitions:
+            continue
+        state = changes.state(topic, index)
+        if broker_id in state.replicas and broker_id not in state.offline:
+            isr, offline = without(state.isr, broker_id), (*state.offline, broker_id)
+            reason = f"a disk of broker {broker_id} failed"
+            changes.settle(topic, index, replace(state, isr=isr, offline=offline), reason)
+    return Outcome(changes.take(), None)
+
+
 def unregister_broker(metadata: Metadata, broker_id: int, *, now: Millis) -> Outcome[r.MetadataRecord, None]:
     """Forget a broker that has been stopped and has no replicas."""
     broker = metadata.brokers.get(broker_id)
@@ -117,6 +141,16 @@ def _leave(changes: Changes, broker_id: int, reason: str, *, has_lost_records: b
     for topic, index, state in changes.partitions():
         if broker_id in state.isr or (broker_id in state.elr and lost):
             changes.settle(topic, index, replace(state, isr=without(state.isr, broker_id)), reason, lost=lost)
+
+
+def _forget_failures(changes: Changes, broker_id: int) -> None:
+    """Let replicas whose disk had failed take part again, as replicas that have lost records."""
+    for topic, index, _ in changes.partitions():
+        state = changes.state(topic, index)
+        if broker_id in state.offline:
+            isr, offline = without(state.isr, broker_id), without(state.offline, broker_id)
+            wanted = replace(state, isr=isr, offline=offline)
+            changes.settle(topic, index, wanted, f"broker {broker_id} restarted after a disk failed", lost=(broker_id,))
 
 
 def _elect_missing(changes: Changes, broker_id: int) -> None:

@@ -67,6 +67,7 @@ def settle(
         _last_known(before, wanted, leader),
         wanted.adding,
         wanted.removing,
+        tuple(each for each in wanted.offline if each in wanted.replicas),
     )
     if after == before:
         return before
@@ -120,7 +121,7 @@ def _eligible(before: PartitionState, wanted: PartitionState, min_isr: int, lost
 def _elect(
     before: PartitionState, wanted: PartitionState, elr: tuple[int, ...], rules: Rules, prefer_first: bool
 ) -> _Choice:
-    active = [each for each in wanted.replicas if each in rules.active]
+    active = [each for each in wanted.replicas if each in rules.active and each not in wanted.offline]
     if wanted.isr:
         return _Choice(_of_isr(before.leader, wanted, active, prefer_first), wanted.isr, elr)
     for each in active:

@@ -158,6 +158,8 @@ def _check_members(metadata: Metadata, state: PartitionState, change: IsrChange)
             problem = "is shutting down"
         elif broker.epoch != epoch:
             problem = f"has the epoch {broker.epoch}, not {epoch}"
+        elif broker_id in state.offline:
+            problem = "has a failed disk"
         else:
             continue
         raise errors.IneligibleReplica(f"Broker {broker_id} {problem}, so it cannot join the ISR.")

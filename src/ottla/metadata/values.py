@@ -36,6 +36,8 @@ class PartitionState:
     """The replicas that a reassignment adds."""
     removing: tuple[int, ...] = ()
     """The replicas that a reassignment removes when it is complete."""
+    offline: tuple[int, ...] = ()
+    """The replicas whose disk has failed. Their brokers are alive, but cannot lead until they have started again."""
 
     @classmethod
     def new(cls, replicas: Iterable[int]) -> PartitionState:

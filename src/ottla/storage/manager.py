@@ -204,19 +204,28 @@ class LogManager:
         if topic_partition in self._offline:
             failed = self._offline[topic_partition]
             raise KafkaStorageError(f"{topic_partition} is offline: {self.failed_dirs[failed]}")
-        parent = self._emptiest()
-        directory = str(parent / str(topic_partition))
-        try:
-            os.makedirs(directory, exist_ok=True)
-            checkpoints.write_partition_metadata(directory, topic_id)
-            log = self._load(directory, topic_partition, topic_id, config, 0, 0, True)
-        except OSError as error:
-            failure = KafkaStorageError(f"cannot create {directory}: {error.strerror}")
-            self._directory_failed(parent, failure)
-            raise failure from error
+        log = self._create(topic_partition, topic_id, config)
         self._high_watermarks.pop(topic_partition, None)
         self.logs[topic_partition] = log
         return log
+
+    def _create(self, topic_partition: TopicPartition, topic_id: uuid.UUID, config: TopicConfig) -> Log:
+        while True:
+            parent = self._emptiest()
+            directory = str(parent / str(topic_partition))
+            try:
+                os.makedirs(directory, exist_ok=True)
+                checkpoints.write_partition_metadata(directory, topic_id)
+                return self._load(directory, topic_partition, topic_id, config, 0, 0, True)
+            except OSError as error:
+                failure = KafkaStorageError(f"cannot create {directory}: {error.strerror}")
+                self._directory_failed(parent, failure)
+                if parent not in self.failed_dirs or len(self.failed_dirs) == len(self.data_dirs):
+                    raise failure from error
+
+    def forget_failure(self, topic_partition: TopicPartition) -> None:
+        """Let a log be created again that was in a directory that has failed: the old one is not needed any more."""
+        self._offline.pop(topic_partition, None)
 
     def _emptiest(self) -> Path:
         working = [path for path in self.data_dirs if path not in self.failed_dirs]
@@ -396,7 +405,13 @@ class LogManager:
         self.write_cleaner_offsets()
         for path in self.data_dirs:
             if path not in self.failed_dirs:
-                checkpoints.write_clean_shutdown(path, self.broker_epoch)
+                self._write_clean_shutdown(path)
+
+    def _write_clean_shutdown(self, directory: Path) -> None:
+        try:
+            checkpoints.write_clean_shutdown(directory, self.broker_epoch)
+        except OSError as error:
+            _LOGGER.error("%s is not marked as cleanly closed: %s", directory, error.strerror)
 
 
 def _flush_closed(log: Log) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla import __version__, errors
 from ottla.broker.cluster.controller import ClusterController
+from ottla.broker.cluster.disks import DiskReports
 from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.in_sync import InSync
 from ottla.broker.cluster.joining import remember_life
@@ -57,6 +58,7 @@ class Cluster:
         self.peers = Peers(node)
         self.fetchers = Fetchers(node, self.peers)
         self.in_sync = InSync(node, self)
+        self.disks = DiskReports(node, self)
         self.controller = ClusterController(node, self.log, self._until_applied, self._watch_brokers)
         self._membership = Membership(zookeeper, self._registered, self._refused)
         self._election = Election(zookeeper, node.id, self._controller_changed)
@@ -103,9 +105,13 @@ class Cluster:
         node = self._node
         registration = Registration(node.id, -1, previous_epoch, listeners, node.config.broker_rack)
         self._registered(await self._membership.register(registration))
-        await self._until(self._is_registered)
+        await self.until_registered()
         await node.replicas.open()
         await self._until_applied()
+
+    async def until_registered(self) -> None:
+        """Wait until the controller has taken in this broker."""
+        await self._until(self._is_registered)
 
     def _is_registered(self) -> bool:
         state = self._node.metadata.brokers.get(self._node.id)
@@ -147,6 +153,7 @@ class Cluster:
         if self._controller_watchdog is not None:
             self._controller_watchdog.stop()
         self.in_sync.close()
+        self.disks.close()
         await self.fetchers.close()
         self.controller.close()
         await self._election.stop()
@@ -177,6 +184,8 @@ class Cluster:
         for record in records:
             if isinstance(record, r.BrokerRegistered):
                 self.fetchers.moved(record.broker_id)
+                if record.broker_id == self._node.id and self._node.offline:
+                    self.disks.report()
         self._watch_controller()
         self._watch_brokers()
         self._register_again_if_fenced()

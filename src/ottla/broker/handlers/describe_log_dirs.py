@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the data directories and the sizes of their partitions."""
+"""DescribeLogDirs: the data directories and the sizes of their partitions, or that a directory has failed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ottla.broker.node import Call, Node
 from ottla.broker.partition import Partition
+from ottla.errors import KafkaStorageError
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
 
@@ -19,7 +20,7 @@ def handle(node: Node, call: Call, request: Struct) -> Message:
     for partition in _requested(node, request):
         topics = by_dir.setdefault(partition.log.directory.parent, {})
         topics.setdefault(partition.topic, []).append(partition)
-    return {"results": [_directory(path, topics) for path, topics in by_dir.items()]}
+    return {"results": [_directory(node, path, topics) for path, topics in by_dir.items()]}
 
 
 def _requested(node: Node, request: Struct) -> list[Partition]:
@@ -33,8 +34,13 @@ def _requested(node: Node, request: Struct) -> list[Partition]:
     ]
 
 
-def _directory(path: Path, topics: dict[str, list[Partition]]) -> Message:
-    usage = shutil.disk_usage(path)
+def _directory(node: Node, path: Path, topics: dict[str, list[Partition]]) -> Message:
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError:
+        usage = None
+    if usage is None or path in node.logs.failed_dirs:
+        return {"error_code": KafkaStorageError.code, "log_dir": str(path.absolute()), "topics": []}
     return {
         "log_dir": str(path.absolute()),
         "topics": [

@@ -6,18 +6,19 @@ by id; v13 has an error code for the whole response.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 
 from ottla.broker.authorization import CLUSTER_NAME, NOT_ASKED, ResourceType, authorized_operations
 from ottla.broker.large_requests import with_pauses
 from ottla.broker.node import Call, Node
 from ottla.broker.topics import ensure_topic
 from ottla.errors import KafkaError, LeaderNotAvailable
-from ottla.metadata import Topic
+from ottla.metadata import PartitionState, Topic
 from ottla.metadata.machine import INTERNAL_TOPICS, check_topic_name
 from ottla.metadata.values import NO_LEADER
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
+from ottla.types import TopicPartition
 
 API = ApiKey.METADATA
 
@@ -77,20 +78,22 @@ def topic_message(node: Node, topic: Topic) -> Message:
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "partitions": [
-            {
-                "error_code": 0 if state.leader in alive else LeaderNotAvailable.code,
-                "partition_index": index,
-                "leader_id": state.leader if state.leader in alive else NO_LEADER,
-                "leader_epoch": state.leader_epoch,
-                "replica_nodes": state.replicas,
-                "isr_nodes": state.isr,
-                "offline_replicas": () if alive.issuperset(state.replicas) else _missing(state.replicas, alive),
-            }
-            for index, state in enumerate(topic.states)
-        ],
+        "partitions": [_partition(node, topic.name, index, state, alive) for index, state in enumerate(topic.states)],
     }
 
 
-def _missing(replicas: Iterable[int], alive: Collection[int]) -> list[int]:
-    return [each for each in replicas if each not in alive]
+def _partition(node: Node, name: str, index: int, state: PartitionState, alive: set[int]) -> Message:
+    offline: Sequence[int] = ()
+    if state.offline or node.offline or not alive.issuperset(state.replicas):
+        failed = {*state.offline, node.id} if TopicPartition(name, index) in node.offline else state.offline
+        offline = [each for each in state.replicas if each not in alive or each in failed]
+    has_leader = state.leader in alive and state.leader not in offline
+    return {
+        "error_code": 0 if has_leader else LeaderNotAvailable.code,
+        "partition_index": index,
+        "leader_id": state.leader if has_leader else NO_LEADER,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "offline_replicas": offline,
+    }
