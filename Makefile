@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 JOBS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts fuzz compat-java compat-go compat-spark compat-kafka compat-dump compat-postgres reference clean
+.PHONY: help setup run test check format wheel bench bench-broker bench-clients bench-cluster bench-spark flights spark simulate simulate-replication crash crash-transactions crash-cluster crash-pipelines starts fuzz compat-java compat-go compat-java-cluster compat-go-cluster compat-spark compat-kafka compat-dump compat-postgres reference clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 24
@@ -104,7 +104,7 @@ crash-transactions: setup ## exactly once under kill -9, with our clients: make 
 
 crash-cluster: setup ## a cluster under random faults, Kafka's failure matrix, and broken brokers: make crash-cluster ROUNDS=20
 	$(BIN)/python -m tests.cluster.torture --rounds $(or $(ROUNDS),20) $(ARGS)
-	$(BIN)/python -m pytest tests/cluster/test_matrix.py tests/cluster/test_broken.py
+	$(BIN)/python -m pytest tests/cluster/test_matrix.py tests/cluster/test_broken.py tests/cluster/test_namespaces.py
 
 fuzz: setup ## send random and malformed requests to a broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)
@@ -114,6 +114,12 @@ compat-java: setup ## the Java client against ottla (needs Java 17+ and Maven)
 
 compat-go: setup ## a Go client against ottla (needs Go)
 	$(BIN)/python -m tests.compat.with_broker tests/compat/run_go.sh
+
+compat-java-cluster: setup ## the Java client while leaders of a cluster die (needs Java 17+ and Maven)
+	$(BIN)/python -m tests.cluster.foreign tests/compat/run_java.sh
+
+compat-go-cluster: setup ## a Go client while leaders of a cluster die (needs Go)
+	$(BIN)/python -m tests.cluster.foreign tests/compat/run_go.sh
 
 compat-spark: setup ## format("ottla") beside Spark's Kafka connector from Maven Central, case by case
 	$(BIN)/python -m tests.compat_spark $(ARGS)

@@ -25,11 +25,13 @@ class Aborted(NamedTuple):
 
 
 class Readable(NamedTuple):
-    """The batches to read, by their places, and the offset after all of the bytes."""
+    """The batches to read, by their places, and the offset and leader epoch after all of the bytes."""
 
     batches: list[tuple[int, BatchHeader]]
     next_offset: int | None
     """None if there is not one whole batch."""
+    next_epoch: int | None
+    """The leader epoch of the last batch, even if that is not read."""
     problem: str | None
     """Why nothing can be read although there are bytes."""
 
@@ -45,11 +47,12 @@ def readable(data: Buffer, aborted: Iterable[Aborted] | None, *, check_crcs: boo
         problem = found.problem
         if problem is None and found.incomplete:
             problem = "the first batch is cut off: it is larger than fetch.max.bytes and the broker did not send all"
-        return Readable([], None, problem)
-    next_offset = found.batches[-1][1].next_offset
+        return Readable([], None, None, problem)
+    last = found.batches[-1][1]
+    epoch = last.partition_leader_epoch if last.partition_leader_epoch >= 0 else None
     if aborted is None:
-        return Readable([one for one in found.batches if not one[1].is_control], next_offset, None)
-    return Readable(_committed(data, found.batches, aborted), next_offset, None)
+        return Readable([one for one in found.batches if not one[1].is_control], last.next_offset, epoch, None)
+    return Readable(_committed(data, found.batches, aborted), last.next_offset, epoch, None)
 
 
 def _committed(

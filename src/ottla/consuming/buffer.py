@@ -53,6 +53,7 @@ class Completed:
         "batches",
         "data",
         "error",
+        "next_epoch",
         "next_offset",
         "out_of_range",
         "position",
@@ -69,6 +70,7 @@ class Completed:
         data: Bytes = b"",
         batches: Batches | None = None,
         next_offset: int | None = None,
+        next_epoch: int | None = None,
         error: KafkaError | None = None,
         out_of_range: bool = False,
     ) -> None:
@@ -78,6 +80,8 @@ class Completed:
         self.data = data
         self.batches = batches or []
         self.next_offset = position if next_offset is None else next_offset
+        self.next_epoch = next_epoch
+        """The leader epoch of the last batch, even if that is not read: markers and aborted records move the epoch."""
         self.error = error
         self.out_of_range = out_of_range
         self._next = 0
@@ -207,6 +211,7 @@ class Buffer:
                 continue
             one.state.position = one.position
             if one.at_end:
+                one.state.epoch = one.next_epoch
                 self._using = None
             if not taken:
                 taken = records if records is not one._decoded else records[:]
@@ -226,9 +231,8 @@ class Buffer:
             start, batches = one.position, one.rest()
             self._using = None
             one.state.position = one.next_offset
+            one.state.epoch = one.next_epoch
             if batches:
-                epoch = batches[-1][1].partition_leader_epoch
-                one.state.epoch = epoch if epoch >= 0 else None
                 state = one.state
                 taken.append(
                     RawFetch(
@@ -252,7 +256,15 @@ class Buffer:
             if state is None:
                 continue
             state.position = position
-            one = Completed(state, state.token, position, data=raw.data, batches=batches, next_offset=raw.next_offset)
+            one = Completed(
+                state,
+                state.token,
+                position,
+                data=raw.data,
+                batches=batches,
+                next_offset=raw.next_offset,
+                next_epoch=state.epoch,
+            )
             one._unpacked = dict(raw.unpacked)
             if self._using is None:
                 self._using = one

@@ -271,7 +271,9 @@ class Fetcher:
         next_offset = max(offset, found.next_offset)
         state.fetch_offset = next_offset
         batches = [one for one in found.batches if one[1].next_offset > offset]
-        return Completed(state, token, offset, data=data, batches=batches, next_offset=next_offset)
+        return Completed(
+            state, token, offset, data=data, batches=batches, next_offset=next_offset, next_epoch=found.next_epoch
+        )
 
     def _refused(
         self, state: PartitionState, token: int, offset: int, error: type[KafkaError], *, now: Millis

@@ -21,8 +21,11 @@ type suite struct {
 }
 
 func main() {
+	if len(os.Args) == 3 {
+		os.Exit((&failover{servers: os.Args[1], topic: os.Args[2]}).run())
+	}
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: compat HOST:PORT")
+		fmt.Fprintln(os.Stderr, "usage: compat HOST:PORT [TOPIC]")
 		os.Exit(2)
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]))

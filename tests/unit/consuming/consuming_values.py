@@ -26,16 +26,16 @@ def batch(first: int, *values: bytes, **options: Any) -> bytes:
     return encode_batch(records, **{"leader_epoch": 3, **options})
 
 
-def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+def marker(offset: int, producer_id: int, *, commit: bool, leader_epoch: int = 3) -> bytes:
     """The control batch that ends a transaction."""
     record = Record(offset, 0, b"\0\0\0" + (b"\1" if commit else b"\0"), b"")
-    return encode_batch(
-        [record], producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
-    )
+    options = {"base_sequence": -1, "transactional": True, "control": True, "leader_epoch": leader_epoch}
+    return encode_batch([record], producer_id=producer_id, producer_epoch=0, **options)
 
 
-def transactional(first: int, producer_id: int, *values: bytes) -> bytes:
-    return batch(first, *values, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+def transactional(first: int, producer_id: int, *values: bytes, leader_epoch: int = 3) -> bytes:
+    options = {"base_sequence": 0, "transactional": True, "leader_epoch": leader_epoch}
+    return batch(first, *values, producer_id=producer_id, producer_epoch=0, **options)
 
 
 def fetched(records: bytes = b"", error: int = 0, **fields: Any) -> Any:

@@ -71,4 +71,4 @@ def test_damage_is_reported_when_it_comes_first() -> None:
     assert found.problem is not None
     assert "crc" in found.problem
     assert readable(bytes(bad), None, check_crcs=False).next_offset == 2
-    assert readable(b"", None, check_crcs=True) == ([], None, None)
+    assert readable(b"", None, check_crcs=True) == ([], None, None, None)

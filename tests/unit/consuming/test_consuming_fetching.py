@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -283,9 +284,22 @@ def test_damaged_records_are_raised_until_the_user_seeks() -> None:
     assert scene.values() == []
 
 
-def test_read_committed_leaves_out_aborted_transactions() -> None:
-    from types import SimpleNamespace
+@pytest.mark.parametrize("raw", [False, True])
+def test_aborted_records_and_markers_move_the_leader_epoch(raw: bool) -> None:
+    """Otherwise the next leader would be asked about an older epoch, and its log would look truncated."""
+    scene = Scene(read_committed=True)
+    scene.answer(scene.one(), fetched(batch(0, b"a"), aborted_transactions=[]))
+    assert scene.values() == [b"a"]
+    data = transactional(1, 7, b"aborted", leader_epoch=4) + marker(2, 7, commit=False, leader_epoch=5)
+    aborted = [SimpleNamespace(producer_id=7, first_offset=1)]
+    scene.answer(scene.one(), fetched(data, aborted_transactions=aborted))
+    assert (scene.buffer.take_raw() if raw else scene.values()) == []
+    state = scene.positions.get(T0)
+    assert state is not None
+    assert (state.position, state.epoch) == (3, 5)
 
+
+def test_read_committed_leaves_out_aborted_transactions() -> None:
     scene = Scene(read_committed=True)
     fetch = scene.one()
     assert fetch.message["isolation_level"] == 1

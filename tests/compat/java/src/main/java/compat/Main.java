@@ -1,10 +1,13 @@
 package compat;
 
-/** Checks a broker with Apache Kafka's own Java clients. Argument: host:port. */
+/** Checks a broker with Apache Kafka's own Java clients. Arguments: host:port, or host:port,… and a topic for Failover. */
 public final class Main {
     private Main() {}
 
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws Exception {
+        if (arguments.length == 2) {
+            System.exit(new Failover(arguments[0], arguments[1]).run());
+        }
         Checks checks = new Checks();
         try (Topics topics = new Topics(arguments[0])) {
             Records records = new Records(arguments[0], topics);
