@@ -156,3 +156,28 @@ def test_metrics_of_leaders_and_the_controller(cluster: Cluster) -> None:
     assert found[2]["ottla_replication_bytes_in_total"] > 0
     for name in ("under_replicated_partitions", "under_min_isr_partition_count", "offline_partitions_count"):
         assert [each[f"ottla_{name}"] for each in found.values()] == [0, 0, 0]
+
+
+def test_a_new_replica_is_copied_at_the_rate_that_was_given(cluster: Cluster) -> None:
+    topic = create_topic(cluster, (1,))
+    size, rate = 3_000_000, 1_500_000
+    for _ in range(size // 50_000):
+        assert produce(cluster, 1, topic, b"x" * 50_000).responses[0].partition_responses[0].error_code == 0
+    limits = {f"{role}.replication.throttled.rate": rate for role in ("leader", "follower")}
+    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        brokers = [ottla.ConfigResource("broker", str(broker_id)) for broker_id in (1, 2)]
+        admin.alter_configs(
+            {
+                **dict.fromkeys(brokers, limits),
+                topic: {
+                    "leader.replication.throttled.replicas": "0:1",
+                    "follower.replication.throttled.replicas": "0:2",
+                },
+            }
+        )
+        started = time.monotonic()
+        admin.alter_partition_reassignments({ottla.TopicPartition(topic, 0): [1, 2]})
+        await_condition(lambda: not admin.list_partition_reassignments())
+        elapsed = time.monotonic() - started
+        admin.alter_configs({each: dict.fromkeys(limits) for each in brokers})
+    assert 0.6 * rate < size / elapsed < 1.2 * rate  # A loaded machine may be slower.

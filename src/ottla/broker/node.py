@@ -16,6 +16,7 @@ from ottla.broker.instruments import Instruments
 from ottla.broker.partition import Partition
 from ottla.broker.producer_ids import ProducerIds
 from ottla.broker.replicas import Replicas
+from ottla.broker.throttles import Throttles
 from ottla.config import BrokerConfig
 from ottla.config.listeners import Listener
 from ottla.metadata import Metadata, Topic
@@ -87,6 +88,7 @@ class Node:
         self.sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, _random_id)
         self.producer_ids = ProducerIds(self)
         self.metrics = Instruments()
+        self.throttles = Throttles(self)
         self.turn = turn
         self.groups: Groups
         self.transactions: Transactions

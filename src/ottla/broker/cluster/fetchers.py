@@ -18,7 +18,7 @@ from ottla.net.client.connection import Connection
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
 from ottla.replication.values import Append, Ignore, Restart, Step, Stop, Truncate, Wait
-from ottla.types import TopicPartition
+from ottla.types import Millis, TopicPartition
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.peers import Peers
@@ -169,18 +169,9 @@ class Fetcher:
     async def _fetch(self, connection: Connection) -> None:
         config = self._node.config
         partitions = dict(self._wanted_now() or {})
-        wanted = {}
-        for place, partition in partitions.items():
-            follower = partition.follower
-            if follower is not None:
-                wanted[place] = Wanted(
-                    partition.log.topic_id,
-                    follower.fetch_offset,
-                    config.replica_fetch_max_bytes,
-                    follower.leader_epoch,
-                    follower.last_fetched_epoch,
-                    partition.log.log_start_offset,
-                )
+        wanted = self._wanted(partitions)
+        if not wanted:
+            return  # All are throttled.
         message: dict[str, Any] = {
             "replica_state": {"replica_id": self._node.id, "replica_epoch": self._node.broker_epoch},
             "max_wait": config.replica_fetch_wait_max_ms,
@@ -199,6 +190,33 @@ class Fetcher:
         for topic in response.responses:
             for entry in topic.partitions:
                 self._take(topic, entry, partitions, wanted)
+
+    def _wanted(self, partitions: dict[TopicPartition, Partition]) -> dict[TopicPartition, Wanted]:
+        """Return what to ask for. Partitions that are throttled and have no room now wait."""
+        throttles, most = self._node.throttles, self._node.config.replica_fetch_max_bytes
+        wanted = {}
+        reserved = 0
+        for place, partition in partitions.items():
+            follower = partition.follower
+            if follower is None:
+                self._wait_for(place)
+                continue
+            size = most
+            if throttles.is_follower_throttled(partition) and self._node.id not in partition.state.isr:
+                size = min(most, throttles.follower.room() - reserved)
+                reserved += size
+                if size <= 0:
+                    self._wait_for(place, throttles.follower.pause())
+                    continue
+            wanted[place] = Wanted(
+                partition.log.topic_id,
+                follower.fetch_offset,
+                size,
+                follower.leader_epoch,
+                follower.last_fetched_epoch,
+                partition.log.log_start_offset,
+            )
+        return wanted
 
     def _take(
         self,
@@ -232,6 +250,8 @@ class Fetcher:
             case Append():
                 partition.replicate(step, now=now)
                 self._node.metrics.replication.copied(len(step.records))
+                if self._node.throttles.is_follower_throttled(partition):
+                    self._node.throttles.follower.moved(len(step.records))
                 if (lag := step.high_watermark - partition.log.log_end_offset) > 0:
                     self._lags[place] = lag
                 else:
@@ -249,9 +269,10 @@ class Fetcher:
             case Ignore():
                 pass
 
-    def _wait_for(self, place: TopicPartition) -> None:
-        delay = self._node.config.replica_fetch_backoff_ms / 1000
-        self._waiting[place] = asyncio.get_running_loop().time() + delay
+    def _wait_for(self, place: TopicPartition, delay_ms: Millis | None = None) -> None:
+        """Leave a partition out for a while, by default after an error."""
+        delay = self._node.config.replica_fetch_backoff_ms if delay_ms is None else delay_ms
+        self._waiting[place] = asyncio.get_running_loop().time() + delay / 1000
 
     async def _pause(self) -> None:
         self._retry.clear()

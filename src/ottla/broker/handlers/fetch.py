@@ -181,12 +181,19 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, reader: Reader
     # Most fetches are at the end of the log: there is nothing to look up.
     if wanted.fetch_offset == log.log_end_offset or (limit <= 0 and not first):
         return response, 0
+    is_throttled = reader.is_replica and node.throttles.is_leader_throttled(partition)
+    if is_throttled and reader.replica not in partition.state.isr:
+        limit = min(limit, node.throttles.leader.room())
+        if limit <= 0:
+            return response, 0
     slice_ = log.read(wanted.fetch_offset, max_bytes=max(limit, 0), end_offset=end, min_one_batch=first)
     if slice_.length == 0:
         return response, 0
     response["records"] = slice_
     if read_committed:
         response["aborted_transactions"] = _aborted(partition, wanted.fetch_offset, end, slice_)
+    if is_throttled:
+        node.throttles.leader.moved(slice_.length)
     if reader.is_replica:
         node.metrics.replication.sent(slice_.length)
     else:
