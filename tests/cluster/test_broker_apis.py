@@ -181,3 +181,56 @@ def test_a_new_replica_is_copied_at_the_rate_that_was_given(cluster: Cluster) ->
         elapsed = time.monotonic() - started
         admin.alter_configs({each: dict.fromkeys(limits) for each in brokers})
     assert 0.6 * rate < size / elapsed < 1.2 * rate  # A loaded machine may be slower.
+
+
+def test_configs_of_a_broker_are_changed_through_any_broker(cluster: Cluster) -> None:
+    def alter(asked: int, about: int, name: str, value: str | None) -> Struct:
+        config = {"name": name, "config_operation": 0 if value is not None else 1, "value": value}
+        resource = {"resource_type": 4, "resource_name": str(about), "configs": [config]}
+        request = {"resources": [resource], "validate_only": False}
+        return call(cluster, asked, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request).responses[0]
+
+    def described(asked: int, about: int) -> tuple[int, dict[str, tuple[str, int]]]:
+        resource = {"resource_type": 4, "resource_name": str(about), "configuration_keys": None}
+        answer = call(cluster, asked, ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [resource]}).results[0]
+        return answer.error_code, {each.name: (each.value, each.config_source) for each in answer.configs}
+
+    dynamic = 2
+    assert alter(1, 2, "message.max.bytes", "2000000").error_code == 0
+    assert alter(3, 2, "log.retention.ms", "60000").error_code == 0  # Based on what was set before.
+    await_condition(lambda: described(2, 2)[1]["log.retention.ms"] == ("60000", dynamic))
+    assert described(2, 2)[1]["message.max.bytes"] == ("2000000", dynamic)
+    assert described(2, 2)[1]["broker.rack"][0] == "b"
+    for other in (1, 3):
+        assert described(other, other)[1]["message.max.bytes"][1] != dynamic
+    # As in Kafka, only the broker itself knows its static configs.
+    assert described(1, 2)[0] == errors.InvalidRequest.code
+    assert alter(1, 4711, "message.max.bytes", "1").error_code == errors.InvalidRequest.code
+    assert alter(1, 2, "broker.rack", "z").error_code == errors.InvalidRequest.code
+    for name in ("message.max.bytes", "log.retention.ms"):
+        assert alter(1, 2, name, None).error_code == 0
+
+
+def test_preferred_leaders_are_elected_through_any_broker(cluster: Cluster) -> None:
+    topic = create_topic(cluster, (1, 2))
+    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.alter_partition_reassignments({ottla.TopicPartition(topic, 0): [2, 1]})
+    for broker_id, expected in ((3, 0), (1, errors.ElectionNotNeeded.code)):
+        topics = [{"topic": topic, "partitions": [0]}]
+        request = {"election_type": 0, "topic_partitions": topics, "timeout": 10_000}
+        result = call(cluster, broker_id, ApiKey.ELECT_LEADERS, 2, request).replica_election_results[0]
+        assert result.partition_result[0].error_code == expected
+    assert cluster.leader_of(topic).id == 2
+
+
+def test_a_deletion_of_records_reaches_the_followers(cluster: Cluster) -> None:
+    topic = create_topic(cluster, (1, 2, 3))
+    assert produce(cluster, 1, topic, b"1", b"2").responses[0].partition_responses[0].error_code == 0
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 1}]}]
+    started = time.monotonic()
+    answer = call(cluster, 1, ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": 10_000})
+    assert (answer.topics[0].partitions[0].error_code, answer.topics[0].partitions[0].low_watermark) == (0, 1)
+    assert time.monotonic() - started < 5
+    for follower in (2, 3):
+        fetched = call(cluster, follower, ApiKey.FETCH, 12, fetch_request(topic, 0))
+        assert fetched.responses[0].partitions[0].error_code == errors.OffsetOutOfRange.code

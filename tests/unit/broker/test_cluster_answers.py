@@ -44,6 +44,62 @@ async def test_a_new_topic_avoids_dead_brokers(tmp_path: Path) -> None:
         assert refused.error_code == errors.InvalidReplicaAssignment.code
 
 
+async def test_replicas_that_left_below_the_minimum_stay_eligible(tmp_path: Path) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic(replicas=((ME, OTHER, THIRD), (OTHER, THIRD, ME)), min_insync_replicas="3")
+        node = broker.node
+        await node.controller.run(fence_broker, node.metadata, OTHER, EPOCH, "broker 2 stopped")
+        described = await broker.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, {"topics": [{"name": "orders"}]})
+        found = [(each.isr_nodes, each.eligible_leader_replicas) for each in described.topics[0].partitions]
+        assert found == [((ME, THIRD), (OTHER,)), ((THIRD, ME), (OTHER,))]
+        assert [each.last_known_elr for each in described.topics[0].partitions] == [(), ()]
+
+
+def elect(wire: Wire, kind: int, *partitions: int) -> list[tuple[int, int]]:
+    topics = [{"topic": "elected", "partitions": list(partitions)}]
+    answer = wire.call(ApiKey.ELECT_LEADERS, 2, {"election_type": kind, "topic_partitions": topics, "timeout": 1000})
+    results = answer.replica_election_results[0].partition_result
+    return [(each.partition_id, each.error_code) for each in results]
+
+
+def test_one_broker_needs_no_elections(wire: Wire) -> None:
+    wire.create_topic("elected", 2)
+    not_needed, unknown = errors.ElectionNotNeeded.code, errors.UnknownTopicOrPartition.code
+    for kind in (0, 1):
+        assert elect(wire, kind, 0, 1, 7) == [(0, not_needed), (1, not_needed), (7, unknown)]
+    everything = {"election_type": 0, "topic_partitions": None, "timeout": 1000}
+    answer = wire.call(ApiKey.ELECT_LEADERS, 2, everything)
+    assert (answer.error_code, answer.replica_election_results) == (0, [])
+    assert wire.call(ApiKey.ELECT_LEADERS, 2, {**everything, "election_type": 5}).error_code == 42
+
+
+def reassign(wire: Wire, index: int, replicas: list[int] | None) -> int:
+    topics = [{"name": "moved", "partitions": [{"partition_index": index, "replicas": replicas}]}]
+    answer = wire.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, {"topics": topics, "timeout": 1000})
+    return int(answer.responses[0].partitions[0].error_code)
+
+
+def test_one_broker_can_only_keep_its_partitions(wire: Wire) -> None:
+    wire.create_topic("moved")
+    assert reassign(wire, 0, [1]) == 0
+    assert reassign(wire, 0, [1, 2]) == errors.InvalidReplicaAssignment.code
+    assert reassign(wire, 0, []) == errors.InvalidReplicaAssignment.code
+    assert reassign(wire, 0, None) == errors.NoReassignmentInProgress.code
+    assert reassign(wire, 9, [1]) == errors.UnknownTopicOrPartition.code
+    listed = wire.call(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"topics": None})
+    assert (listed.error_code, listed.topics) == (0, [])
+
+
+def test_the_only_broker_is_not_unregistered(wire: Wire) -> None:
+    running = wire.call(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 1})
+    assert (running.error_code, running.error_message) == (
+        errors.InvalidRequest.code,
+        "The broker 1 is running. Stop it before you remove it.",
+    )
+    unknown = wire.call(ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 4711})
+    assert unknown.error_code == errors.BrokerIdNotRegistered.code
+
+
 def test_one_broker_is_its_own_quorum(wire: Wire) -> None:
     answer = wire.call(ApiKey.DESCRIBE_QUORUM, 2, QUORUM)
     partition = answer.topics[0].partitions[0]

@@ -82,6 +82,7 @@ def requests(version: int, topic_id: UUID) -> dict[int, dict[str, Any]]:
             "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "replicas": [1]}]}], "timeout": 1,
         },
         ApiKey.LIST_PARTITION_REASSIGNMENTS: {"topics": None},
+        ApiKey.UNREGISTER_BROKER: {"broker_id": 4711},
         **group_requests(topic_id),
     }  # fmt: skip
 

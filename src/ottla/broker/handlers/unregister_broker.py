@@ -10,7 +10,6 @@ from ottla.protocol.codec import Message, Struct
 
 API = ApiKey.UNREGISTER_BROKER
 TO_CONTROLLER = True
-ONLY_IN_CLUSTER = True
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
