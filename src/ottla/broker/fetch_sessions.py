@@ -50,6 +50,10 @@ class Wanted:
         self.last_fetched_epoch: int = request.last_fetched_epoch
         self.replica_log_start_offset: int = request.log_start_offset
 
+    def knows_less_than(self, response: Message) -> bool:
+        """Return whether the client was told a lower high watermark than the one of this response."""
+        return bool(self.high_watermark < response["high_watermark"])
+
     def is_news(self, response: Message, size: int) -> bool:
         """Return whether the response must include this partition, and remember what is reported."""
         news = (

@@ -25,10 +25,19 @@ from ottla.types import Millis
 class FetchWaiter:
     """A fetch that waits until enough bytes are readable or its time is up."""
 
-    __slots__ = ("_future", "_missing", "is_replica", "read_committed")
+    __slots__ = ("_future", "_missing", "is_replica", "read_committed", "wants_watermark")
 
-    def __init__(self, missing: int, *, read_committed: bool = False, is_replica: bool = False) -> None:
+    def __init__(
+        self,
+        missing: int,
+        *,
+        read_committed: bool = False,
+        is_replica: bool = False,
+        wants_watermark: bool = False,
+    ) -> None:
         self._missing = missing
+        self.wants_watermark = wants_watermark
+        """It waits for a higher high watermark too."""
         self.is_replica = is_replica
         """It waits for bytes above the high watermark too."""
         self.read_committed = read_committed
@@ -388,6 +397,9 @@ class Partition:
             self._wake(size)
             # A marker that is readable now may have decided a transaction.
             self._release_stable()
+            for waiter in tuple(self.waiters):
+                if waiter.wants_watermark:
+                    waiter.release()
 
     # ── waiting fetches ───────────────────────────────────────────────────────────────────────────────────────────
 

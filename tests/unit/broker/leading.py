@@ -91,15 +91,23 @@ class Client:
         return codec.decode_response(api_key, version, await self._reader.readexactly(size))
 
     async def follow(
-        self, leading: Leading, offset: int, *, replica: int = OTHER, log_start: int = 0, **changes: Any
+        self,
+        leading: Leading,
+        offset: int,
+        *,
+        replica: int = OTHER,
+        log_start: int = 0,
+        whole: bool = False,
+        **changes: Any,
     ) -> codec.Struct:
+        """Fetch as a follower. With ``whole``, return the response and not only what it has of the partition."""
         partition = leading.partition()
         wanted = {"current_leader_epoch": partition.leader_epoch, "log_start_offset": log_start}
         message = fetch_message(offset, wanted=wanted, **changes)
         message["topics"][0] = {"topic_id": partition.log.topic_id, "partitions": message["topics"][0]["partitions"]}
         message["replica_state"] = {"replica_id": replica, "replica_epoch": EPOCH}
         response = await self.call(ApiKey.FETCH, 17, message)
-        return response.responses[0].partitions[0]
+        return response if whole else response.responses[0].partitions[0]
 
 
 def fetch_message(

@@ -107,3 +107,21 @@ async def test_an_error_about_the_leader_names_it(tmp_path: Path) -> None:
         assert (await broker.fetch(0, version=12)).responses[0].partitions[0].error_code == 0
         beyond = (await broker.fetch(5, version=12)).responses[0].partitions[0]
         assert beyond.error_code == errors.OffsetOutOfRange.code
+
+
+async def test_a_follower_that_consumers_read_from_learns_the_high_watermark_at_once(tmp_path: Path) -> None:
+    async with leading(tmp_path, replica_selector_class=RACK_AWARE) as broker:
+        await broker.create_topic(replicas=((ME, OTHER, THIRD),))
+        await broker.produce(b"1")
+        client = await broker.connect()
+        first = await client.follow(broker, 1, session_epoch=0, whole=True)
+        again = {"session_id": first.session_id, "max_wait": 60_000, "whole": True}
+        waiting = asyncio.ensure_future(client.follow(broker, 1, session_epoch=1, **again))
+        await until(lambda: broker.partition().waiters)
+        await broker.follow(1, replica=THIRD)
+        assert (await waiting).responses[0].partitions[0].high_watermark == 1
+        # What it was told is not repeated.
+        waiting = asyncio.ensure_future(client.follow(broker, 1, session_epoch=2, **again))
+        await until(lambda: broker.partition().waiters)
+        await broker.produce(b"2")
+        assert len((await waiting).responses[0].partitions[0].records) > 0

@@ -44,6 +44,8 @@ class Reader(NamedTuple):
     """It may not read from a follower."""
     rack: str
     """Of a consumer that would rather read in its own rack."""
+    wants_watermark: bool
+    """It is a follower from which consumers may read, so it must know the high watermark as soon as it rises."""
     counted: set[Key]
     """The partitions whose fetch offset the leader has taken note of. It does so once, when the request arrives: the
     follower may be gone when its wait ends."""
@@ -87,6 +89,7 @@ def _reader(node: Node, call: Call, request: Struct) -> Reader:
         request.isolation_level == READ_COMMITTED,
         replica >= 0 or call.api_version < FROM_FOLLOWERS,
         request.rack_id if is_rack_aware and replica < 0 else "",
+        is_rack_aware and replica >= 0,
         set(),
     )
 
@@ -97,7 +100,10 @@ async def _wait(
     """Wait for data, or for a segment to be verified, and read again."""
     if isinstance(first, Reading):
         waiter = FetchWaiter(
-            max(1, request.min_bytes - first.size), read_committed=reader.read_committed, is_replica=reader.is_replica
+            max(1, request.min_bytes - first.size),
+            read_committed=reader.read_committed,
+            is_replica=reader.is_replica,
+            wants_watermark=reader.wants_watermark,
         )
         await waiter.wait(_existing(node, plan), _longest_wait(node, request) / 1000)
     else:
@@ -133,13 +139,15 @@ def read(node: Node, plan: FetchPlan, request: Struct, reader: Reader) -> Readin
     """Read each partition once, up to the limits of the request. The first batch may exceed them."""
     responses: list[tuple[Wanted, Message, int]] = []
     size, urgent = 0, False
+    # Without a session nobody knows what the follower was told.
+    wants_watermark = reader.wants_watermark and plan.is_incremental
     room = min(request.max_bytes, node.config.fetch_max_bytes)
     for wanted in plan.wanted:
         try:
             response, length = _read_one(node, wanted, room - size, size == 0, reader)
         except errors.KafkaError as error:
             response, length = _failed(node, wanted.key, error), 0
-        if not length and is_urgent(response):
+        if not length and (is_urgent(response) or (wants_watermark and wanted.knows_less_than(response))):
             urgent = True
         size += length
         responses.append((wanted, response, length))
