@@ -126,7 +126,7 @@ def note_throughput(report: Report, cluster: Any, case: throughput.Case, number:
 
 
 def note_latency(report: Report, clusters: Sequence[Any], number: int, *, quick: bool) -> None:
-    pace = latency.Pace(seconds=6 if quick else 12)
+    pace = latency.Pace(rate=250, seconds=6 if quick else 12)  # What three brokers and clients can do on two cores.
     latency.measure(list(clusters), report, pace, number)
     for measure in report.measures:
         if measure.section == latency.SECTION and measure.name.startswith(("p50 ", "p99 ")):
