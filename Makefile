@@ -71,6 +71,7 @@ bench-clients: setup ## the clients and assignors, compared with others (Kafka's
 
 bench-cluster: setup ## three brokers, compared with three nodes of Apache Kafka (Java 17+ and Maven), about half an hour
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
+	$(BIN)/python -m benchmarks.growing
 
 bench-spark: setup ## the data source, compared with Spark's Kafka connector from Maven Central, and shared reads of pipelines
 	$(BIN)/python -m benchmarks.spark $(ARGS)
