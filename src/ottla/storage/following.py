@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.errors import CorruptMessage
-from ottla.records import BatchHeader, scan
+from ottla.records import LOG_OVERHEAD, BatchHeader, scan
 from ottla.storage import rolling, trimming
 from ottla.storage.replay import replay_piece
 from ottla.storage.scanning import MAX_RELATIVE_OFFSET, Piece
@@ -45,7 +45,8 @@ def _checked(log: Log, records: memoryview, now: Millis) -> Batches:
     first = found.batches[0][1]
     if first.base_offset < log.log_start_offset == log.log_end_offset <= first.last_offset:
         # This log is empty, and the leader's starts inside of its first batch.
-        trimming.truncate_fully_and_start_at(log, first.base_offset, now, log_start_offset=log.log_start_offset)
+        with log.reporting("truncate"):
+            trimming.truncate_fully_and_start_at(log, first.base_offset, now, log_start_offset=log.log_start_offset)
         expected = first.base_offset
     else:
         expected = log.log_end_offset
@@ -69,7 +70,7 @@ def _count_for(active: Segment, log: Log, batches: Batches) -> int:
     for number in range(1, len(batches)):
         position, header = batches[number]
         if (
-            position + header.batch_length + 12 > room
+            position + header.batch_length + LOG_OVERHEAD > room
             or header.max_timestamp > newest
             or header.base_offset + header.last_offset_delta > last_offset
         ):

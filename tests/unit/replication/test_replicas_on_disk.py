@@ -164,6 +164,8 @@ def test_replicas_on_disk_agree(tmp_path: Path, seed: int) -> None:
         start, end = max(log.log_start_offset, leader.log_start_offset), log.log_end_offset
         assert end == leader.log_end_offset
         assert read_records(log, start) == read_records(leader, start)
+        if log.segments[0].base_offset or leader.segments[0].base_offset:
+            continue  # It started again, and does not know producers whose records were deleted.
         assert log.first_unstable_offset == leader.first_unstable_offset
         assert log.aborted_transactions(start, end) == leader.aborted_transactions(start, end)
         assert sequences(log) == sequences(leader)
