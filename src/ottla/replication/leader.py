@@ -157,7 +157,7 @@ class Leader:
         starts = [self._log.log_start_offset]
         for broker_id, progress in self.followers.items():
             broker = self._brokers.get(broker_id)
-            if broker is not None and not broker.is_fenced:
+            if broker is not None and not broker.is_fenced and broker_id not in self.state.offline:
                 starts.append(progress.log_start_offset)
         return min(starts)
 

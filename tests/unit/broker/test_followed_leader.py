@@ -10,9 +10,10 @@ import pytest
 
 from cluster.waiting import until
 from ottla import errors
-from ottla.metadata.brokers import fence_broker
+from ottla.metadata.brokers import fail_replicas, fence_broker
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
+from ottla.types import TopicPartition
 from unit.broker.leading import EPOCH, ME, OTHER, THIRD, Leading, leading
 
 LATEST, EARLIEST = -1, -2
@@ -105,6 +106,18 @@ async def test_a_deletion_does_not_wait_for_a_dead_follower(tmp_path: Path) -> N
         deleting = await begun(broker, 1)
         node = broker.node
         assert await node.controller.run(fence_broker, node.metadata, OTHER, EPOCH, "broker 2 stopped")
+        answer = await deleting
+        assert (answer.error_code, answer.low_watermark) == (0, 1)
+
+
+async def test_a_deletion_does_not_wait_for_a_follower_whose_disk_has_failed(tmp_path: Path) -> None:
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        await broker.follow(1)
+        deleting = await begun(broker, 1)
+        node = broker.node
+        await node.controller.run(fail_replicas, node.metadata, OTHER, EPOCH, [TopicPartition("orders", 0)])
         answer = await deleting
         assert (answer.error_code, answer.low_watermark) == (0, 1)
 

@@ -238,8 +238,9 @@ class Fetcher:
         try:
             self._perform(place, partition, follower.response(want.offset, entry))
         except errors.KafkaError as error:
-            logger.error("the replica %s could not be written and is tried again: %s", place, error)
-            self._wait_for(place)
+            if place in self._partitions:  # Otherwise its disk has failed.
+                logger.error("the replica %s could not be written and is tried again: %s", place, error)
+                self._wait_for(place)
         except Exception:
             logger.exception("the replica %s could not be written", place)
             self._wait_for(place)
