@@ -78,7 +78,7 @@ class Replicas:
         """Stop to serve a deleted topic. Its files are removed later, in the background."""
         partitions = self._node.partitions.pop(name, [])
         for index, partition in enumerate(partitions):
-            self._forget_failure(TopicPartition(name, index))
+            self._forget_failure(name, index)
             if partition is not None:
                 self.drop(partition)
         return [TopicPartition(name, index) for index in range(len(partitions))]
@@ -112,9 +112,10 @@ class Replicas:
         if node.cluster is not None:
             node.cluster.disks.report()
 
-    def _forget_failure(self, place: TopicPartition) -> None:
+    def _forget_failure(self, topic: str, index: int) -> None:
         """The replica is not to be here any more."""
-        if self._node.offline.pop(place, None) is not None:
+        offline = self._node.offline
+        if offline and offline.pop(place := TopicPartition(topic, index), None) is not None:
             self._node.logs.forget_failure(place)
 
     # ── roles ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,7 +130,7 @@ class Replicas:
         for index, state in enumerate(topic.states):
             partition = opened[index]
             if node.id not in state.replicas:
-                self._forget_failure(TopicPartition(topic.name, index))
+                self._forget_failure(topic.name, index)
                 if partition is not None:
                     self.drop(partition)
                     opened[index] = None
