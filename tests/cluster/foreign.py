@@ -5,6 +5,7 @@ python -m tests.cluster.foreign tests/compat/run_java.sh
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ PLACES = [TopicPartition(TOPIC, index) for index in range(3)]
 DEATHS = 4
 AT_ONCE = 200
 PATIENCE = 120.0
+_LINE = re.compile(r"(SENT|ACK|READ|FAIL) (\d+) (-?\d+) (.*)")
 
 
 class Listener(threading.Thread):
@@ -37,12 +39,12 @@ class Listener(threading.Thread):
 
     def run(self) -> None:
         for line in self._lines:
-            what, _, rest = line.strip().partition(" ")
-            if what not in ("SENT", "ACK", "READ", "FAIL"):
+            # Maven writes codes for colours before the first line.
+            found = _LINE.search(line)
+            if found is None:
                 print(line, end="", flush=True)
-                continue
-            partition, offset, text = rest.split(" ", 2)
-            self._take(what, PLACES[int(partition)], int(offset), text)
+            else:
+                self._take(found[1], PLACES[int(found[2])], int(found[3]), found[4])
 
     def _take(self, what: str, place: TopicPartition, offset: int, text: str) -> None:
         match what:

@@ -195,6 +195,7 @@ class Reader(threading.Thread):
                     bootstrap_servers=self._servers, auto_offset_reset="none", isolation_level="read_committed",
                     fetch_max_wait_ms=100, retry_backoff_ms=20, reconnect_backoff_ms=10, reconnect_backoff_max_ms=100,
                 ) as consumer:  # fmt: skip
+                    self.consumer = consumer
                     consumer.assign(self._partitions)
                     for where in self._partitions:
                         consumer.seek(where, self.positions[where])

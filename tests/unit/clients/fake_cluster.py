@@ -13,14 +13,28 @@ from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
-from ottla.errors import NotController, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition
+from ottla.errors import (
+    FencedLeaderEpoch,
+    NotController,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from ottla.protocol import codec
 from ottla.protocol.apis import ApiKey, api
 from ottla.records import Record, decode_batch, encode_batch, read_header, stamp
 from ottla.types import TopicPartition
 
 HANG_UP = "hang up"
-SERVED = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.CREATE_TOPICS)
+SERVED = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.API_VERSIONS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+)
 
 
 class FakeCluster:
@@ -28,6 +42,7 @@ class FakeCluster:
 
     def __init__(self, brokers: int = 2, *, newest: dict[int, int] | None = None) -> None:
         self.leaders: dict[TopicPartition, int] = {}
+        self.epochs: dict[TopicPartition, int] = defaultdict(int)
         self.controller = 0
         self.requests: list[tuple[int, int]] = []
         self.batches: dict[TopicPartition, list[bytes]] = defaultdict(list)
@@ -107,6 +122,7 @@ class FakeCluster:
             ApiKey.FETCH: self._fetch,
             ApiKey.LIST_OFFSETS: self._list_offsets,
             ApiKey.CREATE_TOPICS: self._create_topics,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self._offset_for_leader_epoch,
         }
         if self._next_failure(header.api_key, None) == HANG_UP:
             raise ConnectionError
@@ -147,7 +163,7 @@ class FakeCluster:
                 "error_code": 5 if self.leaders[key] < 0 else 0,
                 "partition_index": key.partition,
                 "leader_id": self.leaders[key],
-                "leader_epoch": 0,
+                "leader_epoch": self.epochs[key],
                 "replica_nodes": [0],
                 "isr_nodes": [0],
                 "offline_replicas": [],
@@ -250,6 +266,20 @@ class FakeCluster:
                     {"partition_index": key.partition, "error_code": error, "timestamp": -1, "offset": offset}
                 )
             topics.append({"name": topic.name, "partitions": answers})
+        return {"throttle_time": 0, "topics": topics}
+
+    async def _offset_for_leader_epoch(self, broker: int, body: Any) -> dict[str, Any]:
+        topics = []
+        for topic in body.topics:
+            answers = []
+            for partition in topic.partitions:
+                key = TopicPartition(topic.topic, partition.partition)
+                error = self._error(ApiKey.OFFSET_FOR_LEADER_EPOCH, key, broker)
+                if not error and partition.current_leader_epoch != self.epochs[key]:
+                    error = FencedLeaderEpoch.code
+                found = {"leader_epoch": partition.leader_epoch, "end_offset": self._end(key)}
+                answers.append({"partition": key.partition, "error_code": error, **found})
+            topics.append({"topic": topic.topic, "partitions": answers})
         return {"throttle_time": 0, "topics": topics}
 
     async def _create_topics(self, broker: int, body: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.clients.fake_cluster import HANG_UP, FakeCluster
 
 from ottla.clients.consumer.asynchronous import AsyncConsumer
+from ottla.consuming.values import OffsetAndMetadata
 from ottla.errors import NotLeaderOrFollower, OffsetOutOfRange, TopicAuthorizationFailed
 from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
@@ -141,3 +142,17 @@ async def test_metadata_of_a_missing_topic_is_asked_for_until_it_is_there(caplog
         cluster.add_topic("late", [0])
         cluster.write(key, b"x")
         assert await read(consumer, 1) == [b"x"]
+
+
+async def test_a_position_is_confirmed_by_a_leader_that_is_replaced_meanwhile() -> None:
+    async with running() as (cluster, consumer):
+        (key,) = cluster.add_topic("t", [0])
+        cluster.write(key, b"0", b"1")
+        cluster.epochs[key] = 1
+        await consumer.assign([key])
+        await consumer.position(key)
+        # The consumer does not know the next leader yet, and the old one does not answer.
+        cluster.fail(ApiKey.OFFSET_FOR_LEADER_EPOCH, key, NotLeaderOrFollower.code)
+        cluster.epochs[key] = 2
+        await consumer.seek(key, OffsetAndMetadata(1, "", 1))
+        assert await read(consumer, 1) == [b"1"]

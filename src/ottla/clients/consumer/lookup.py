@@ -46,9 +46,12 @@ class Lookup:
     async def ends_of_epochs(
         self, epochs: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, tuple[int, int] | KafkaError]:
-        """For each partition with (last epoch read, leader epoch): the epoch found, and where it ends."""
+        """For each partition with (last epoch read, leader epoch): the epoch found, and where it ends.
+
+        It is asked for once: the next leader wants to see a newer leader epoch.
+        """
         await self._know(epochs)
-        return await self._cluster.by_leader(epochs, _offset_for_leader_epoch)
+        return await self._cluster.by_leader(epochs, _offset_for_leader_epoch, timeout_ms=0)
 
     async def _know(self, partitions: Iterable[TopicPartition]) -> None:
         known = self._cluster.metadata.topics
