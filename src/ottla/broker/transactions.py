@@ -108,24 +108,31 @@ class TransactionShard(Shard[TransactionRecord]):
 
     async def run(self, operation: Callable[..., Outcome[TransactionRecord, Response]], request: Any) -> Response:
         """Run an operation and write the markers of what it decided."""
+        response = await self.answer(operation, request)
+        if self.coordinator.has_unfinished:
+            await self.finish()
+        return response
+
+    async def answer(self, operation: Callable[..., Outcome[TransactionRecord, Response]], request: Any) -> Response:
+        """Run an operation. Its errors are those that clients of a coordinator know."""
         try:
-            response = await self.runner.run(operation, request)
+            return await self.runner.run(operation, request)
         except errors.NotLeaderOrFollower as error:
             raise errors.NotCoordinator(
                 "Another broker has become the coordinator. Find the coordinator again."
             ) from error
         except (*UNWRITTEN, errors.RecordListTooLarge) as error:
             raise errors.CoordinatorNotAvailable(f"The transaction could not be written: {error}") from error
-        if self.coordinator.has_unfinished:
-            await self.finish()
-        return response
 
     # ── markers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def finish(self) -> None:
         """Write the markers of every decided transaction. What cannot be written now is tried again."""
         decided = list(self.coordinator.unfinished())  # What is decided during the wait may not be committed after it.
-        await _until_committed(self.partition.committed(self.partition.log.log_end_offset))
+        try:
+            await _until_committed(self.partition.committed(self.partition.log.log_end_offset))
+        except errors.NotLeaderOrFollower:
+            return  # The next coordinator finishes them.
         for markers in decided:
             if markers.transactional_id not in self._writing and self.coordinator.waits_for(markers):
                 await self._finish_one(markers)
@@ -140,7 +147,9 @@ class TransactionShard(Shard[TransactionRecord]):
             else:
                 await self.runner.run(self.coordinator.markers_written, markers)
                 done, self._pause = True, RETRY_SECONDS
-        except errors.KafkaStorageError as error:
+        except errors.NotLeaderOrFollower:
+            pass  # The next coordinator finishes it.
+        except UNWRITTEN as error:
             logger.warning("the end of the transaction of %r is tried again: %s", markers.transactional_id, error)
         finally:
             self._writing.discard(markers.transactional_id)
@@ -249,7 +258,7 @@ class Transactions:
     async def verify(self, request: m.AddPartitionsRequest) -> dict[TopicPartition, int]:
         """Return an error code for each partition: 0 if it belongs to the ongoing transaction."""
         shard = self.of(request.transactional_id)
-        return (await shard.runner.run(shard.coordinator.verify, request)).codes
+        return (await shard.answer(shard.coordinator.verify, request)).codes
 
     async def add_partitions(self, request: m.AddPartitionsRequest) -> int:
         """Add partitions to a transaction, and begin it if it has none; return the error code."""

@@ -224,3 +224,32 @@ def test_markers_wait_until_the_decision_is_committed(tmp_path: Path, monkeypatc
         assert committed(wire, second.id) == []
         limit[0] = ENDLESS
         until(lambda: committed(wire, first.id) == committed(wire, second.id) == [b"x"], "both are complete")
+
+
+@pytest.mark.parametrize("error", [errors.NotLeaderOrFollower, errors.NotEnoughReplicas])
+def test_a_decided_transaction_is_answered_even_if_its_coordinator_moves_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[errors.KafkaError]
+) -> None:
+    append_own = Partition.append_own
+    written: list[None] = []
+    allowed = [ENDLESS]
+
+    def append(partition: Partition, *args: Any, **kwargs: Any) -> Any:
+        if partition.topic == TRANSACTION_STATE:
+            written.append(None)
+            if len(written) > allowed[0]:
+                raise error("Another broker leads it.")
+        return append_own(partition, *args, **kwargs)
+
+    monkeypatch.setattr(Partition, "append_own", append)
+    with started(tmp_path) as (_, wire):
+        wire.create_topic("orders")
+        producer = Producer(wire, "id")
+        producer.add("orders")
+        producer.produce("orders", b"a")
+        allowed[0] = len(written) + 1
+        assert producer.end(True).code == 0
+        assert committed(wire, "orders") == [b"a"]
+        assert producer.state() == "PrepareCommit"
+        allowed[0] = ENDLESS
+        until(lambda: producer.state() == "CompleteCommit", "it is tried again")

@@ -20,7 +20,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
 async def _describe(node: Node, transactional_id: str) -> Message:
     try:
         shard = node.transactions.of(transactional_id)
-        description = await shard.runner.run(shard.coordinator.describe, transactional_id)
+        description = await shard.answer(shard.coordinator.describe, transactional_id)
     except errors.KafkaError as error:
         description = Described(transactional_id, error.code)
     return {
