@@ -373,6 +373,11 @@ class Partition:
         if self.leader is not None and self.leader.proposal_failed(proposal, error, now=now):
             self._watermark_rose()
 
+    def advance(self, *, now: Millis) -> None:
+        """Look whether the high watermark can rise, because time has passed or a broker is gone."""
+        if self.leader is not None and self.leader.advance(now=now):
+            self._watermark_rose()
+
     def replicate(self, step: Append, *, now: Millis) -> None:
         """Append what the leader sent, and take over its high watermark and log start offset."""
         follower = self.follower

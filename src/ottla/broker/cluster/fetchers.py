@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla import errors
@@ -88,8 +90,13 @@ class Fetcher:
         """Partitions that wait after an error, and until when."""
         self._stopped: dict[TopicPartition, int] = {}
         """Partitions that wait for the metadata to have a newer leader epoch than this."""
+        self._flushing: set[TopicPartition] = set()
+        """Partitions whose last records are being forced to disk."""
         self._lags: dict[TopicPartition, int] = {}
         """Committed records that partitions lack, if any."""
+        self._polling: Connection | None = None
+        """The connection while a fetch is under way."""
+        self._is_interrupted = False
         self._changed = asyncio.Event()
         self._retry = asyncio.Event()
         self._session = FetchSession()
@@ -106,6 +113,8 @@ class Fetcher:
         return max(self._lags.values(), default=0)
 
     def add(self, place: TopicPartition, partition: Partition) -> None:
+        if place not in self._partitions or place in self._stopped:
+            self._interrupt()
         self._partitions[place] = partition
         self._waiting.pop(place, None)
         self._stopped.pop(place, None)
@@ -114,6 +123,12 @@ class Fetcher:
     def remove(self, place: TopicPartition) -> None:
         for known in (self._partitions, self._waiting, self._stopped, self._lags):
             known.pop(place, None)
+
+    def _interrupt(self) -> None:
+        """End a fetch that waits for records of other partitions: a new leader cannot commit without its followers."""
+        if self._polling is not None and not self._is_interrupted:
+            self._is_interrupted = True
+            self._polling.abort()
 
     def retry_now(self) -> None:
         """End the pause after a failed connection."""
@@ -129,9 +144,13 @@ class Fetcher:
             except asyncio.CancelledError:
                 raise
             except errors.OttlaError as error:
+                if self._is_interrupted:
+                    continue
                 self._log_failure(error)
             except Exception:
                 logger.exception("fetching from broker %d failed", self._leader)
+            finally:
+                self._polling, self._is_interrupted = None, False
             await self._pause()
 
     async def _fetch_on_one_connection(self) -> None:
@@ -151,8 +170,8 @@ class Fetcher:
             if wanted is None:
                 await self._changed.wait()
             else:
-                soonest = min(self._waiting.values(), default=0.0) - asyncio.get_running_loop().time()
-                await _wait(self._changed, max(0.001, soonest))
+                soonest = min(self._waiting.values(), default=math.inf) - asyncio.get_running_loop().time()
+                await _wait(self._changed, min(max(0.001, soonest), 1.0))
 
     def _wanted_now(self) -> dict[TopicPartition, Partition] | None:
         """Return the partitions to fetch now; empty if all of them wait, None if there are none."""
@@ -161,9 +180,9 @@ class Fetcher:
         if self._waiting:
             now = asyncio.get_running_loop().time()
             self._waiting = {place: until for place, until in self._waiting.items() if until > now}
-        if not self._waiting and not self._stopped:
+        if not self._waiting and not self._stopped and not self._flushing:
             return self._partitions
-        away = self._waiting.keys() | self._stopped.keys()
+        away = self._waiting.keys() | self._stopped.keys() | self._flushing
         return {place: partition for place, partition in self._partitions.items() if place not in away}
 
     async def _fetch(self, connection: Connection) -> None:
@@ -179,9 +198,11 @@ class Fetcher:
             "max_bytes": config.replica_fetch_response_max_bytes,
             **self._session.message(wanted),
         }
+        self._polling = connection
         response = await connection.request(
             ApiKey.FETCH, message, timeout_ms=config.replica_fetch_wait_max_ms + PATIENCE_MS
         )
+        self._polling = None
         if response.error_code:
             self._session.reset()
             self._session.id = 0
@@ -250,6 +271,11 @@ class Fetcher:
         match step:
             case Append():
                 partition.replicate(step, now=now)
+                pending = partition.flushed(partition.log.log_end_offset) if step.records else None
+                if pending is not None:
+                    # The next fetch tells the leader that this replica has the records.
+                    self._flushing.add(place)
+                    pending.add_done_callback(partial(self._flushed, place))
                 self._node.metrics.replication.copied(len(step.records))
                 if self._node.throttles.is_follower_throttled(partition):
                     self._node.throttles.follower.moved(len(step.records))
@@ -269,6 +295,13 @@ class Fetcher:
                 self._stopped[place] = partition.leader_epoch
             case Ignore():
                 pass
+
+    def _flushed(self, place: TopicPartition, pending: asyncio.Future[None]) -> None:
+        self._flushing.discard(place)
+        self._changed.set()
+        if not pending.cancelled() and (error := pending.exception()) is not None:
+            logger.error("the replica %s could not be flushed: %s", place, error)
+            self._wait_for(place)
 
     def _wait_for(self, place: TopicPartition, delay_ms: Millis | None = None) -> None:
         """Leave a partition out for a while, by default after an error."""

@@ -35,6 +35,8 @@ class InSync:
         self._cluster = cluster
         self._dirty: dict[Partition, None] = {}
         self._wake = asyncio.Event()
+        self._next_look = 0.0
+        """When all partitions are looked at for followers that are too slow."""
         self._task = asyncio.ensure_future(self._run())
 
     def may_change(self, partition: Partition) -> None:
@@ -45,17 +47,27 @@ class InSync:
     def close(self) -> None:
         self._task.cancel()
 
+    def look_at_all(self) -> None:
+        """Another broker has changed: high watermarks need not wait for it any more, or it may be in sync."""
+        self._next_look = 0.0
+        self._wake.set()
+
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            look_every = self._node.config.replica_lag_time_max_ms / 2000
             try:
-                async with asyncio.timeout(look_every):
+                async with asyncio.timeout_at(max(self._next_look, loop.time())):
                     await self._wake.wait()
-                partitions = list(self._dirty)
             except TimeoutError:
-                partitions = [each for each in self._node.local() if each.leader is not None]
+                pass
             self._wake.clear()
+            partitions = list(self._dirty)
             self._dirty.clear()
+            if loop.time() >= self._next_look:
+                self._next_look = loop.time() + self._node.config.replica_lag_time_max_ms / 2000
+                partitions = [each for each in self._node.local() if each.leader is not None]
+                for partition in partitions:
+                    partition.advance(now=self._node.clock.now())
             try:
                 await self._propose(partitions)
             except Exception:

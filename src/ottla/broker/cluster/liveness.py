@@ -21,9 +21,11 @@ OnDead: TypeAlias = Callable[[], Awaitable[None]]
 class Watchdog:
     """Holds a connection to one address, and calls back when the process behind it is gone."""
 
-    def __init__(self, endpoint: Endpoint, on_dead: OnDead) -> None:
+    def __init__(self, endpoint: Endpoint, on_dead: OnDead, on_alive: Callable[[], None]) -> None:
+        """``on_dead`` is called again and again while the port refuses connections."""
         self._endpoint = endpoint
         self._on_dead = on_dead
+        self._on_alive = on_alive
         self._task = asyncio.ensure_future(self._run())
 
     def stop(self) -> None:
@@ -40,6 +42,7 @@ class Watchdog:
             except OSError:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
+            self._on_alive()
             try:
                 await reader.read(1)  # Nothing is ever sent, so this ends with the connection.
             except OSError:

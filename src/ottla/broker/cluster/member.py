@@ -17,7 +17,7 @@ from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.in_sync import InSync
 from ottla.broker.cluster.joining import remember_life
 from ottla.broker.cluster.liveness import Watchdog
-from ottla.broker.cluster.peers import Peers, PeerUnavailable, endpoint_of
+from ottla.broker.cluster.peers import Peers, endpoint_of
 from ottla.broker.node import Address, Node
 from ottla.metadata import MetadataRecord
 from ottla.metadata import records as r
@@ -34,6 +34,7 @@ from ottla.zookeeper.election import Controller as ElectedController
 from ottla.zookeeper.election import Election
 from ottla.zookeeper.membership import Membership
 from ottla.zookeeper.metadata_log import MetadataLog
+from ottla.zookeeper.values import ZooKeeperError
 
 if TYPE_CHECKING:
     from ottla.broker.node import Call
@@ -59,11 +60,12 @@ class Cluster:
         self.fetchers = Fetchers(node, self.peers)
         self.in_sync = InSync(node, self)
         self.disks = DiskReports(node, self)
-        self.controller = ClusterController(node, self.log, self._until_applied, self._watch_brokers)
+        self.controller = ClusterController(node, self.log, self._until_applied, self._begin_term)
         self._membership = Membership(zookeeper, self._registered, self._refused)
         self._election = Election(zookeeper, node.id, self._controller_changed)
         self._watchdogs: dict[int, tuple[BrokerState, Watchdog]] = {}
-        self._controller_watchdog: Watchdog | None = None
+        self.gone: set[int] = set()
+        """Brokers whose process is gone, although the metadata may not say so yet."""
         self._batches: deque[Sequence[MetadataRecord]] = deque()
         """Replayed, but not applied to the replicas of this broker yet."""
         self._received = self._done = 0
@@ -150,8 +152,6 @@ class Cluster:
         """End everything, the session with ZooKeeper last."""
         for _, watchdog in self._watchdogs.values():
             watchdog.stop()
-        if self._controller_watchdog is not None:
-            self._controller_watchdog.stop()
         self.in_sync.close()
         self.disks.close()
         await self.fetchers.close()
@@ -184,9 +184,10 @@ class Cluster:
         for record in records:
             if isinstance(record, r.BrokerRegistered):
                 self.fetchers.moved(record.broker_id)
+            if isinstance(record, r.BrokerRegistered | r.BrokerChanged):
+                self.in_sync.look_at_all()
                 if record.broker_id == self._node.id and self._node.offline:
                     self.disks.report()
-        self._watch_controller()
         self._watch_brokers()
         self._register_again_if_fenced()
         self._log_elections(records)
@@ -292,51 +293,43 @@ class Cluster:
             self._spawn(self._membership.register_again(epoch))
 
     def _controller_changed(self, controller: ElectedController | None) -> None:
-        if self._controller_watchdog is not None:
-            self._controller_watchdog.stop()
-            self._controller_watchdog = None
-        self._watch_controller()
-        self._watch_brokers()
         self._news.fire()
 
-    def _watch_controller(self) -> None:
-        """Hold a connection to the controller, once its address is known."""
-        controller = self._election.controller
-        if self._controller_watchdog is not None or controller is None or controller.broker_id == self._node.id:
-            return
-        try:
-            endpoint = self.peers.endpoint(controller.broker_id)
-        except PeerUnavailable:
-            return
-
-        async def depose() -> None:
-            if await self._election.depose_dead(controller.broker_id, controller.czxid):
-                logger.warning("the controller, broker %d, is gone", controller.broker_id)
-
-        self._controller_watchdog = Watchdog(endpoint, depose)
-
     def _watch_brokers(self) -> None:
-        """The controller holds a connection to every broker."""
-        wanted: dict[int, BrokerState] = {}
-        if self.is_controller:
-            brokers = self._node.metadata.brokers.values()
-            wanted = {b.broker_id: b for b in brokers if b.broker_id != self._node.id and not b.is_fenced}
+        """Hold a connection to every other broker."""
+        brokers = self._node.metadata.brokers.values()
+        wanted = {each.broker_id: each for each in brokers if each.broker_id != self._node.id and not each.is_fenced}
         for broker_id, (broker, watchdog) in list(self._watchdogs.items()):
             if (now := wanted.get(broker_id)) is None or now.epoch != broker.epoch:
                 watchdog.stop()
                 del self._watchdogs[broker_id]
+                self.gone.discard(broker_id)
         for broker_id, broker in wanted.items():
             if broker_id not in self._watchdogs and broker.listeners:
                 endpoint = endpoint_of(broker, self._node.config.inter_broker_listener_name)
-                dog = Watchdog(endpoint, partial(self._broker_died, broker_id, broker.epoch))
-                self._watchdogs[broker_id] = broker, dog
+                died = partial(self._broker_died, broker_id, broker.epoch)
+                self._watchdogs[broker_id] = broker, Watchdog(endpoint, died, partial(self.gone.discard, broker_id))
 
     async def _broker_died(self, broker_id: int, epoch: int) -> None:
+        """The process of another broker is gone: fence it, or end its term if it was the controller."""
+        self.gone.add(broker_id)
+        controller = self._election.controller
         try:
-            await self.controller.fence(broker_id, epoch, f"the process of broker {broker_id} is gone")
-            await self._membership.remove(broker_id, epoch)
-        except errors.NotController:
-            pass
+            if self.is_controller:
+                await self.controller.fence(broker_id, epoch, f"the process of broker {broker_id} is gone")
+                await self._membership.remove(broker_id, epoch)
+            elif controller is not None and controller.broker_id == broker_id:
+                was_it = await self._election.depose_dead(broker_id, controller.czxid)
+                logger.warning("broker %d is gone%s", broker_id, ", which was the controller" if was_it else "")
+        except (errors.NotController, ZooKeeperError) as error:
+            logger.info("the end of broker %d is told again: %s", broker_id, error)
+
+    def _begin_term(self) -> None:
+        """This broker is the controller now: fence what is known to be gone."""
+        for broker_id in tuple(self.gone):
+            broker = self._node.metadata.brokers.get(broker_id)
+            if broker is not None:
+                self._spawn(self._broker_died(broker_id, broker.epoch))
 
     # ── requests to other brokers ─────────────────────────────────────────────────────────────────────────────────
 

@@ -74,6 +74,8 @@ async def _find(node: Node, request: Struct, entry: Struct) -> Topic:
 def topic_message(node: Node, topic: Topic) -> Message:
     """Describe a topic and who leads its partitions."""
     alive = {each.broker_id for each in node.metadata.brokers.values() if not each.is_fenced}
+    if node.cluster is not None:
+        alive -= node.cluster.gone  # A client that is told a dead leader asks again much later than one without.
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,

@@ -221,6 +221,10 @@ class Connection:
         """Write a request now and return the future of its response. Call it only when `writable`."""
         return self._start(api_key, self.version_of(api_key, at_most=at_most), message, self.request_timeout_ms)
 
+    def abort(self) -> None:
+        """Close at once. Requests without a response fail."""
+        self._fail(Disconnected(f"the connection to {self.address} was closed"))
+
     async def close(self) -> None:
         """Close after everything written was sent: this matters for requests without a response."""
         transport = self._transport
