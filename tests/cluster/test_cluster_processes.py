@@ -147,19 +147,27 @@ def test_a_leader_that_nobody_follows_cannot_commit(cluster: Cluster, topic: str
     assert read(cluster, topic, 2) == [b"before", b"after"]
 
 
-def test_groups_survive_their_coordinator(cluster: Cluster, topic: str) -> None:
+def test_groups_survive_their_coordinator(cluster: Cluster, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     written(cluster, topic, b"one")
     options = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest", "group_id": topic}
     with Consumer(**options, enable_auto_commit=False) as consumer:
         consumer.subscribe([topic])
         until(lambda: bool(consumer.poll(0.5)), "the first record", 30)
         consumer.commit()
-        cluster.leader_of("__consumer_offsets", 0).kill()
+        before = cluster.leader_of("__consumer_offsets", 0)
+        before.kill()
         written(cluster, topic, b"two")
         found: list[bytes | None] = []
         until(lambda: bool(found.extend(one.value for one in consumer.poll(0.5) or ()) or found), "the next record", 60)
         assert found == [b"two"]
         consumer.commit()
+        explained = status(cluster, capsys, "groups", "explain", topic)
+        (move,) = explained["coordinator_moves"]
+        now = cluster.leader_of("__consumer_offsets", 0).id
+        assert (move["from"], move["to"], str(before.id) in move["reason"]) == (before.id, now, True)
+        assert move["at"] > explained["rebalances"][0]["started_at"]
+        assert main(["groups", "explain", topic, "--bootstrap-server", cluster.bootstrap_servers]) == 0
+        assert f"the coordinator moved from broker {before.id} to broker {now}" in capsys.readouterr().out
 
 
 def test_a_broker_is_added_and_gets_replicas(capsys: pytest.CaptureFixture[str]) -> None:

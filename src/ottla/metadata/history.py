@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ottla.metadata import records as r
-from ottla.metadata.values import PartitionState
+from ottla.metadata.values import NO_LEADER, PartitionState
 from ottla.types import Millis
 
 KEPT = 20
@@ -45,6 +45,17 @@ class Reign(NamedTuple):
     since: Millis
     until: Millis | None
     """None: now."""
+    reason: str
+
+
+class Move(NamedTuple):
+    """The leadership of a partition that came to another broker, or back to the same one."""
+
+    at: Millis
+    source: int
+    target: int
+    without: Millis
+    """How long nobody led."""
     reason: str
 
 
@@ -120,6 +131,26 @@ def reigns(changes: Sequence[Change]) -> list[Reign]:
         if found:
             found[-1] = found[-1]._replace(until=change.at)
         found.append(Reign(change.leader, change.leader_epoch, change.at, None, change.reason))
+    return found
+
+
+def moves(changes: Sequence[Change]) -> list[Move]:
+    """Return when the leadership moved, and why.
+
+    >>> gone, back = Change(50, "broker 1 stopped", NO_LEADER, 1, ()), Change(90, "broker 2 started", 2, 2, (2,))
+    >>> moves([Change(0, "", 1, 0, (1,)), gone, back])
+    [Move(at=90, source=1, target=2, without=40, reason='broker 1 stopped')]
+    """
+    found: list[Move] = []
+    led = lost = None
+    for reign in reigns(changes):
+        if reign.leader == NO_LEADER:
+            lost = lost or reign
+        else:
+            if led is not None and (lost is not None or reign.leader != led.leader):
+                left = lost or reign
+                found.append(Move(reign.since, led.leader, reign.leader, reign.since - left.since, left.reason))
+            led, lost = reign, None
     return found
 
 

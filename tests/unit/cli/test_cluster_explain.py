@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from tests.unit.cli.cli_results import Ottla
 
 from ottla.cli.cluster.explain import explained
@@ -66,3 +67,11 @@ def test_the_command(ottla: Ottla, topic: str) -> None:
 
 def test_the_history_is_not_among_the_configs(ottla: Ottla, topic: str) -> None:
     assert "ottla.history" not in ottla("topics", "describe", topic, "--all-configs").text
+
+
+def test_a_broker_without_a_history(ottla: Ottla, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Brokers leave out configs that they do not know.
+    monkeypatch.setattr("ottla.clients.admin.partition_history.CONFIG_PREFIX", "another.broker.")
+    shown = ottla("cluster", "explain", f"{topic}-2")
+    assert shown.code != 0
+    assert f"keeps no history of partitions, so {topic}-2 cannot be explained" in shown.err

@@ -7,7 +7,7 @@ import json
 from tests.unit.metadata.controlled import NOW, Controlled
 
 from ottla.metadata import Metadata, history
-from ottla.metadata.history import KEPT, LEAST_KEPT, Absence, History, absences, reigns
+from ottla.metadata.history import KEPT, LEAST_KEPT, Absence, Change, History, Move, absences, moves, reigns
 from ottla.metadata.records import PartitionsChanged, TopicDeleted, from_json, to_json
 from ottla.metadata.values import PartitionState
 
@@ -30,6 +30,14 @@ def test_the_history_says_who_led_when_and_why() -> None:
         (1, 0, NOW + 3, ""),
         (2, NOW + 3, None, "broker 1 stopped"),
     ]
+
+
+def test_a_move_has_its_reason_and_the_time_without_a_leader() -> None:
+    assert moves(story().metadata.history.of("orders", 0)) == [Move(NOW + 3, 1, 2, 0, "broker 1 stopped")]
+    gone, back = Change(5, "broker 1 stopped", -1, 1, ()), Change(8, "broker 1 started", 1, 2, (1,))
+    still = Change(9, "the reassignment ended", 1, 3, (1,))
+    assert moves([Change(0, "", 1, 0, (1,)), gone, back, still]) == [Move(8, 1, 1, 3, "broker 1 stopped")]
+    assert moves([gone, back]) == []
 
 
 def test_the_history_says_who_left_the_isr_and_for_how_long() -> None:

@@ -13,10 +13,10 @@ from ottla.cli.terminal import print_json, printable, table
 from ottla.cli.times import clock_time, duration
 from ottla.cli.topics.describe import ids, listed, partition_json
 from ottla.clients.admin.asynchronous import AsyncAdmin
-from ottla.clients.admin.topics import describe_configs
-from ottla.clients.admin.values import ConfigResource, PartitionDescription
-from ottla.errors import KafkaError, OttlaError
-from ottla.metadata.history import CONFIG_PREFIX, Absence, Change, Reign, absences, from_text, reigns
+from ottla.clients.admin.partition_history import read_changes
+from ottla.clients.admin.values import PartitionDescription
+from ottla.errors import OttlaError
+from ottla.metadata.history import Absence, Change, Reign, absences, reigns
 from ottla.metadata.values import NO_LEADER
 from ottla.types import Millis, TopicPartition
 
@@ -47,7 +47,12 @@ def parse_partition(text: str) -> TopicPartition:
 async def explain(admin: AsyncAdmin, args: Namespace) -> int:
     key: TopicPartition = args.partition
     check_partition(await existing_topic(admin, key.topic), key.partition)
-    changes = await _read_changes(admin, key)
+    changes = await read_changes(admin.cluster, key)
+    if changes is None:
+        raise OttlaError(
+            f"the broker keeps no history of partitions, so {key} cannot be explained. Ottla's broker keeps one; for "
+            "Apache Kafka, see the controller's log"
+        )
     (topic,) = (await admin.describe_topics(key.topic)).values()
     partition = next(one for one in topic.partitions if one.partition == key.partition)
     if args.json:
@@ -55,19 +60,6 @@ async def explain(admin: AsyncAdmin, args: Namespace) -> int:
     else:
         print("\n".join(explained(key, partition, changes, now=int(time.time() * 1000))))
     return 0
-
-
-async def _read_changes(admin: AsyncAdmin, key: TopicPartition) -> list[Change]:
-    resource, name = ConfigResource.topic(key.topic), f"{CONFIG_PREFIX}{key.partition}"
-    found = (await describe_configs(admin.cluster, {resource: [name]}))[resource]
-    if isinstance(found, KafkaError):
-        raise found
-    if name not in found:
-        raise OttlaError(
-            f"the broker keeps no history of partitions, so {key} cannot be explained. Ottla's broker keeps one; for "
-            "Apache Kafka, see the controller's log"
-        )
-    return from_text(found[name].value or "[]")
 
 
 def explained(

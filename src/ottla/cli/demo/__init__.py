@@ -6,13 +6,15 @@ import argparse
 from argparse import Namespace
 from pathlib import Path
 
-from ottla.cli.options import positive
+from ottla.cli.options import UsageError, positive
 
 _EPILOG = """\
 examples:
   ottla demo                               generated orders, about a minute
   ottla demo --data flights.csv            the rows of a file; JSON lines work, too
   ottla demo --events 500000 --seconds 60 --master 'local[4]'
+  ottla demo --cluster                     three brokers; one of them is killed, and nothing is lost
+  ottla demo --cluster --unsafe            settings that allow a loss, and faults that cause it
 """
 
 
@@ -34,10 +36,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory for the results; those of an earlier demo are replaced (default: run-output)",
     )
+    parser.add_argument("--cluster", action="store_true", help="use three brokers, and kill a leader halfway")
+    parser.add_argument(
+        "--unsafe",
+        action="store_true",
+        help="with --cluster: acks=1 and unclean elections, and faults with which records are lost",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
+    if args.unsafe and not args.cluster:
+        raise UsageError("--unsafe is about what a cluster loses: add --cluster")
     # The demo's consumers import this package, too, and need none of the rest.
     from ottla.cli.demo.story import run as run_story
 

@@ -7,6 +7,7 @@ SIGTERM stops it cleanly.
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 import time
@@ -39,6 +40,8 @@ def main(servers: str, topic: str, group: str, number: str) -> None:
         nonlocal ended
         ended = True
 
+    # The demo shows what happens to the group and the brokers. Warnings of its clients would only repeat it.
+    logging.getLogger("ottla").addHandler(logging.NullHandler())
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ranges = Ranges()

@@ -30,8 +30,8 @@ T = TypeVar("T")
 CONF = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 MOST_REASONS = 3
 _FORM = """\
-# The pipeline of the demo. To run it again, start the broker:
-#   ottla broker --data-dir {directory}/broker
+# The pipeline of the demo. To run it again, start the {what}:
+#   {start}
 #   ottla pipeline run {directory}/pipeline.toml --bootstrap-server localhost:9092
 name = "demo"
 checkpoint = "checkpoint"
@@ -97,12 +97,13 @@ class Outcome:
 class DemoPipeline:
     """Run the pipeline like ``ottla pipeline run``, then audit it."""
 
-    def __init__(self, directory: Path, master: str, servers: str, events: Events) -> None:
+    def __init__(self, directory: Path, master: str, servers: str, events: Events, *, is_clustered: bool) -> None:
         self._file = directory / "pipeline.toml"
         self._directory = directory
         self._master = master
         self._servers = servers
         self._events = events
+        self._is_clustered = is_clustered
         self._stop = Stop()
         self._board: Board | None = None
         self._spark: SparkSession | None = None
@@ -187,7 +188,12 @@ class DemoPipeline:
 
     def _form(self) -> str:
         """A JSON string is a valid TOML string."""
+        what, start = "broker", f"ottla broker --data-dir {self._directory}/broker"
+        if self._is_clustered:
+            what, start = "brokers", f"ottla cluster start --data-dir {self._directory}/cluster"
         return _FORM.format(
+            what=what,
+            start=start,
             directory=self._directory,
             servers=json.dumps(self._servers),
             topic=json.dumps(self._events.topic),

@@ -1,25 +1,30 @@
 """The steps of ``ottla demo``.
 
 A broker, producers with skewed, broken and repeated events, a consumer group that loses a member, a Spark pipeline with
-deduplication and dead letters, and an audit of every record.
+deduplication and dead letters, and an audit of every record. With ``--cluster`` there are three brokers, and one of
+them dies (cluster.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from ottla import __version__
 from ottla.cli.child import ChildBroker
+from ottla.cli.demo.cluster import UNSAFE, DemoCluster, check_cluster, problems, summary_lines
 from ottla.cli.demo.events import Event, Events, Kind, Lines, Orders
 from ottla.cli.demo.group import Coverage, Group
+from ottla.cli.demo.ledger import Kept, verdict
 from ottla.cli.demo.pipeline import DemoPipeline, Outcome, SparkThread, check_spark
 from ottla.cli.demo.screen import Screen
 from ottla.cli.groups.common import existing_groups
@@ -31,12 +36,16 @@ from ottla.clients.admin.offsets_topic import read_history
 from ottla.clients.admin.values import NewTopic, OffsetSpec
 from ottla.clients.producer.asynchronous import AsyncProducer
 from ottla.errors import OttlaError
+from ottla.producing.values import RecordMetadata
 from ottla.types import TopicPartition
 
 GROUP = "readers"
 CHUNK = 20
 #: The share of the events after which a member is killed.
 KILL_AT = 0.4
+#: The same in a cluster, where a broker is killed next.
+KILL_SOONER_AT = 0.25
+KILL_BROKER_AT = 0.5
 READ_SECONDS = 60.0
 _MARKER = ".ottla-demo"
 _TICK = 0.1
@@ -44,6 +53,10 @@ _TICK = 0.1
 
 def run(args: Namespace) -> int:
     check_spark()
+    if args.cluster:
+        check_cluster()
+        # Clients warn about brokers that are gone, which is the point here.
+        logging.getLogger("ottla").addHandler(logging.NullHandler())
     events: Events = Lines(args.data) if args.data else Orders(args.events)
     return run_on_loop(Demo(args, events, _fresh_directory(args.out)).run())
 
@@ -68,28 +81,49 @@ class Demo:
         self._directory = directory
         self._screen = Screen()
         self._sent: Counter[Kind] = Counter()
+        self._cluster: DemoCluster | None = None
+        # Lines of a file are sent at full speed, except in a cluster: there they must last for the faults.
+        self._total = args.events if isinstance(events, Orders) else sum(1 for _ in events) if args.cluster else 0
 
     async def run(self) -> int:
         self._screen.plain(f"ottla {__version__}: {self._events.describe()}")
         async with AsyncExitStack() as stack:
-            servers = await self._start_broker(stack)
+            servers = await (self._start_cluster(stack) if self._args.cluster else self._start_broker(stack))
             admin = await stack.enter_async_context(AsyncAdmin(bootstrap_servers=servers))
-            await admin.create_topics(NewTopic(self._events.topic, self._args.partitions, 1))
+            await admin.create_topics(self._new_topic())
             spark = stack.enter_context(SparkThread())
-            pipeline = DemoPipeline(self._directory, self._args.master, servers, self._events)
+            pipeline = DemoPipeline(
+                self._directory, self._args.master, servers, self._events, is_clustered=self._args.cluster
+            )
             stack.push_async_callback(spark.call, pipeline.close)
             running = asyncio.create_task(spark.call(pipeline.run))
             group = Group(servers, self._events.topic, self._args.partitions, GROUP, self._args.consumers)
             await stack.enter_async_context(group)
             shares = await group.settled()
             self._screen.happened(f"group       {_shares(shares)} of {plural(self._args.partitions, 'partition')}")
-            await self._produce(servers, group, pipeline, running)
-            covered = await group.read_all(await _ends(admin, self._events.topic), READ_SECONDS)
+            await self._produce(servers, admin, group, pipeline, running)
+            ends = await _ends(admin, self._events.topic)
+            covered = await group.read_all(ends, READ_SECONDS)
             self._screen.happened(f"group       {_covered(covered)}")
             rebalances = await _rebalances(admin)
             await group.stop()
-            outcome = await self._finish(spark, pipeline, running)
-        return self._conclude(covered, outcome, rebalances)
+            kept, history = None, []
+            if self._cluster is not None:
+                kept, history = await self._cluster.audit(self._events.topic, ends), await self._cluster.history(admin)
+                self._screen.happened(f"audit       {verdict(kept)}")
+            outcome = await self._finish(spark, pipeline, running, covered.records)
+        return self._conclude(Found(self._sent, covered, outcome, rebalances, kept, history))
+
+    def _new_topic(self) -> NewTopic:
+        name, partitions = self._events.topic, self._args.partitions
+        return NewTopic(name, partitions, 1) if self._cluster is None else self._cluster.new_topic(name, partitions)
+
+    async def _start_cluster(self, stack: AsyncExitStack) -> str:
+        self._screen.status("starting ZooKeeper and three brokers")
+        cluster = DemoCluster(self._directory / "cluster", self._screen.happened, unsafe=self._args.unsafe)
+        self._cluster = await stack.enter_async_context(cluster)
+        self._screen.happened(f"topic       {cluster.describe()}")
+        return cluster.servers
 
     async def _start_broker(self, stack: AsyncExitStack) -> str:
         # All members join at once, and a killed member must be detected soon.
@@ -102,41 +136,49 @@ class Demo:
 
     # ── Sending ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _produce(self, servers: str, group: Group, pipeline: DemoPipeline, running: asyncio.Task[None]) -> None:
+    async def _produce(
+        self, servers: str, admin: AsyncAdmin, group: Group, pipeline: DemoPipeline, running: asyncio.Task[None]
+    ) -> None:
         self._screen.happened(f"producers   {self._args.producers} started")
         events = iter(self._events)
-        rate = self._args.events / self._args.seconds / self._args.producers
+        rate = self._total / self._args.seconds / self._args.producers
         numbers = range(self._args.producers)
         senders = [asyncio.create_task(self._send(servers, number, events, rate)) for number in numbers]
-        losing = asyncio.create_task(self._lose_a_member(group, senders))
+        losing = [asyncio.create_task(self._lose_a_member(group, senders))]
+        if self._cluster is not None:
+            losing.append(asyncio.create_task(self._lose_a_leader(self._cluster, admin, senders)))
         watching = asyncio.create_task(self._watch(group, pipeline, running))
+        tasks = [*senders, *losing, watching]
         try:
-            await _all_or_first_failure([*senders, losing], watching)
+            await _all_or_first_failure([*senders, *losing], watching)
         finally:
-            for task in (*senders, losing, watching):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*senders, losing, watching, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         self._screen.happened(f"producers   sent {plural(self._sent.total(), 'record')}: {_kinds(self._sent)}")
 
     async def _send(self, servers: str, number: int, events: Iterator[Event], rate: float) -> None:
         """Send a share of the events: generated ones evenly over time, lines of a file at full speed."""
         failures: list[Exception] = []
 
-        def delivered(kind: Kind, error: Exception | None) -> None:
-            if error is None:
-                self._sent[kind] += 1
-            else:
-                failures.append(error)
+        def delivered(event: Event, metadata: RecordMetadata | None, error: Exception | None) -> None:
+            if metadata is None:
+                failures.append(error or OttlaError("a record was not delivered"))
+                return
+            self._sent[event.kind] += 1
+            if self._cluster is not None:
+                self._cluster.acknowledged(metadata, event.value, loop.time())
 
         loop = asyncio.get_running_loop()
         begin, sent = loop.time(), 0
-        async with AsyncProducer(bootstrap_servers=servers, client_id=f"shop-{number}") as producer:
+        settings = {} if self._cluster is None else self._cluster.producer_config
+        async with AsyncProducer(bootstrap_servers=servers, client_id=f"shop-{number}", **settings) as producer:
             while chunk := list(islice(events, CHUNK)):
                 for event in chunk:
-                    callback = partial(_on_delivery, delivered, event.kind)
+                    callback = partial(delivered, event)
                     await producer.send(self._events.topic, event.value, event.key, callback=callback)
                 sent += len(chunk)
-                due = begin + sent / rate if isinstance(self._events, Orders) else 0.0
+                due = begin + sent / rate if self._total else 0.0
                 await asyncio.sleep(max(0.0, due - loop.time()))
             await producer.flush()
         if failures:
@@ -146,8 +188,7 @@ class Demo:
         """Kill a member, and wait until the group has recovered."""
         if len(group.members) < 2:
             return
-        while self._share_sent() < KILL_AT and not all(sender.done() for sender in senders):
-            await asyncio.sleep(_TICK)
+        await self._reach(KILL_AT if self._cluster is None else KILL_SOONER_AT, senders)
         victim = group.members[len(group.members) // 2]
         await victim.kill()
         self._screen.happened(f"group       killed member {victim.number} (kill -9)")
@@ -156,8 +197,18 @@ class Demo:
         took = self._screen.seconds - begin
         self._screen.happened(f"group       {_shares(shares)} again, {took:.1f} s after the kill")
 
-    def _share_sent(self) -> float:
-        return self._sent.total() / self._args.events if isinstance(self._events, Orders) else 1.0
+    async def _lose_a_leader(
+        self, cluster: DemoCluster, admin: AsyncAdmin, senders: Sequence[asyncio.Task[None]]
+    ) -> None:
+        await self._reach(KILL_BROKER_AT, senders)
+        ends = await _ends(admin, self._events.topic)
+        busiest = TopicPartition(self._events.topic, max(ends, key=lambda partition: ends[partition]))
+        await cluster.fail(admin, busiest, lambda: _are_over(senders))
+
+    async def _reach(self, share: float, senders: Sequence[asyncio.Task[None]]) -> None:
+        """Wait until this share of the events was sent."""
+        while self._total and self._sent.total() < share * self._total and not _are_over(senders):
+            await asyncio.sleep(_TICK)
 
     async def _watch(self, group: Group, pipeline: DemoPipeline, running: asyncio.Task[None]) -> None:
         """Show the status, and raise the first failure of the group or the pipeline."""
@@ -174,8 +225,10 @@ class Demo:
 
     # ── The end ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _finish(self, spark: SparkThread, pipeline: DemoPipeline, running: asyncio.Task[None]) -> Outcome:
-        while not running.done() and not pipeline.has_read(self._sent.total()):
+    async def _finish(
+        self, spark: SparkThread, pipeline: DemoPipeline, running: asyncio.Task[None], records: int
+    ) -> Outcome:
+        while not running.done() and not pipeline.has_read(records):
             self._screen.status(pipeline.state())
             await asyncio.wait([running], timeout=_TICK)
         pipeline.enough()
@@ -186,20 +239,31 @@ class Demo:
         self._screen.happened(f"audit       {outcome.report.verdict}")
         return outcome
 
-    def _conclude(self, covered: Coverage, outcome: Outcome, rebalances: Sequence[str]) -> int:
-        problems = _problems(self._sent, covered, outcome)
-        text = "\n".join(_summary(self._sent, covered, outcome, rebalances, self._args.out))
+    def _conclude(self, found: Found) -> int:
+        wrong = _problems(found, unsafe=self._args.unsafe)
+        text = "\n".join(_summary(found, self._args.out, unsafe=self._args.unsafe))
         (self._directory / "summary.txt").write_text(text + "\n")
         self._screen.plain(text)
-        if problems:
-            raise OttlaError(f"the demo found problems: {'; '.join(problems)}")
+        if wrong:
+            raise OttlaError(f"the demo found problems: {'; '.join(wrong)}")
         return 0
 
 
-def _on_delivery(
-    delivered: Callable[[Kind, Exception | None], None], kind: Kind, _: object, error: Exception | None
-) -> None:
-    delivered(kind, error)
+@dataclass(slots=True)
+class Found:
+    """The results of all parts."""
+
+    sent: Counter[Kind]
+    covered: Coverage
+    outcome: Outcome
+    rebalances: Sequence[str]
+    kept: Sequence[Kept] | None
+    """In a cluster: what the topic has of the acknowledged records."""
+    history: Sequence[str]
+
+
+def _are_over(senders: Sequence[asyncio.Task[None]]) -> bool:
+    return all(sender.done() for sender in senders)
 
 
 async def _all_or_first_failure(tasks: Sequence[asyncio.Task[None]], watching: asyncio.Task[None]) -> None:
@@ -252,39 +316,42 @@ def _covered(covered: Coverage) -> str:
     return f"read every record{again}"
 
 
-def _problems(sent: Counter[Kind], covered: Coverage, outcome: Outcome) -> list[str]:
+def _problems(found: Found, *, unsafe: bool) -> list[str]:
     """Compare the results with the counts of the producers."""
-    found = [] if outcome.report.ok else [f"the audit reports {outcome.report.verdict}"]
-    if covered.records != sent.total():
-        found.append(f"{sent.total():,} records were acknowledged, but the topic has {covered.records:,}")
+    sent, covered, outcome = found.sent, found.covered, found.outcome
+    wrong = [] if outcome.report.ok else [f"the audit reports {outcome.report.verdict}"]
     if covered.missed:
-        found.append(f"the group missed {covered.missed:,} records")
+        wrong.append(f"the group missed {covered.missed:,} records")
     if outcome.rows != outcome.distinct:
-        found.append(f"the table has {outcome.rows - outcome.distinct:,} repeated rows")
+        wrong.append(f"the table has {outcome.rows - outcome.distinct:,} repeated rows")
+    if found.kept is not None:
+        wrong += problems(found.kept, unsafe=unsafe)
+    if unsafe:
+        return wrong
+    if covered.records != sent.total():
+        wrong.append(f"{sent.total():,} records were acknowledged, but the topic has {covered.records:,}")
     if Kind.OWN in sent:
         lines = sent[Kind.OWN]
-        wrong = lines - outcome.rows - outcome.dead
-        if wrong:
-            found.append(
+        if lines != outcome.rows + outcome.dead:
+            wrong.append(
                 f"{lines:,} lines were sent; the table has {outcome.rows:,} rows, {outcome.dead:,} are dead letters"
             )
-        return found
+        return wrong
     for what, wanted, seen in (
         ("orders in the table", sent[Kind.GOOD], outcome.rows),
         ("dead letters", sent[Kind.BROKEN], outcome.dead),
     ):
         if wanted != seen:
-            found.append(f"expected {wanted:,} {what}, found {seen:,}")
-    return found
+            wrong.append(f"expected {wanted:,} {what}, found {seen:,}")
+    return wrong
 
 
-def _summary(
-    sent: Counter[Kind], covered: Coverage, outcome: Outcome, rebalances: Sequence[str], directory: Path
-) -> Iterator[str]:
-    report = outcome.report
+def _summary(found: Found, directory: Path, *, unsafe: bool) -> Iterator[str]:
+    outcome, report = found.outcome, found.outcome.report
     rows = [
-        ("sent", f"{plural(sent.total(), 'record')}: {_kinds(sent)}"),
-        ("group", _covered(covered)),
+        ("sent", f"{plural(found.sent.total(), 'record')}: {_kinds(found.sent)}"),
+        *([("acknowledged", verdict(found.kept))] if found.kept is not None else []),
+        ("group", _covered(found.covered)),
         (
             "table",
             f"{plural(outcome.rows, 'row')}, no duplicates; {report.total.duplicates:,} repeated records skipped",
@@ -292,15 +359,19 @@ def _summary(
         ("dead letters", f"{outcome.dead:,}"),
         *(("", f"{count:,} times: {reason}") for reason, count in outcome.reasons),
     ]
+    if found.kept is not None:
+        yield from summary_lines(found.kept, found.history)
     yield ""
     yield "The audit (ottla audit)"
     yield report.to_text()
     yield ""
     yield "Why the group rebalanced last (ottla groups explain)"
-    yield from rebalances
+    yield from found.rebalances
     yield ""
     yield "Summary"
     for name, text in rows:
         yield f"  {name:<13} {text}"
     for name, what in (("chart.svg", "the chart"), ("table", "the table"), ("pipeline.toml", "the pipeline")):
         yield f"  {what:<13} {directory / name}"
+    if unsafe:
+        yield from UNSAFE

@@ -1,4 +1,7 @@
-"""``ottla groups explain GROUP``: print the rebalance history that the broker keeps for a group."""
+"""``ottla groups explain GROUP``: print the rebalance history that the broker keeps for a group.
+
+In a cluster it has the moves of the coordinator too. They follow from the history of the group's partition.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,26 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 
 from ottla.cli.groups.common import existing_groups
-from ottla.cli.groups.timeline import Names, headline, now_lines, rebalance_json, rebalance_lines
+from ottla.cli.groups.timeline import (
+    Names,
+    headline,
+    move_json,
+    move_line,
+    now_lines,
+    rebalance_json,
+    rebalance_lines,
+)
 from ottla.cli.options import positive
 from ottla.cli.terminal import print_json, printable
 from ottla.clients.admin.asynchronous import AsyncAdmin
 from ottla.clients.admin.groups import GroupDescription
-from ottla.clients.admin.offsets_topic import GroupHistory, read_history
+from ottla.clients.admin.offsets_topic import GroupHistory, partition_of, read_history
+from ottla.clients.admin.partition_history import read_changes
 from ottla.coordinator.records import HistoryValue
-from ottla.errors import OttlaError
+from ottla.errors import OttlaError, TopicAuthorizationFailed
+from ottla.metadata.history import Move, moves
+from ottla.metadata.machine import CONSUMER_OFFSETS
+from ottla.types import TopicPartition
 
 _EPILOG = """\
 examples:
@@ -37,11 +52,24 @@ async def explain(admin: AsyncAdmin, args: Namespace) -> int:
     if not history.rebalances and history.under_way is None and history.generation > 0:
         raise OttlaError(_not_written(group, history))
     shown = history.rebalances[-args.last :] if args.last else history.rebalances
+    moved = await _moves_since(admin, args.group, [*shown, *([history.under_way] if history.under_way else [])])
     if args.json:
-        print_json(_as_json(group, shown, history.under_way))
+        print_json(_as_json(group, shown, history.under_way, moved))
     else:
-        print("\n\n".join(_as_text(group, shown, history.under_way, args.full_ids)))
+        print("\n\n".join(_as_text(group, shown, history.under_way, moved, args.full_ids)))
     return 0
+
+
+async def _moves_since(admin: AsyncAdmin, group: str, rebalances: Sequence[HistoryValue]) -> list[Move]:
+    """The moves of the coordinator since the first of these rebalances."""
+    if not rebalances:
+        return []
+    key = TopicPartition(CONSUMER_OFFSETS, await partition_of(admin.cluster, group))
+    try:
+        changes = await read_changes(admin.cluster, key)
+    except TopicAuthorizationFailed:
+        return []  # The rebalances are worth seeing without them.
+    return [move for move in moves(changes or ()) if move.at >= rebalances[0].started_at]
 
 
 def _not_written(group: GroupDescription, history: GroupHistory) -> str:
@@ -52,11 +80,17 @@ def _not_written(group: GroupDescription, history: GroupHistory) -> str:
 
 
 def _as_text(
-    group: GroupDescription, shown: Sequence[HistoryValue], under_way: HistoryValue | None, full_ids: bool
+    group: GroupDescription,
+    shown: Sequence[HistoryValue],
+    under_way: HistoryValue | None,
+    moved: Sequence[Move],
+    full_ids: bool,
 ) -> list[str]:
     rebalances = [*shown, *([] if under_way is None else [under_way])]
     names = Names(group.members, rebalances, full=full_ids)
-    blocks = [_block(rebalance_lines(value, names, group.type)) for value in shown]
+    timed = [(value.started_at, _block(rebalance_lines(value, names, group.type))) for value in shown]
+    timed += [(move.at, printable(move_line(move))) for move in moved]
+    blocks = [block for _, block in sorted(timed, key=lambda one: one[0])]
     if not rebalances:
         blocks = ["the group has not rebalanced yet"]
     now = _block(now_lines(group, under_way, names))
@@ -68,7 +102,7 @@ def _block(lines: Iterable[str]) -> str:
 
 
 def _as_json(
-    group: GroupDescription, shown: Sequence[HistoryValue], under_way: HistoryValue | None
+    group: GroupDescription, shown: Sequence[HistoryValue], under_way: HistoryValue | None, moved: Sequence[Move]
 ) -> dict[str, object]:
     return {
         "group": group.group_id,
@@ -77,4 +111,5 @@ def _as_json(
         "members": len(group.members),
         "rebalances": [rebalance_json(value) for value in shown],
         "under_way": None if under_way is None else rebalance_json(under_way),
+        "coordinator_moves": [move_json(move) for move in moved],
     }

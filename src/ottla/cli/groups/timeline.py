@@ -13,6 +13,7 @@ from ottla.cli.times import clock_time, duration
 from ottla.clients.admin.groups import CONSUMER, GroupDescription, GroupMember
 from ottla.coordinator.history import EMPTY, INTERRUPTED, MAX_LATE, STABLE, UNCHANGED
 from ottla.coordinator.records import HistoryValue, Latecomer, PartitionMove, Trigger, Who
+from ottla.metadata.history import Move
 from ottla.types import Millis, TopicPartition
 
 SHOWN_ID = 8
@@ -107,6 +108,19 @@ def rebalance_lines(value: HistoryValue, names: Names, group_type: str = "") -> 
     yield from _labelled("moved", _moved(value, names))
 
 
+def move_line(move: Move) -> str:
+    """A coordinator that was replaced by another broker.
+
+    >>> move_line(Move(1_700_000_000_000, 1, 2, 0, "the process of broker 1 is gone")).split("  ")[-1]
+    'the coordinator moved from broker 1 to broker 2: the process of broker 1 is gone'
+    """
+    what = f"the coordinator moved from broker {move.source} to broker {move.target}"
+    if move.source == move.target:
+        what = f"broker {move.target} is the coordinator again"
+    without = f", after {duration(move.without)} without one" if move.without else ""
+    return f"-   {clock_time(move.at)}  {what}{without}{f': {move.reason}' if move.reason else ''}"
+
+
 def _labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
         yield f"    {label:<9}{line}"
@@ -121,7 +135,7 @@ def _result(value: HistoryValue, group_type: str) -> str:
         STABLE: f"{number}, stable after {took}",
         EMPTY: f"{number}, no members left after {took}",
         UNCHANGED: f"{number} unchanged: no rebalance was needed",
-        INTERRUPTED: f"{number} unchanged: interrupted by a broker restart after {took}",
+        INTERRUPTED: f"{number} unchanged: interrupted when the coordinator stopped, after {took}",
     }
     return endings.get(value.outcome, f"{number}, {value.outcome} after {took}")
 
@@ -192,4 +206,14 @@ def rebalance_json(value: HistoryValue) -> dict[str, Any]:
         "waited_for_leader_ms": value.ended_at - value.joined_at if joined else None,
         "waited_for_revocations_ms": value.revoked_at - value.started_at if revoked else None,
         "waited_for_takers_ms": value.ended_at - value.revoked_at if revoked else None,
+    }
+
+
+def move_json(move: Move) -> dict[str, Any]:
+    return {
+        "at": move.at,
+        "from": move.source,
+        "to": move.target,
+        "without_ms": move.without,
+        "reason": move.reason,
     }

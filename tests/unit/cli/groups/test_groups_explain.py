@@ -211,7 +211,7 @@ def test_late_members_are_named() -> None:
         (history.STABLE, 3, CONSUMER, "epoch 3, stable after 3.1 s"),
         (history.EMPTY, 4, "", "generation 4, no members left after 3.1 s"),
         (history.UNCHANGED, 3, "", "generation 3 unchanged: no rebalance was needed"),
-        (history.INTERRUPTED, 3, "", "generation 3 unchanged: interrupted by a broker restart after 3.1 s"),
+        (history.INTERRUPTED, 3, "", "generation 3 unchanged: interrupted when the coordinator stopped, after 3.1 s"),
         ("something new", -1, "", "no generation, something new after 3.1 s"),
     ],
 )
