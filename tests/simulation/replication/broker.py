@@ -15,11 +15,14 @@ from tests.simulation.replication.disks import Disk, ReplicaLog
 from tests.simulation.replication.messages import (
     AlterPartition,
     ControlledShutdown,
+    Coordinate,
     Fetch,
     FetchAnswer,
     Produce,
     Read,
     Request,
+    Write,
+    WriteMarker,
 )
 from tests.simulation.replication.replica import Replica
 from tests.simulation.replication.zookeeper import Batch, ConnectionLost, Session
@@ -341,14 +344,18 @@ class Broker:
                     answer(FetchAnswer(errors.UnknownTopicOrPartition.code))
                 else:
                     replica.fetched(request, answer)
-            case Produce(index) | Read(index):
+            case Produce(index) | Read(index) | Coordinate(index) | Write(index) | WriteMarker(index):
                 replica = self.replicas.get(index)
                 if replica is None:
                     answer(errors.UnknownTopicOrPartition())
                 elif isinstance(request, Produce):
                     replica.produce(request, answer)
-                else:
+                elif isinstance(request, Read):
                     replica.read(request, answer)
+                elif replica.coordinator is None:
+                    answer(errors.NotLeaderOrFollower())
+                else:
+                    replica.coordinator.handle(request, answer)
 
     def ask_controller(self, request: Request, timeout: int, on_answer: Callable[[Any], None]) -> None:
         """Send a request to the controller that this broker knows."""

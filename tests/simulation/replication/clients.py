@@ -17,8 +17,9 @@ PATIENCE = 4_000
 class Clients:
     """All producers and consumers of a cluster. Every record has its own number."""
 
-    def __init__(self, cluster: Cluster, pause: int) -> None:
+    def __init__(self, cluster: Cluster, pause: int, *, reads_only: bool = False) -> None:
         """``pause`` is the mean time between two requests, in milliseconds."""
+        self._writes = 0.0 if reads_only else 0.75
         self.cluster = cluster
         self.random = cluster.random
         self.is_open = True
@@ -32,7 +33,7 @@ class Clients:
     def _work(self) -> None:
         if not self.is_open:
             return
-        if self.random.random() < 0.75:
+        if self.random.random() < self._writes:
             self.produce()
         else:
             self._consume()

@@ -151,6 +151,8 @@ class Cluster:
         """What the whole metadata log says."""
         self.invariants = Invariants(self)
         self.zookeeper = ZooKeeper(self)
+        self.on_lead: Callable[[Replica], None] = lambda replica: None
+        self.on_resign: Callable[[Replica], None] = lambda replica: None
         self.hosts = {broker_id: Host(broker_id) for broker_id in range(1, options.brokers + 1)}
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -116,16 +116,10 @@ class Faults:
             self._kill_host(random, host, loses=False)
 
     def _kill_host(self, random: Random, host: Host, *, loses: bool) -> None:
-        """Kill a broker if the promise of min.insync.replicas covers it.
-
-        As long as a machine has lost data, no more brokers may stop uncleanly than the promise allows: the controller
-        cannot know which of them have lost data.
-        """
-        hosts = self.cluster.hosts.values()
-        if not self.cluster.options.unclean and (loses or any(each.lost for each in hosts)):
-            suspected = sum(1 for each in hosts if each.suspected and each is not host)
-            if suspected + 1 >= min(self.cluster.invariants.promised):
-                return
+        """Kill a broker if the promise of min.insync.replicas covers it."""
+        breaks = partial(self.cluster.invariants.breaks_promise, suspected=host, loses=loses)
+        if not self.cluster.options.unclean and any(map(breaks, host.disk.logs)):
+            return
         broker = host.broker
         self.cluster.kill(host, loses=loses)
         self.cluster.after(random.choice([100, 500, 2_000, 6_000]), partial(self._start, host))
@@ -242,20 +236,26 @@ class Faults:
 
     def _move(self, metadata: Metadata, partition: TopicPartition, target: list[int], *, now: int) -> Any:
         """Reassign, unless that breaks a promise: fewer replicas promise less, but only from now on."""
-        promised = self.cluster.invariants.promised[partition.partition]
-        if len(target) < promised and any(host.lost for host in self.cluster.hosts.values()):
-            raise errors.InvalidReplicaAssignment
+        self._check_promise(partition.partition, len(target))
         return reassign(metadata, {partition: target}, now=now)
+
+    def _check_promise(self, index: int, minimum: int) -> None:
+        """Raise an error if a new minimum would break the promise for a machine that has lost data already."""
+        is_lost = any(index in host.lost for host in self.cluster.hosts.values())
+        if is_lost and minimum < self.cluster.invariants.promised[index]:
+            raise errors.InvalidConfig
 
     def _cancel(self, random: Random) -> None:
         self.cluster.administrate(reassign, {self._partition(random): None})
 
     def _min_isr(self, random: Random) -> None:
-        topic = self.cluster.truth.topics.get(self.cluster.topic)
-        if topic is not None:
-            chosen = random.randint(1, self.cluster.options.replication_factor)
-            configs = {**topic.configs, MIN_ISR: str(chosen)}
-            self.cluster.administrate(Metadata.set_topic_configs, self.cluster.topic, configs)
+        self.cluster.administrate(self._configure, random.randint(1, self.cluster.options.replication_factor))
+
+    def _configure(self, metadata: Metadata, minimum: int, *, now: int) -> Any:
+        for index in range(self.cluster.options.partitions):
+            self._check_promise(index, minimum)
+        configs = {**metadata.topic(self.cluster.topic).configs, MIN_ISR: str(minimum)}
+        return metadata.set_topic_configs(self.cluster.topic, configs, now=now)
 
     def _elect(self, random: Random) -> None:
         self.cluster.administrate(elect_leaders, [self._partition(random)], unclean=False)

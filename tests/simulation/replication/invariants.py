@@ -133,10 +133,20 @@ class Invariants:
     def _suspect(self, host: Host) -> None:
         """The controller does not trust a broker. It cannot distinguish it from one that has lost data."""
         host.suspected = set(host.disk.logs)
-        hosts = self.cluster.hosts.values()
-        if any(each.lost for each in hosts) and sum(bool(each.suspected) for each in hosts) >= min(self.promised):
+        if any(self.breaks_promise(index) for index in host.suspected):
             self.is_lossy = True
             self.cluster.say("from now on committed records may be lost: too many brokers are suspected")
+
+    def breaks_promise(self, index: int, *, suspected: Host | None = None, loses: bool = False) -> bool:
+        """Whether a partition may lose committed records, if this broker stopped uncleanly as well.
+
+        As long as a machine has lost data, fewer brokers than the promised minimum may stop uncleanly: the controller
+        cannot know which of them have lost data.
+        """
+        hosts = self.cluster.hosts.values()
+        if not loses and not any(index in host.lost for host in hosts):
+            return False
+        return sum(index in host.suspected or host is suspected for host in hosts) >= self.promised[index]
 
     def _check_state(self, index: int, state: PartitionState) -> None:
         min_isr = state.min_isr(self._min_isr())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tests.simulation.replication.disks import Entry
 
 from ottla.metadata.partitions import IsrChange
 from ottla.replication.values import EpochEnd, ReplicaFetch
+from ottla.transactions.messages import Markers
 
 
 class Fetch(NamedTuple):
@@ -65,4 +66,31 @@ class ReadAnswer(NamedTuple):
     entries: list[Entry]
 
 
-Request: TypeAlias = Fetch | AlterPartition | ControlledShutdown | Produce | Read
+class Coordinate(NamedTuple):
+    """An operation of the coordinator of a partition."""
+
+    partition: int
+    operation: str
+    request: Any
+
+
+class Write(NamedTuple):
+    """A record of a transaction."""
+
+    partition: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    value: object
+
+
+class WriteMarker(NamedTuple):
+    """The end of a transaction in a partition."""
+
+    partition: int
+    markers: Markers
+    coordinator_epoch: int
+
+
+Request: TypeAlias = Fetch | AlterPartition | ControlledShutdown | Produce | Read | Coordinate | Write | WriteMarker

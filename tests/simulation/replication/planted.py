@@ -14,10 +14,12 @@ from unittest import mock
 
 from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.controller import Controller
+from tests.simulation.replication.coordinators import DataPartition
 from tests.simulation.replication.messages import Read, ReadAnswer
 from tests.simulation.replication.replica import Replica
 from tests.simulation.replication.zookeeper import Batch, ZooKeeper
 
+from ottla.driver import Driver
 from ottla.metadata import brokers, changes, elections, machine, partitions
 from ottla.metadata.values import PartitionState
 from ottla.replication import leader
@@ -52,7 +54,7 @@ def plant(name: str | None) -> Iterator[None]:
 
 def _answer_before_high_watermark(patch: Patch) -> None:
     """acks=all is answered when the leader has the record."""
-    patch(Replica, "_when_committed", lambda replica, offset, answer: answer(offset))
+    patch(Replica, "when_committed", lambda replica, offset, answer: answer(offset))
 
 
 def _count_committed_isr_only(patch: Patch) -> None:
@@ -331,6 +333,39 @@ def _keep_clean_shutdown_file(patch: Patch) -> None:
     patch(Broker, "_registered", remembered)
 
 
+# ── coordinators ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _answer_before_records_are_replicated(patch: Patch) -> None:
+    """A coordinator answers when the leader has its records, as in a Jepsen report on Redpanda."""
+    wait_for = Driver._wait_for
+
+    def forget(driver: Driver[Any], position: int) -> None:
+        wait_for(driver, position)
+        driver._uncommitted = None
+
+    patch(Driver, "_wait_for", forget)
+
+
+def _complete_before_markers_are_replicated(patch: Patch) -> None:
+    """A leader answers a marker when it has it, so a transaction is complete whose end may be lost."""
+    write = DataPartition._write
+
+    def early(self: DataPartition, written: Any, answer: Any) -> None:
+        if written.commits is None:
+            write(self, written, answer)
+        else:
+            write(self, written, lambda offset: None)
+            answer(0)
+
+    patch(DataPartition, "_write", early)
+
+
+def _serve_what_was_loaded_at_once(patch: Patch) -> None:
+    """A new coordinator tells what it has loaded before that is committed."""
+    patch(Driver, "wait_for", lambda driver, position: None)
+
+
 BUGS: dict[str, Callable[[Patch], None]] = {
     bug.__name__.removeprefix("_"): bug
     for bug in (
@@ -359,5 +394,16 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         _replay_before_writing,
         _lead_before_registered,
         _keep_clean_shutdown_file,
+        _answer_before_records_are_replicated,
+        _complete_before_markers_are_replicated,
+        _serve_what_was_loaded_at_once,
     )
 }
+#: The bugs that plain records do not show.
+OF_COORDINATORS = frozenset(
+    {
+        "answer_before_records_are_replicated",
+        "complete_before_markers_are_replicated",
+        "serve_what_was_loaded_at_once",
+    }
+)

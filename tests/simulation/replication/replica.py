@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.replication.disks import Entry, ReplicaLog
 from tests.simulation.replication.messages import AlterPartition, Fetch, FetchAnswer, Produce, Read, ReadAnswer
+from tests.virtual import VirtualCommit
 
 from ottla import errors
 from ottla.metadata.partitions import IsrChange
@@ -45,9 +48,15 @@ class Replica:
         self._known_watermark = min(high_watermark, log.log_end_offset)
         self._role = 0
         """Changes with every role."""
-        self._uncommitted: list[tuple[int, Answer]] = []
+        self._uncommitted: list[tuple[int, int, Answer]] = []
+        """Who waits for the high watermark: the offset, an order, and whom to tell."""
+        self._order = count()
         self._fetches: list[tuple[Fetch, Answer]] = []
-        self._is_reporting = False
+        self.on_lead: Callable[[Replica], None] = broker.cluster.on_lead
+        """Called when this replica begins to lead; `on_resign` when it ends to have a role."""
+        self.on_resign: Callable[[Replica], None] = broker.cluster.on_resign
+        self.coordinator: Any = None
+        """What coordinates by the records of this partition, while it leads."""
 
     @property
     def high_watermark(self) -> int:
@@ -70,16 +79,19 @@ class Replica:
         self.state = state
 
     def _lead(self, state: PartitionState) -> None:
-        begins = not self.is_leader or state.leader_epoch != self.state.leader_epoch
-        watermark = self.high_watermark
+        begins, watermark = not self.is_leader, self.high_watermark
         if begins:
             self.resign()
+        if begins or state.leader_epoch != self.state.leader_epoch:
+            self.leader = None  # Who waits for a commit goes on waiting.
+            self._role += 1
+            self._refuse_fetches()
             self.log.begin_epoch(state.leader_epoch)
         self.is_leader = True
         now = self.broker.now()
         if state.replicas == (self.broker.broker_id,):
             self.leader = None
-        elif begins or self.leader is None:
+        elif self.leader is None:
             self.leader = Leader(
                 me=self.broker.broker_id,
                 state=state,
@@ -93,8 +105,11 @@ class Replica:
             self.broker.after(MAX_LAG / 2, partial(self._look_after_isr, self._role))
         else:
             self.leader.state_changed(state, now=now)
+        self.state = state
         self.cluster.leads(self, begins)
         self.watermark_moved()
+        if begins:
+            self.on_lead(self)
 
     def _follow(self, state: PartitionState) -> None:
         watermark = self.high_watermark
@@ -108,9 +123,13 @@ class Replica:
         self._role += 1
         self.is_leader, self.leader, self.follower = False, None, None
         uncommitted, self._uncommitted = self._uncommitted, []
-        fetches, self._fetches = self._fetches, []
-        for _, answer in uncommitted:
+        for *_, answer in uncommitted:
             answer(errors.NotLeaderOrFollower())
+        self._refuse_fetches()
+        self.on_resign(self)
+
+    def _refuse_fetches(self) -> None:
+        fetches, self._fetches = self._fetches, []
         for _, answer in fetches:
             answer(FetchAnswer(errors.NotLeaderOrFollower.code))
 
@@ -123,36 +142,55 @@ class Replica:
     # ── clients ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def produce(self, request: Produce, answer: Answer) -> None:
-        if not self.is_leader:
-            answer(errors.NotLeaderOrFollower())
+        try:
+            offset = self.append_own(request.value, needs_all=request.needs_all) - 1
+        except errors.KafkaError as error:
+            answer(error)
             return
-        if request.needs_all and self.leader is not None and self.leader.is_below_min_isr:
-            answer(errors.NotEnoughReplicas())
-            return
-        offset = self.log.log_end_offset
-        self.log.append(Entry(self.state.leader_epoch, request.value))
         if request.needs_all:
-            self._when_committed(offset, answer)
+            self.when_committed(offset, answer)
         else:
             answer(offset)
-        self._appended()
 
-    def _when_committed(self, offset: int, answer: Answer) -> None:
-        """Answer once the record at an offset is committed."""
-        waiter = (offset, answer)
-        self._uncommitted.append(waiter)
-        self.broker.after(PRODUCE_TIMEOUT, partial(self._give_up, waiter))
-
-    def _give_up(self, waiter: tuple[int, Answer]) -> None:
-        if waiter in self._uncommitted:
-            self._uncommitted.remove(waiter)
-            waiter[1](errors.RequestTimedOut())
-
-    def _appended(self) -> None:
+    def append_own(self, value: object, *, needs_all: bool = True) -> int:
+        """Append a record as the leader, and return the end of the log."""
+        if not self.is_leader:
+            raise errors.NotLeaderOrFollower
+        if needs_all and self.leader is not None and self.leader.is_below_min_isr:
+            raise errors.NotEnoughReplicas
+        self.log.append(Entry(self.state.leader_epoch, value))
+        end = self.log.log_end_offset
         if self.leader is not None:
             self.leader.appended(now=self.broker.now())
         self.watermark_moved()
         self._answer_fetches()
+        return end
+
+    def when_committed(self, offset: int, answer: Answer) -> None:
+        """Answer with the offset once its record is committed, or with an error."""
+        if offset < self.high_watermark:
+            answer(offset)
+            return
+        waiter = (offset, next(self._order), answer)
+        insort(self._uncommitted, waiter)
+        self.broker.after(PRODUCE_TIMEOUT, partial(self._give_up, waiter))
+
+    def committed(self, position: int) -> VirtualCommit | None:
+        """Return None if everything below a position is committed, else what to wait for. This never gives up."""
+        if position <= self.high_watermark:
+            return None
+        commit = VirtualCommit()
+
+        def answer(result: Any) -> None:
+            commit.finish(result if isinstance(result, errors.NotLeaderOrFollower) else None)
+
+        insort(self._uncommitted, (position - 1, next(self._order), answer))
+        return commit
+
+    def _give_up(self, waiter: tuple[int, int, Answer]) -> None:
+        if waiter in self._uncommitted:
+            self._uncommitted.remove(waiter)
+            waiter[2](errors.RequestTimedOut())
 
     def read(self, request: Read, answer: Answer) -> None:
         """Give committed records to a consumer, as a leader or as a follower."""
@@ -163,11 +201,10 @@ class Replica:
         """Answer what waits for the high watermark, and tell the invariants."""
         self.cluster.invariants.replica_changed(self)
         watermark = self.high_watermark
-        if self._uncommitted and self._uncommitted[0][0] < watermark:
+        while self._uncommitted and self._uncommitted[0][0] < watermark:
+            offset, _, answer = self._uncommitted.pop(0)
             below = self.leader is not None and self.leader.is_below_min_isr
-            while self._uncommitted and self._uncommitted[0][0] < watermark:
-                offset, answer = self._uncommitted.pop(0)
-                answer(errors.NotEnoughReplicasAfterAppend() if below else offset)
+            answer(errors.NotEnoughReplicasAfterAppend() if below else offset)
         if self._fetches:
             self._answer_fetches()
 

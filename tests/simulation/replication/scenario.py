@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from random import Random
 
+from tests.simulation.replication.applications import NOTHING_HANGS, Applications
 from tests.simulation.replication.clients import Clients
 from tests.simulation.replication.cluster import MIN_ISR, UNCLEAN, Cluster, Options, Weather
+from tests.simulation.replication.coordinators import PARTITIONS, install
 from tests.simulation.replication.faults import Faults, schedule
 from tests.simulation.replication.invariants import LIVENESS, Violation
 
 from ottla.metadata.machine import Metadata
 
+#: The kinds of scenarios: plain records, the same with unclean elections, and coordinators with their applications.
+RECORDS, UNCLEAN_ELECTIONS, COORDINATORS = KINDS = ("records", "unclean", "coordinators")
 START, CHURN, SETTLE = 300, 15_000, 30_000
 LOOK = 250
 
@@ -19,11 +23,15 @@ LOOK = 250
 class Scenario:
     """One seed."""
 
-    def __init__(self, seed: int, *, unclean: bool = False, keep: Collection[int] | None = None) -> None:
+    def __init__(self, seed: int, *, kind: str = RECORDS, keep: Collection[int] | None = None) -> None:
         """``keep`` are the numbers of the faults that happen; all of them if it is None."""
         random = Random(f"options {seed}")
-        self.options = Options.choose(random, unclean=unclean)
+        self.options = Options.choose(random, unclean=kind == UNCLEAN_ELECTIONS)
         self.faults = schedule(seed, 500, CHURN)
+        self.coordinates = kind == COORDINATORS
+        if self.coordinates:
+            self.options.partitions = PARTITIONS
+            self.faults = [fault for fault in self.faults if fault.kind != "delete_records"]
         if keep is not None:
             self.faults = [fault for fault in self.faults if fault.number in keep]
         self.cluster = Cluster(seed, self.options)
@@ -39,18 +47,26 @@ class Scenario:
         """Run the scenario; raise Violation if an invariant does not hold."""
         cluster = self.cluster
         cluster.say(str(self.options))
+        if self.coordinates:
+            install(cluster)
         for host in cluster.hosts.values():
             cluster.start(host)
         cluster.run_until(START)
         while not self._create_topic():
             cluster.run_until(cluster.now + START)
         cluster.weather = self._weather
-        clients = Clients(cluster, self._pause)
+        cluster.run_until(cluster.now + START)
+        clients = Clients(cluster, self._pause, reads_only=self.coordinates)
+        applications = Applications(cluster) if self.coordinates else None
         faults = Faults(cluster, self.faults)
         cluster.run_until(cluster.now + CHURN)
         cluster.weather = Weather()
         faults.stop()
+        if applications is not None:
+            applications.stop()
         self._settle(clients, faults)
+        if applications is not None:
+            self._end(applications)
 
     def _create_topic(self) -> bool:
         """Create the topic as soon as every broker is there."""
@@ -82,3 +98,15 @@ class Scenario:
         if problem := cluster.invariants.unsettled():
             raise Violation(LIVENESS, problem)
         cluster.invariants.check_images()
+
+    def _end(self, applications: Applications) -> None:
+        """Let the applications come to an end, and look at what they have done."""
+        cluster = self.cluster
+        end = cluster.now + SETTLE
+        while cluster.now < end and applications.unfinished():
+            cluster.run_until(cluster.now + LOOK)
+        if cluster.invariants.is_lossy:
+            return
+        if problem := applications.unfinished():
+            raise Violation(NOTHING_HANGS, problem)
+        applications.check()

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 from tests.simulation.replication.planted import BUGS, plant
 from tests.simulation.replication.run import first_finder, how_to_run_again, minimised, run_seed
-from tests.simulation.replication.scenario import Scenario
+from tests.simulation.replication.scenario import KINDS, Scenario
 
 #: The first seed that finds each planted bug, from ``--plant all``.
 FINDERS = {
@@ -36,25 +36,29 @@ FINDERS = {
     "replay_before_writing": 0,
     "lead_before_registered": 21,
     "keep_clean_shutdown_file": 3,
+    "answer_before_records_are_replicated": 0,
+    "complete_before_markers_are_replicated": 2,
+    "serve_what_was_loaded_at_once": 178,
 }
 CHUNK = 40
 
 
-@pytest.mark.parametrize("unclean", [False, True], ids=["", "unclean"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("first", range(0, 2 * CHUNK, CHUNK))
-def test_every_invariant_of_replication_holds_whatever_happens(first: int, unclean: bool) -> None:
+def test_every_invariant_of_replication_holds_whatever_happens(first: int, kind: str) -> None:
     failures = [
-        f"seed {seed}: {problem}\nagain: {how_to_run_again(seed, unclean=unclean)}"
-        for seed, problem, _ in (run_seed(seed, unclean=unclean) for seed in range(first, first + CHUNK))
-        if problem is not None
+        f"seed {result.seed}: {result.problem}\nagain: {how_to_run_again(result.seed, kind=kind)}"
+        for result in (run_seed(seed, kind=kind) for seed in range(first, first + CHUNK))
+        if result.problem is not None
     ]
     assert not failures, "\n\n".join(failures)
 
 
-def test_a_seed_always_tells_the_same_story() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_always_tells_the_same_story(kind: str) -> None:
     stories = []
     for _ in range(2):
-        scenario = Scenario(7)
+        scenario = Scenario(7, kind=kind)
         scenario.run()
         stories.append((scenario.cluster.zookeeper.log, scenario.cluster.invariants.committed, scenario.cluster.trace))
     assert stories[0] == stories[1]
@@ -74,9 +78,9 @@ def test_a_planted_bug_is_found(bug: str, seed: int) -> None:
 
 def test_a_failing_seed_is_minimised() -> None:
     with plant("elect_anybody"):
-        problem = run_seed(FINDERS["elect_anybody"])[1]
+        problem = run_seed(FINDERS["elect_anybody"]).problem
         faults = minimised(FINDERS["elect_anybody"])
-        again = run_seed(FINDERS["elect_anybody"], keep=faults)[1]
+        again = run_seed(FINDERS["elect_anybody"], keep=faults).problem
     assert problem is not None
     assert again is not None
     assert again.partition(":")[0] == problem.partition(":")[0]
