@@ -149,4 +149,6 @@ def _last_known(before: PartitionState, wanted: PartitionState, leader: int) -> 
     if leader != NO_LEADER:
         return ()
     last = before.last_known_elr if before.leader == NO_LEADER else (before.leader,)
-    return tuple(each for each in last if each in wanted.replicas)
+    known = tuple(each for each in last if each in wanted.replicas)
+    # The last leader may have been taken away with a reassignment. Then an eligible replica is as good.
+    return known or tuple(each for each in wanted.replicas if each in before.elr)[:1]

@@ -10,6 +10,7 @@ from tests.unit.metadata.controlled import Controlled
 
 from ottla import errors
 from ottla.metadata.reassignment import reassign, reassignments
+from ottla.metadata.values import NO_LEADER
 from ottla.types import TopicPartition
 
 P0 = TopicPartition("orders", 0)
@@ -182,3 +183,18 @@ def test_a_list_of_named_partitions_has_only_those_that_move() -> None:
     asked = [TopicPartition("orders", 1), TopicPartition("orders", 2), TopicPartition("orders", 7)]
     assert list(reassignments(cluster.metadata, asked)) == [TopicPartition("orders", 1)]
     assert list(reassignments(cluster.metadata)) == [P0, TopicPartition("orders", 1)]
+
+
+def test_a_cancelled_reassignment_that_takes_the_last_leader_away_leaves_a_way_back() -> None:
+    """The only eligible replica returns after an unclean stop. Nobody else can be better, so it leads."""
+    cluster = Controlled(assignments=[[3, 1]], min_isr=2)
+    cluster.fence(1)
+    move(cluster, [2, 3, 1])
+    cluster.alter([3, 2])
+    cluster.fence(3)
+    cluster.fence(2)
+    cluster.start(2, clean=False)
+    assert (cluster.state().leader, cluster.state().elr, cluster.state().last_known_elr) == (NO_LEADER, (3,), (2,))
+    assert move(cluster, None) is None
+    cluster.start(3, clean=False)
+    assert (cluster.state().leader, cluster.state().isr) == (3, (3,))
