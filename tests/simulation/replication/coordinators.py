@@ -118,10 +118,9 @@ class Shard:
 class TransactionShard(Shard):
     """The coordinator of transactions. It writes the markers of what it has decided."""
 
-    _producer_ids = count(1)
-
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, new_producer_id: Callable[[], int]) -> None:
         self._writing: set[m.Markers] = set()
+        self._new_producer_id = new_producer_id
         super().__init__(
             replica, TransactionCoordinator(_TRANSACTIONS), transaction_records.encode, transaction_records.decode
         )
@@ -130,7 +129,7 @@ class TransactionShard(Shard):
     def handle(self, request: Coordinate, answer: Answer) -> None:
         asked = request.request
         if hasattr(asked, "spare_producer_id") and self.machine.needs_producer_id(asked.transactional_id):
-            asked = asked._replace(spare_producer_id=next(self._producer_ids))
+            asked = asked._replace(spare_producer_id=self._new_producer_id())
         self.run(getattr(self.machine, request.operation), asked, answer)
 
     def _finish(self) -> None:
@@ -281,7 +280,7 @@ def _header(producer_id: int, epoch: int, sequence: int, attributes: int) -> Bat
 
 def install(cluster: Cluster) -> None:
     """Give the partitions of a cluster their coordinators."""
-    ids = count(1)
+    ids, producer_ids = count(1), count(1)
 
     def lead(replica: Replica) -> None:
         if replica.index == OFFSETS:
@@ -289,7 +288,7 @@ def install(cluster: Cluster) -> None:
             machine = Coordinator(GroupConfig(), new_id=lambda: str(next(ids)), topics=lambda: topics)
             replica.coordinator = Shard(replica, machine, serde.encode, serde.decode)
         elif replica.index == STATE:
-            replica.coordinator = TransactionShard(replica)
+            replica.coordinator = TransactionShard(replica, lambda: next(producer_ids))
         else:
             replica.coordinator = DataPartition(replica)
 

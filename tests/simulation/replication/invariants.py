@@ -133,7 +133,11 @@ class Invariants:
     def _suspect(self, host: Host) -> None:
         """The controller does not trust a broker. It cannot distinguish it from one that has lost data."""
         host.suspected = set(host.disk.logs)
-        if any(self.breaks_promise(index) for index in host.suspected):
+        for index in host.suspected:
+            self._excuse_if_broken(index)
+
+    def _excuse_if_broken(self, index: int) -> None:
+        if not self.is_lossy and self.breaks_promise(index):
             self.is_lossy = True
             self.cluster.say("from now on committed records may be lost: too many brokers are suspected")
 
@@ -167,6 +171,7 @@ class Invariants:
                 if host.broker_id not in state.replicas or (is_back and host.broker_id in state.isr):
                     host.suspected.discard(index)
                     host.lost.discard(index)
+        self._excuse_if_broken(index)
 
     def _min_isr(self) -> int:
         truth = self.cluster.truth

@@ -361,11 +361,6 @@ def _complete_before_markers_are_replicated(patch: Patch) -> None:
     patch(DataPartition, "_write", early)
 
 
-def _serve_what_was_loaded_at_once(patch: Patch) -> None:
-    """A new coordinator tells what it has loaded before that is committed."""
-    patch(Driver, "wait_for", lambda driver, position: None)
-
-
 BUGS: dict[str, Callable[[Patch], None]] = {
     bug.__name__.removeprefix("_"): bug
     for bug in (
@@ -396,7 +391,6 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         _keep_clean_shutdown_file,
         _answer_before_records_are_replicated,
         _complete_before_markers_are_replicated,
-        _serve_what_was_loaded_at_once,
     )
 }
 #: The bugs that plain records do not show.
@@ -404,6 +398,5 @@ OF_COORDINATORS = frozenset(
     {
         "answer_before_records_are_replicated",
         "complete_before_markers_are_replicated",
-        "serve_what_was_loaded_at_once",
     }
 )
