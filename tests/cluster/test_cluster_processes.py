@@ -182,9 +182,14 @@ def test_a_broker_is_added_and_gets_replicas(capsys: pytest.CaptureFixture[str])
         cluster.wait_until_replicated("orders")
         assert main(["topics", "elect-leaders", "orders", *server]) == 0
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            partitions = admin.describe_topics("orders")["orders"].partitions
-            assert all({node.id for node in one.isr} == {1, 2, 3} for one in partitions)
-            assert len({one.leader and one.leader.id for one in partitions}) == 2
+
+            def leaders() -> int:
+                # The broker that is asked may know of the elections a little later.
+                partitions = admin.describe_topics("orders")["orders"].partitions
+                assert all({node.id for node in one.isr} == {1, 2, 3} for one in partitions)
+                return len({one.leader and one.leader.id for one in partitions})
+
+            until(lambda: leaders() == 2, "two brokers lead")
             configs = admin.describe_configs("orders").popitem()[1]
             assert not configs["leader.replication.throttled.replicas"].differs
 
