@@ -13,6 +13,7 @@ everything but the timing.
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import shutil
 import sys
@@ -108,6 +109,8 @@ def main() -> int:
     parser.add_argument("--fault", choices=FAULTS, action="append", default=[], help="only these faults")
     parser.add_argument("--keep", type=Path, help="keep the files in this directory if there are problems")
     args = parser.parse_args()
+    # Clients warn of every broker that is down.
+    logging.getLogger("ottla").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="ottla-torture-") as directory:
         root = Path(directory)
         started = time.monotonic()
