@@ -187,6 +187,7 @@ class Partition:
         for future in waiting:
             if not future.done():
                 future.set_exception(error or self.not_leader())
+                future.exception()  # Nobody may wait any more: that is no accident.
         self.release_waiters()
 
     def close(self, error: errors.KafkaError | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,3 +133,15 @@ async def test_a_deletion_ends_when_the_leader_changes(tmp_path: Path) -> None:
         broker.partition().follow(replace(state, leader=OTHER, leader_epoch=1))
         answer = await deleting
         assert (answer.error_code, answer.low_watermark) == (errors.NotLeaderOrFollower.code, -1)
+
+
+async def test_a_producer_that_went_away_is_no_error_when_the_leader_changes(tmp_path: Path) -> None:
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        assert broker.partition().committed(1) is not None
+        broker.partition().follow(replace(broker.partition().state, leader=OTHER, leader_epoch=1))
+        gc.collect()
+    assert problems == []
