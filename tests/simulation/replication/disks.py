@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, LeaderEpochCache
+from ottla.storage.epochs import LeaderEpochCache
 
 
 class Entry(NamedTuple):
@@ -106,6 +106,3 @@ class Disk:
     """The checkpoint of high watermarks, which lags."""
     clean_epoch: int = -1
     """The broker epoch in the file of a clean shutdown, else -1."""
-
-
-__all__ = ["UNDEFINED_EPOCH", "UNDEFINED_OFFSET", "Disk", "Entry", "ReplicaLog"]

@@ -69,7 +69,6 @@ class Faults:
 
     def __init__(self, cluster: Cluster, faults: list[Fault]) -> None:
         self.cluster = cluster
-        self.is_over = False
         for fault in faults:
             cluster.after(fault.at, partial(self._happen, fault))
 

@@ -2,6 +2,7 @@
 
 Many seeds: ``python -m tests.simulation.replication.run --seeds 0:10000``. One in detail: ``--seed 17``; add
 ``--minimise`` to leave out the faults that do not matter, and ``--keep 3,5`` to run with these faults only.
+``--kind coordinators`` runs group and transaction coordinators on top. ``--plant all`` looks for planted bugs.
 """
 
 from __future__ import annotations
