@@ -5,6 +5,9 @@ from __future__ import annotations
 import resource
 import time
 
+import pytest
+from tests.compat.waiting import until
+
 import ottla
 from ottla.cluster.cluster import Cluster
 from ottla.errors import KafkaStorageError
@@ -16,7 +19,15 @@ VALUES = [b"%05d" % number * 200 for number in range(200)]
 LIMIT = 64 * 1024
 
 
-def test_partitions_of_a_failed_disk_get_another_leader() -> None:
+def is_out(admin: ottla.Admin, broker_id: int) -> bool:
+    """Whether the broker does not lead the partition, and is not in sync."""
+    partition = admin.describe_topics("orders")["orders"].partitions[0]
+    leader = partition.leader
+    return leader is not None and leader.id != broker_id and broker_id not in {node.id for node in partition.isr}
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_broker_with_a_failed_disk_leaves_its_partitions_to_others(role: str) -> None:
     with Cluster(3, isolation=False, offsets_topic_num_partitions=3) as cluster:
         servers = cluster.bootstrap_servers
         with ottla.Admin(bootstrap_servers=servers) as admin, ottla.Producer(bootstrap_servers=servers) as producer:
@@ -24,19 +35,18 @@ def test_partitions_of_a_failed_disk_get_another_leader() -> None:
             for value in VALUES[:20]:
                 producer.send("orders", value)
             producer.flush(20)
-            before = cluster.leader_of("orders")
+            leader = cluster.leader_of("orders")
+            broken = leader if role == "leader" else cluster.broker(leader.id % 3 + 1)
             # Writes beyond the limit fail, as on a full disk.
-            resource.prlimit(before.pid, resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+            resource.prlimit(broken.pid, resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
             for value in VALUES[20:]:
                 producer.send("orders", value)
             producer.flush(20)
-            assert cluster.leader_of("orders") != before
-            described = admin.describe_topics("orders")["orders"].partitions[0]
-            assert before.id not in {node.id for node in described.isr}
+            until(lambda: is_out(admin, broken.id), "the broker is not in sync and leads nothing")
             # The broker is still there, and says what is wrong.
-            assert before.state == "running"
-            assert before.id in {node.id for node in admin.describe_cluster().nodes}
-        with Wire(before.address) as wire:
+            assert broken.state == "running"
+            assert broken.id in {node.id for node in admin.describe_cluster().nodes}
+        with Wire(broken.address) as wire:
             dirs = wire.call(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": None}).results
             assert [each.error_code for each in dirs] == [KafkaStorageError.code]
         with ottla.Consumer(bootstrap_servers=servers, auto_offset_reset="earliest") as consumer:
@@ -47,5 +57,5 @@ def test_partitions_of_a_failed_disk_get_another_leader() -> None:
                 seen += [record.value for record in consumer.poll(1)]
             assert seen == VALUES
         # With a good disk it follows again after a restart.
-        before.restart()
+        broken.restart()
         cluster.wait_until_replicated("orders")

@@ -313,6 +313,7 @@ class Leader:
         broker = self._brokers.get(broker_id)
         return (
             progress.log_end_offset >= 0
+            and broker_id not in self.state.offline
             and broker is not None
             and broker.is_active
             and broker.epoch == progress.broker_epoch

@@ -139,7 +139,7 @@ def test_the_high_watermark_waits_for_a_follower_that_is_about_to_join() -> None
     assert [member.broker_id for member in proposal.isr] == [1, 2]
 
 
-@pytest.mark.parametrize("why", ["fenced", "shutting down", "restarted", "gone", "too slow"])
+@pytest.mark.parametrize("why", ["fenced", "shutting down", "restarted", "gone", "disk failed", "too slow"])
 def test_the_high_watermark_does_not_wait_for_a_follower_that_cannot_join(why: str) -> None:
     log, brokers, now = MemoryLog(4, 4), active_brokers(1, 2, 3), 1
     leader = new_leader(log, isr=(1,), brokers=brokers)
@@ -152,11 +152,14 @@ def test_the_high_watermark_does_not_wait_for_a_follower_that_cannot_join(why: s
         brokers[2] = replace(brokers[2], epoch=900)
     elif why == "gone":
         del brokers[2]
+    elif why == "disk failed":
+        leader.state_changed(replace(changed(leader, 1), offline=(2,)), now=1)
     else:
         now = LAG + 1
     log.append(Entry(5, "x"))
     leader.appended(now=now)
     assert leader.high_watermark == 3
+    assert why == "too slow" or leader.proposal(now=now) is None
 
 
 def test_the_high_watermark_goes_on_when_the_follower_it_waits_for_is_fenced() -> None:
