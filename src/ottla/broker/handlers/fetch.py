@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from ottla import errors
 from ottla.broker.fetch_sessions import FetchPlan, Key, Wanted, grouped, is_urgent
+from ottla.broker.fetch_waiter import FetchWaiter
 from ottla.broker.leader_hints import leader_addresses, leader_hint
 from ottla.broker.nearest import nearest_replica
 from ottla.broker.node import Call, Node
-from ottla.broker.partition import FetchWaiter, Partition
+from ottla.broker.partition import Partition
 from ottla.config.replication import RACK_AWARE_SELECTOR
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
