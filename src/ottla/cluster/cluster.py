@@ -131,12 +131,15 @@ class Cluster:
         try:
             if self._given_zookeeper is None:
                 self._zookeeper = LocalZooKeeper(self._directory / "zookeeper", free_port())
-                self._progress("starting ZooKeeper")
-                self._zookeeper.start()
+                self._progress(f"starting ZooKeeper on {self._zookeeper.address}")
+                self._zookeeper.launch()
             if self._isolation:
                 self._network = Network()
+            # They load while ZooKeeper does.
             for _ in range(self._count):
                 self._add().launch()
+            if self._zookeeper is not None:
+                self._zookeeper.await_ready()
             self._progress(f"starting brokers {', '.join(map(str, self._brokers))}")
             for broker in self._brokers.values():
                 broker.await_ready()
@@ -191,7 +194,7 @@ class Cluster:
                 broker.rejoin()
                 if kill:
                     broker.kill()
-                else:
+                elif broker.state != "stopped":
                     self._progress(f"stopping broker {broker.id}")
                     broker.stop()
         finally:
@@ -316,6 +319,7 @@ def _defaults(brokers: int, *, is_temporary: bool) -> dict[str, str]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
+        "zookeeper.connection.timeout.ms": 30_000,
     }
     if is_temporary:
         # Used in tests, where no other member is about to join.

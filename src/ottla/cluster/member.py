@@ -120,9 +120,8 @@ class ClusterBroker:
     def _wait(self, deadline: float) -> None:
         while _READY not in (said := self._said()):
             if not self._running().is_running:
-                raise OttlaError(
-                    f"broker {self.id} did not start: {said.splitlines()[-1] if said else 'it said nothing'}"
-                )
+                last = said.splitlines()[-1] if said else "it said nothing"
+                raise OttlaError(f"broker {self.id} did not start: {last.removeprefix('ottla: error: ')}")
             if time.monotonic() > deadline:
                 raise OttlaError(f"broker {self.id} was not ready after {START_SECONDS:g} s; see {self.log_file}")
             time.sleep(_POLL_SECONDS)

@@ -100,6 +100,11 @@ class LocalZooKeeper:
 
     def start(self) -> None:
         """Start the server and wait until it answers. Blocks for about a second."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """Start the process, without waiting."""
         if self._process is not None:
             raise OttlaError(f"ZooKeeper at {self.address} is running already")
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -108,6 +113,9 @@ class LocalZooKeeper:
         config.write_text(_CONFIG.format(port=self.port, host=HOST, data=self.data_dir.absolute()))
         command = [str(_java()), *_JAVA_OPTIONS, "-cp", _class_path(), _MAIN, str(config)]
         self._process = ChildProcess(command, self.log_file)
+
+    def await_ready(self) -> None:
+        """Wait until a launched server answers."""
         try:
             self._wait()
         except BaseException:

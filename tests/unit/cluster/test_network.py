@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -24,7 +25,13 @@ class Echo:
         self._listener = socket.create_server(("127.0.0.1", port))
         self.address: tuple[str, int] = self._listener.getsockname()
         self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._run(self._accept)
+
+    def _run(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _accept(self) -> None:
         while True:
@@ -33,7 +40,7 @@ class Echo:
             except OSError:
                 return
             self._open.append(connection)
-            threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
+            self._run(self._echo, connection)
 
     def _echo(self, connection: socket.socket) -> None:
         try:
@@ -43,11 +50,12 @@ class Echo:
             return
 
     def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for connection in self._open:
-            connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
+        for each in (self._listener, *self._open):
+            with contextlib.suppress(OSError):  # It has ended already.
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for thread in self._threads:
+            thread.join()
 
 
 @pytest.fixture
@@ -61,10 +69,7 @@ def network() -> Iterator[Network]:
 def echo() -> Iterator[Echo]:
     echo = Echo()
     yield echo
-    try:
-        echo.stop()
-    except OSError:
-        pass
+    echo.stop()
 
 
 def opened(network: Network, broker: int, echo: Echo) -> Door:
