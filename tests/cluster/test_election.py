@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from ottla.cluster.zookeeper import LocalZooKeeper
+from ottla.metadata.values import Endpoint
 from ottla.zookeeper.client import ZooKeeper
 from ottla.zookeeper.election import Controller, Election
 from ottla.zookeeper.membership import Membership
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Candidate:
-    def __init__(self, zookeeper: ZooKeeper, broker_id: int) -> None:
+    def __init__(self, zookeeper: ZooKeeper, broker_id: int, listeners: tuple[Endpoint, ...] = ()) -> None:
         self.events: list[object] = []
         self.controllers: list[Controller | None] = []
         self.election = Election(zookeeper, broker_id, self.controllers.append)
-        self.election.campaign(self.events.append, lambda: self.events.append("deposed"))
+        self.election.campaign(self.events.append, lambda: self.events.append("deposed"), listeners)
 
 
 async def test_controllers_in_turn(connect: Connect) -> None:
@@ -125,6 +126,17 @@ async def test_a_restarted_controller_need_not_wait_for_the_end_of_its_old_sessi
         # Should the old process still run, it does not take its place back.
         assert await after.election.depose_dead(9, 9) is False
         assert (before.events, after.events) == ([1, "deposed"], [2])
+
+
+async def test_a_restarted_controller_that_listens_again_is_not_taken_for_its_earlier_life(connect: Connect) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        own = registration(1, listener.getsockname()[1])
+        async with connect() as old, connect() as new:
+            await Membership(old).register(own)
+            before = Candidate(old, 1)
+            await until(lambda: before.events == [1])
+            after = Candidate(new, 1, own.listeners)
+            await until(lambda: after.events == [2])
 
 
 async def test_a_second_broker_with_the_id_of_the_controller_does_not_replace_it(connect: Connect) -> None:

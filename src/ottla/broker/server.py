@@ -204,7 +204,7 @@ class BrokerServer:
         cluster = node.cluster = Cluster(node, zookeeper)
         node.controller = cluster.controller
         joining = Joining(node, JOURNAL)
-        await cluster.load(joining.first_records)
+        await cluster.load(joining.first_records, self._endpoints())
         joining.check()
         await self._open_topics(node)
         joining.joined()

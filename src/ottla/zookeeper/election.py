@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from ottla.metadata.values import Endpoint
 from ottla.zookeeper.client import Observer, Watch, ZooKeeper
 from ottla.zookeeper.layout import CONTROLLER, CONTROLLER_EPOCH
 from ottla.zookeeper.membership import Life, decode, life_of, path_of
@@ -53,6 +54,7 @@ class Election:
         self._observer: Observer | None = None
         self._doubt: asyncio.TimerHandle | None = None
         self._is_first_look = True
+        self._listeners: set[tuple[str, int]] = set()
         self._czxid = -1
         """Of the node that this broker created last."""
         self.controller: Controller | None = None
@@ -65,12 +67,18 @@ class Election:
     def controller_id(self) -> int | None:
         return None if self.controller is None else self.controller.broker_id
 
-    def campaign(self, on_elected: Callable[[int], None], on_deposed: Callable[[], None]) -> None:
+    def campaign(
+        self,
+        on_elected: Callable[[int], None],
+        on_deposed: Callable[[], None],
+        listeners: Collection[Endpoint] = (),
+    ) -> None:
         """Become the controller as soon as there is none, now and later.
 
         `on_elected` gets the epoch. `on_deposed` is called at once when this broker is no longer the controller, or
-        cannot know that it still is.
+        cannot know that it still is. This broker listens on `listeners` already, so no earlier life of it does.
         """
+        self._listeners = {(each.host, each.port) for each in listeners}
         self._on_elected = on_elected
         self._on_deposed = on_deposed
         self._observer = Observer(self._zookeeper, "the election of the controller", self._refresh)
@@ -122,7 +130,8 @@ class Election:
         registered = await self._zookeeper.find(path_of(self._broker_id))
         if registered is None or registered.stat.owner != node.stat.owner:
             return False
-        return await life_of(decode(self._broker_id, registered).listeners) is Life.DEAD
+        listeners = decode(self._broker_id, registered).listeners
+        return await life_of(each for each in listeners if (each.host, each.port) not in self._listeners) is Life.DEAD
 
     async def _stand(self, epoch: int, remove: tuple[Delete, ...]) -> None:
         data = json.dumps({"broker_id": self._broker_id}).encode()

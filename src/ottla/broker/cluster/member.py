@@ -91,14 +91,14 @@ class Cluster:
             raise
         return zookeeper
 
-    async def load(self, bootstrap: Callable[[], Sequence[MetadataRecord]]) -> None:
+    async def load(self, bootstrap: Callable[[], Sequence[MetadataRecord]], listeners: tuple[Endpoint, ...]) -> None:
         """Read the metadata. The first broker of a new cluster is elected and writes the first records."""
         metadata = self._node.metadata
         for record in await self.log.load():
             metadata.replay(record)
         self.log.follow(self._on_batch, self._on_reset)
         self._membership.watch(self._members_changed)
-        self._election.campaign(lambda epoch: self.controller.begin(epoch, bootstrap), self.controller.end)
+        self._election.campaign(lambda epoch: self.controller.begin(epoch, bootstrap), self.controller.end, listeners)
         await self._until(lambda: bool(metadata.cluster_id))
 
     async def join(self, previous_epoch: int, listeners: tuple[Endpoint, ...]) -> None:
