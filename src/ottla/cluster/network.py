@@ -17,6 +17,7 @@ import struct
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from ottla.cluster.ports import free_port
@@ -85,7 +86,12 @@ class Door:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = asyncio.get_running_loop().create_task(self._serve(client))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._served, client))
+
+    def _served(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        # A task that is cancelled before it runs closes nothing itself.
+        client.close()
+        self._tasks.discard(task)
 
     async def _serve(self, client: socket.socket) -> None:
         server: socket.socket | None = None
@@ -107,13 +113,15 @@ class Door:
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     await asyncio.get_running_loop().sock_connect(server, address)
+                return server
             except TimeoutError:
                 server.close()
                 return None
             except OSError:
                 server.close()
-            else:
-                return server
+            except BaseException:
+                server.close()
+                raise
         if self.is_ready:
             self.close()
         return None
