@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.replicas")
 #: A fetch waits at most this much longer than it asked for.
 PATIENCE_MS = 5_000
+#: Half of the pause after the first failure. It doubles up to replica.fetch.backoff.ms.
+FIRST_BACKOFF_MS = 5
 
 
 class Fetchers:
@@ -90,6 +92,8 @@ class Fetcher:
         """Partitions that wait after an error, and until when."""
         self._stopped: dict[TopicPartition, int] = {}
         """Partitions that wait for the metadata to have a newer leader epoch than this."""
+        self._failed: dict[TopicPartition, int] = {}
+        """How often fetches of partitions have failed in a row."""
         self._flushing: set[TopicPartition] = set()
         """Partitions whose last records are being forced to disk."""
         self._lags: dict[TopicPartition, int] = {}
@@ -121,7 +125,7 @@ class Fetcher:
         self._changed.set()
 
     def remove(self, place: TopicPartition) -> None:
-        for known in (self._partitions, self._waiting, self._stopped, self._lags):
+        for known in (self._partitions, self._waiting, self._stopped, self._lags, self._failed):
             known.pop(place, None)
 
     def _interrupt(self) -> None:
@@ -271,6 +275,7 @@ class Fetcher:
         match step:
             case Append():
                 partition.replicate(step, now=now)
+                self._failed.pop(place, None)
                 pending = partition.flushed(partition.log.log_end_offset) if step.records else None
                 if pending is not None:
                     # The next fetch tells the leader that this replica has the records.
@@ -304,13 +309,16 @@ class Fetcher:
             self._wait_for(place)
 
     def _wait_for(self, place: TopicPartition, delay_ms: Millis | None = None) -> None:
-        """Leave a partition out for a while, by default after an error."""
-        delay = self._node.config.replica_fetch_backoff_ms if delay_ms is None else delay_ms
-        self._waiting[place] = asyncio.get_running_loop().time() + delay / 1000
+        """Leave a partition out for a while, by default after an error: shortly at first, the leader may be new."""
+        if delay_ms is None:
+            failures = self._failed[place] = self._failed.get(place, 0) + 1
+            delay_ms = min(FIRST_BACKOFF_MS << min(failures, 10), self._node.config.replica_fetch_backoff_ms)
+        self._waiting[place] = asyncio.get_running_loop().time() + delay_ms / 1000
 
     async def _pause(self) -> None:
         self._retry.clear()
-        await _wait(self._retry, self._node.config.replica_fetch_backoff_ms / 1000)
+        delay_ms = min(FIRST_BACKOFF_MS << min(self._failures, 10), self._node.config.replica_fetch_backoff_ms)
+        await _wait(self._retry, delay_ms / 1000)
 
     def _log_failure(self, error: Exception) -> None:
         self._failures += 1

@@ -21,9 +21,12 @@ OnDead: TypeAlias = Callable[[], Awaitable[None]]
 class Watchdog:
     """Holds a connection to one address, and calls back when the process behind it is gone."""
 
-    def __init__(self, endpoint: Endpoint, on_dead: OnDead, on_alive: Callable[[], None]) -> None:
-        """``on_dead`` is called again and again while the port refuses connections."""
+    def __init__(
+        self, endpoint: Endpoint, on_doubt: Callable[[], None], on_dead: OnDead, on_alive: Callable[[], None]
+    ) -> None:
+        """``on_doubt`` is called when the connection breaks, ``on_dead`` again and again while the port refuses."""
         self._endpoint = endpoint
+        self._on_doubt = on_doubt
         self._on_dead = on_dead
         self._on_alive = on_alive
         self._task = asyncio.ensure_future(self._run())
@@ -49,6 +52,7 @@ class Watchdog:
                 pass
             finally:
                 writer.close()
+            self._on_doubt()
             if isinstance(await probe(self._endpoint.host, self._endpoint.port), ConnectionRefusedError):
                 await self._on_dead()
                 await asyncio.sleep(RETRY_SECONDS)

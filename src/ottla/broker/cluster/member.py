@@ -65,7 +65,7 @@ class Cluster:
         self._election = Election(zookeeper, node.id, self._controller_changed)
         self._watchdogs: dict[int, tuple[BrokerState, Watchdog]] = {}
         self.gone: set[int] = set()
-        """Brokers whose process is gone, although the metadata may not say so yet."""
+        """Brokers whose process seems to be gone, although the metadata does not say so yet."""
         self._batches: deque[Sequence[MetadataRecord]] = deque()
         """Replayed, but not applied to the replicas of this broker yet."""
         self._received = self._done = 0
@@ -308,7 +308,8 @@ class Cluster:
             if broker_id not in self._watchdogs and broker.listeners:
                 endpoint = endpoint_of(broker, self._node.config.inter_broker_listener_name)
                 died = partial(self._broker_died, broker_id, broker.epoch)
-                self._watchdogs[broker_id] = broker, Watchdog(endpoint, died, partial(self.gone.discard, broker_id))
+                doubt, alive = partial(self.gone.add, broker_id), partial(self.gone.discard, broker_id)
+                self._watchdogs[broker_id] = broker, Watchdog(endpoint, doubt, died, alive)
 
     async def _broker_died(self, broker_id: int, epoch: int) -> None:
         """The process of another broker is gone: fence it, or end its term if it was the controller."""
@@ -323,6 +324,26 @@ class Cluster:
                 logger.warning("broker %d is gone%s", broker_id, ", which was the controller" if was_it else "")
         except (errors.NotController, ZooKeeperError) as error:
             logger.info("the end of broker %d is told again: %s", broker_id, error)
+
+    async def until_led(self, seconds: float) -> None:
+        """Wait until the brokers that are gone lead nothing that another broker could lead, at most this long."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        wake = loop.call_later(seconds, self._news.fire)
+        try:
+            while self._leads_still() and loop.time() < deadline:
+                await self._news.wait()
+        finally:
+            wake.cancel()
+
+    def _leads_still(self) -> bool:
+        brokers = self._node.metadata.brokers
+        unfenced = {each for each in self.gone if each in brokers and not brokers[each].is_fenced}
+        return bool(unfenced) and any(
+            state.leader in unfenced and len(state.isr) > 1
+            for topic in self._node.metadata.topics.values()
+            for state in topic.states
+        )
 
     def _begin_term(self) -> None:
         """This broker is the controller now: fence what is known to be gone."""

@@ -21,9 +21,14 @@ from ottla.protocol.codec import Message, Struct
 from ottla.types import TopicPartition
 
 API = ApiKey.METADATA
+#: How long a response waits for new leaders of a broker that is gone.
+ELECTION_SECONDS = 0.5
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
+    if node.cluster is not None and node.cluster.gone:
+        # Most clients ask again only after a second if they are told a dead leader, or none.
+        await node.cluster.until_led(ELECTION_SECONDS)
     if request.topics is None or (call.api_version == 0 and not request.topics):
         topics = [topic_message(node, topic) for topic in node.metadata.topics.values()]
     else:
@@ -75,7 +80,7 @@ def topic_message(node: Node, topic: Topic) -> Message:
     """Describe a topic and who leads its partitions."""
     alive = {each.broker_id for each in node.metadata.brokers.values() if not each.is_fenced}
     if node.cluster is not None:
-        alive -= node.cluster.gone  # A client that is told a dead leader asks again much later than one without.
+        alive -= node.cluster.gone
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
