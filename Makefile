@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml setup.py $(shell find src/ottla -name "*.pyx" -o -name 
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
-run: setup ## a complete example in about a minute: broker, producers, group, Spark pipeline, audit (ARGS="--data FILE")
+run: setup ## a complete example in about a minute: broker, producers, group, Spark pipeline, audit (ARGS="--data FILE", ARGS=--cluster)
 	$(BIN)/ottla demo $(ARGS)
 
 # A failed test is rerun alone, to tell FLAKY from FAILED. Both fail the run. The workers share the bytecode of the tests.

@@ -39,3 +39,32 @@ def test_lines_of_a_file_are_accounted_for(tmp_path: Path) -> None:
     assert "501 lines" in text
     assert "table         500 rows, no duplicates" in text
     assert "dead letters  1" in text
+
+
+@pytest.mark.long
+def test_a_cluster_loses_a_leader_and_no_record(tmp_path: Path) -> None:
+    text = demo("--cluster", "--events", "6000", "--seconds", "10", "--out", str(tmp_path / "out"))
+    line = re.search(
+        r"killed broker (\d) \(kill -9\), which led (orders-\d), .*; broker (\d) leads it, .*; writing paused for", text
+    )
+    assert line is not None, text
+    before, partition, after = line.groups()
+    assert before != after
+    assert f"broker {before} is back: all replicas are in sync" in text
+    assert re.search(r"OK: all 6,\d+ acknowledged records are in the topic, each of them once", text)
+    assert re.search(r"audit +OK: 6,\d+ produced, .*nothing lost, nothing repeated", text)
+    assert f"{partition}: led by broker {after} in epoch" in text
+
+
+@pytest.mark.long
+def test_unsafe_settings_lose_records_and_the_audit_says_so(tmp_path: Path) -> None:
+    text = demo("--cluster", "--unsafe", "--events", "6000", "--seconds", "12", "--out", str(tmp_path / "out"))
+    assert "goes on alone" in text
+    assert re.search(r"NOT OK: [\d,]+ of 6,\d+ acknowledged records are lost", text)
+    assert "acknowledged by a leader that was alone (acks=1)" in text
+
+
+def test_unsafe_needs_a_cluster(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ottla", "demo", "--unsafe", "--out", str(tmp_path / "out")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, "add --cluster" in run.stderr) == (2, True)
