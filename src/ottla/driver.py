@@ -316,7 +316,11 @@ class Driver(Generic[Record]):
             self._arm()
 
     def _fire_again(self, key: Hashable, now: Millis, error: Exception) -> None:
-        logger.error("the timer %r failed; it fires again in %d ms", key, RETRY_AFTER, exc_info=error)
+        if isinstance(error, errors.KafkaError):
+            # For example too few replicas are in sync.
+            logger.warning("the timer %r fires again in %d ms: %s", key, RETRY_AFTER, error)
+        else:
+            logger.error("the timer %r failed; it fires again in %d ms", key, RETRY_AFTER, exc_info=error)
         self.timers.set(key, now + RETRY_AFTER)
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────
