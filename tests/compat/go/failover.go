@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +42,7 @@ func (f *failover) run() int {
 }
 
 func (f *failover) write() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.servers), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(f.servers, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		f.say("FAIL", 0, -1, err.Error())
 		return
@@ -84,7 +85,7 @@ func (f *failover) read() {
 		offsets[number] = kgo.NewOffset().At(0)
 	}
 	client, err := kgo.NewClient(
-		kgo.SeedBrokers(f.servers),
+		kgo.SeedBrokers(strings.Split(f.servers, ",")...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{f.topic: offsets}),
 	)
 	if err != nil {
