@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from inspect import signature
+from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any
 
 from ottla.errors import OttlaError
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 MOST_BYTES = 4 * 1024 * 1024
 #: After this time without records, a worker waits for them instead. It also reports errors.
 PATIENCE_MS = 1000
+#: What `ForkedReader.java` asks for in place of the offsets of a batch: the function that tasks run.
+READ_FUNCTION = "read"
+_NO_PARTITIONS = 4
+"""The bytes of a number, which follows the function."""
 _EXPECTED = ["reader", "data_source", "schema", "max_arrow_batch_size", "infile", "outfile"]
 
 
@@ -72,6 +77,8 @@ def install() -> None:
     ) -> None:
         start = json.loads(runner.utf8_deserializer.loads(infile))
         end = json.loads(runner.utf8_deserializer.loads(infile))
+        if start == READ_FUNCTION:
+            return _send_read_function(runner, reader, data_source, schema, max_arrow_batch_size, outfile)
         partitions = reader.partitions(start, end)
         records = reader.prefetched(partitions)
         runner.write_int(len(partitions), outfile)
@@ -81,5 +88,26 @@ def install() -> None:
             runner.write_int(runner.PREFETCHED_RECORDS_NOT_FOUND, outfile)
         else:
             runner.send_batch_func(iter(records), outfile, schema, max_arrow_batch_size, data_source)
+        return None
 
     runner.partitions_func = partitions_func
+
+
+def _send_read_function(
+    runner: Any, reader: Any, data_source: Any, schema: Any, max_arrow_batch_size: int, outfile: IO[bytes]
+) -> None:
+    """Send the function that tasks run, in place of a partition."""
+    from pyspark.sql.worker.plan_data_source_read import write_read_func_and_partitions
+
+    made = BytesIO()
+    write_read_func_and_partitions(
+        made,
+        reader=reader,
+        data_source=data_source,
+        schema=schema,
+        max_arrow_batch_size=max_arrow_batch_size,
+        binary_as_bytes=True,
+    )
+    runner.write_int(1, outfile)
+    outfile.write(made.getvalue()[:-_NO_PARTITIONS])
+    runner.write_int(runner.PREFETCHED_RECORDS_NOT_FOUND, outfile)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 #: After this time without progress, check whether the records still exist.
 DOUBT_SECONDS = 2.0
-#: Fetch sizes by number of records: bytes beyond the end of a range are wasted.
+#: Fetch sizes by number of records. Large fetches cost less CPU time, but bytes beyond the end of a range are wasted.
+#: The records of a range with more of them are usually small: then the default is large enough, and needs less memory.
 FETCH_BYTES = ((10_000, 1024 * 1024), (40_000, 2 * 1024 * 1024), (160_000, 4 * 1024 * 1024))
 
 _idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}

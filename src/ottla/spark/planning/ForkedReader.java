@@ -10,6 +10,7 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.lang.reflect.Field;
 import java.nio.channels.Channels;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
@@ -20,6 +21,7 @@ import org.apache.spark.api.python.PythonWorkerUtils;
 import org.apache.spark.api.python.SpecialLengths;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.errors.QueryCompilationErrors;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceReadInfo;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStreamWithTriggerAvailableNow;
@@ -40,6 +42,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public class ForkedReader extends PythonStreamingSourceRunner {
     private static final String DAEMON = "ottla.spark.daemon";
     private static final int BUFFER = 65536;
+    private static final String READ_FUNCTION = "\"read\"";
     private final PythonFunction function;
     private final StructType schema;
     private final scala.collection.immutable.Map environment;
@@ -69,6 +72,7 @@ public class ForkedReader extends PythonStreamingSourceRunner {
         reader.init();
         try {
             reader.checkSupportedFeatures();  // reports what is wrong with the options
+            reader.giveReadFunction(source);
         } catch (RuntimeException error) {
             reader.stop();
             throw error;
@@ -123,6 +127,14 @@ public class ForkedReader extends PythonStreamingSourceRunner {
             stop();
             Platform.throwException(
                 QueryCompilationErrors.pythonDataSourceError("plan", "initialize source", message));
+        }
+    }
+
+    /** The function that tasks run. Spark would start two more processes, and ask them for it. */
+    private void giveReadFunction(PythonDataSourceV2 source) {
+        byte[][] found = (byte[][]) partitions(READ_FUNCTION, READ_FUNCTION)._1();
+        if (found.length == 1) {
+            source.setReadInfo(new PythonDataSourceReadInfo(found[0], CollectionConverters.asScala(new ArrayList()).toSeq()));
         }
     }
 
