@@ -106,6 +106,15 @@ def test_columns_of_the_origin_count_if_they_are_written() -> None:
     assert '      _key: expected "b", got "a"' in lines([{"id": 1, "_key": "b"}], actual)
 
 
+def test_each_dead_letter_is_compared_by_what_it_has() -> None:
+    actual = [{"reason": "total is false (rule positive)", "value": "x"}, {"reason": "malformed JSON", "value": "y"}]
+    assert lines([{"reason": "rule positive"}, {"value": "y"}], actual, sink="dead_letters") == []
+    vague_first = [{"reason": "JSON"}, {"reason": "JSON", "value": "y"}]
+    twice = [*actual[1:], {"reason": "malformed JSON", "value": "z"}]
+    assert lines(vague_first, twice, sink="dead_letters") == []
+    assert lines([{"reason": "rule positive", "value": "y"}, {"value": "y"}], actual, sink="dead_letters") != []
+
+
 def test_dead_letters_match_by_a_part_of_the_reason() -> None:
     actual = [{"reason": "malformed JSON at line 1", "value": "x", "key": None, "topic": "orders"}]
     assert lines([{"reason": "malformed JSON"}], actual, sink="dead_letters") == []
