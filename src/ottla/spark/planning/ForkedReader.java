@@ -73,9 +73,9 @@ public class ForkedReader extends PythonStreamingSourceRunner {
         try {
             reader.checkSupportedFeatures();  // reports what is wrong with the options
             reader.giveReadFunction(source);
-        } catch (RuntimeException error) {
+        } catch (Throwable error) {  // most of Spark's exceptions are checked ones, in Java's terms
             reader.stop();
-            throw error;
+            Platform.throwException(error);
         }
         return new PythonMicroBatchStreamWithTriggerAvailableNow(source, name, schema, options, reader);
     }
