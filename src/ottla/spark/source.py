@@ -38,7 +38,7 @@ from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Json, Range, count_between, from_json, is_small, limited, ranges_between, split, to_json
 from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
 from ottla.spark.planning import PLANS_EACH_QUERY
-from ottla.spark.prefetching import READ_FUNCTION, Prefetching, install
+from ottla.spark.prefetching import Prefetching, install
 from ottla.spark.processes import hush, leave_if_hung_up
 from ottla.types import TopicPartition
 
@@ -307,8 +307,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json | None:
         return None if self._latest is None else to_json(self._latest)
 
-    def partitions(self, start: Json, end: Json) -> list[RangePartition]:
-        if start == READ_FUNCTION:  # this version of Spark plans it in another process
+    def partitions(self, start: Json | str, end: Json) -> list[RangePartition]:
+        if isinstance(start, str):  # this version of Spark plans it in another process
             return []
         return _planned(self._options, from_json(start), from_json(end), small=SMALL_BATCH)
 
