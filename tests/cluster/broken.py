@@ -20,7 +20,7 @@ def acknowledge_early() -> None:
     """``acks=all``, commits and transactions are answered before the followers have the records."""
     from ottla.broker.partition import Partition
 
-    Partition.committed = lambda self, offset: None  # type: ignore[method-assign]
+    Partition.committed = lambda self, offset: None
 
 
 def show_uncommitted() -> None:
@@ -30,7 +30,7 @@ def show_uncommitted() -> None:
     def readable_end(self: Partition, *, read_committed: bool) -> int:
         return self.log.log_end_offset
 
-    Partition.readable_end = readable_end  # type: ignore[method-assign]
+    Partition.readable_end = readable_end
 
 
 def ignore_divergence() -> None:
@@ -40,25 +40,25 @@ def ignore_divergence() -> None:
     def divergence(log: Any, fetch_offset: int, last_fetched_epoch: int) -> None:
         return None
 
-    leader.divergence = divergence  # type: ignore[assignment]
+    leader.divergence = divergence
 
 
-def elect_anybody() -> None:
-    """Whoever is alive becomes the leader, with whatever it has, and without waiting for the in-sync replicas."""
+def raise_watermark_early() -> None:
+    """The high watermark is the end of the leader's log, whatever its followers have."""
     from ottla.replication.leader import Leader
 
     def advance(self: Leader, *, now: int) -> bool:
         before, self.high_watermark = self.high_watermark, self._log.log_end_offset
         return self.high_watermark > before
 
-    Leader._advance = advance  # type: ignore[method-assign]
+    Leader._advance = advance
 
 
 BREAKS: dict[str, Callable[[], None]] = {
     "early-ack": acknowledge_early,
     "uncommitted-reads": show_uncommitted,
     "no-divergence": ignore_divergence,
-    "eager-watermark": elect_anybody,
+    "eager-watermark": raise_watermark_early,
 }
 
 

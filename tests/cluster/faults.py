@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import ottla
-from ottla import OttlaError
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.member import ClusterBroker
 
@@ -139,18 +138,6 @@ class Faults:
 
     def _shuffled(self, brokers: list[ClusterBroker]) -> list[ClusterBroker]:
         return self.chance.sample(brokers, len(brokers))
-
-    def heal(self) -> None:
-        """Undo whatever a fault left behind when it failed."""
-        for broker in self.cluster.brokers.values():
-            broker.resume()
-            broker.rejoin()
-            if broker.state == "stopped":
-                broker.start()
-        try:
-            self.cluster.zookeeper.resume()
-        except (AssertionError, OttlaError):
-            self.cluster.zookeeper.start()
 
 
 FAULTS: dict[str, Act] = {

@@ -6,6 +6,7 @@ only a cluster needs: our own producer, transactions over several partitions, an
 
 from __future__ import annotations
 
+import abc
 import random
 import threading
 import time
@@ -82,7 +83,17 @@ class OttlaLoad(Load):
         slots.release()
 
 
-class TransactionLoad(Load):
+class HistoryLoad(Load, abc.ABC):
+    """A load that writes into the history by itself."""
+
+    def __init__(
+        self, name: str, servers: str, partitions: Sequence[TopicPartition], recorder: Recorder, seed: int
+    ) -> None:
+        super().__init__(name, servers, partitions, recorder, seed)
+        self.history = recorder.history
+
+
+class TransactionLoad(HistoryLoad):
     """Transactions over several partitions, some of them aborted, each with a known outcome if possible."""
 
     def produce(self) -> None:
@@ -116,7 +127,7 @@ class TransactionLoad(Load):
                 self.rest()
 
     def _transaction(self, producer: ottla.Producer, name: str) -> None:
-        history = self.ledger.history  # type: ignore[attr-defined]
+        history = self.history
         commits = self.rng.random() < 0.8
         history.transactions[name] = Outcome.UNKNOWN
         producer.begin_transaction()
@@ -139,11 +150,11 @@ class TransactionLoad(Load):
             history.transactions[name] = Outcome.ABORTED
 
 
-class CommitLoad(Load):
+class CommitLoad(HistoryLoad):
     """The only committer of a group: it commits growing offsets, and reads them back."""
 
     def produce(self) -> None:
-        history: History = self.ledger.history  # type: ignore[attr-defined]
+        history = self.history
         place = self.partitions[0]
         offset = 0
         while not self.halt.is_set():
@@ -168,7 +179,7 @@ class CommitLoad(Load):
                 self.halt.wait(0.1)
 
     def _read_back(self, consumer: ottla.Consumer, place: TopicPartition) -> None:
-        history: History = self.ledger.history  # type: ignore[attr-defined]
+        history = self.history
         tried = len(history.commits[self.name])
         found = consumer.committed([place], timeout=20)[place]
         history.fetched.append((self.name, tried, -1 if found is None else found.offset))
@@ -195,7 +206,6 @@ class Reader(threading.Thread):
                     bootstrap_servers=self._servers, auto_offset_reset="none", isolation_level="read_committed",
                     fetch_max_wait_ms=100, retry_backoff_ms=20, reconnect_backoff_ms=10, reconnect_backoff_max_ms=100,
                 ) as consumer:  # fmt: skip
-                    self.consumer = consumer
                     consumer.assign(self._partitions)
                     for where in self._partitions:
                         consumer.seek(where, self.positions[where])

@@ -18,13 +18,19 @@ from .clusters import PlainCluster
 from .faults import Faults
 from .trial import BROKER, Trial
 
-pytestmark = [pytest.mark.crash, pytest.mark.long]
+# kafka-python leaves sockets open when a broker dies.
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.long,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PlainCluster]:
-    with PlainCluster(config=BROKER) as started:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainCluster]:
+    with PlainCluster(data_dir=tmp_path_factory.mktemp("matrix"), config=BROKER) as started:
         yield started
 
 
