@@ -117,7 +117,7 @@ class ReplicationConfig:
         one_of(RACK_AWARE_SELECTOR, LEADER_SELECTOR),
     )
     replica_socket_receive_buffer_bytes: int = int32(
-        65_536, "The receive buffer of a follower's socket. -1 lets the operating system choose.", BUFFER
+        65_536, "Accepted but without effect: the operating system chooses the buffers between brokers.", BUFFER
     )
     replica_socket_timeout_ms: int = int32(
         30_000, "How long a broker waits for the response of another broker.", at_least(1)
@@ -150,7 +150,7 @@ class ReplicationConfig:
     )
     controlled_shutdown_max_retries: int = int32(3, "How often to try again to hand leadership over.", at_least(0))
     controlled_shutdown_retry_backoff_ms: int = int64(
-        5_000, "The delay before another try to hand leadership over.", at_least(0)
+        5_000, "The delay before another try to hand leadership over. More than 500 counts as 500.", at_least(0)
     )
 
     @property
