@@ -471,3 +471,13 @@ def test_a_stream_passes_over_gaps_and_has_headers(topics: Topics, tmp_path: Pat
         query.stop()
     rows = topics.spark.sql("select cast(value as string) value, headers from gaps").collect()
     assert sorted((row.value, bytes(row.headers[0].value).decode()) for row in rows) == [("0", "0"), ("2", "2")]
+
+
+def test_a_query_that_is_stopped_in_python_does_not_overflow_the_stack(topics: Topics) -> None:
+    """Spark searches the text of the error, and its expression recurses for each character."""
+    jvm, context = topics.spark._jvm, topics.spark.sparkContext._jsc.sc()
+    assert jvm is not None
+    text = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.call.\n" + "\tat a.line(Of.java:1)\n" * 500
+    error = jvm.py4j.Py4JException(text + ": java.lang.InterruptedException")
+    execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    assert execution.isInterruptionException(error, context)

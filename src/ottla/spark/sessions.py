@@ -49,6 +49,9 @@ _FAST = {
 #: file under another name and renames it, so a killed driver leaves no half file.
 _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _FAST_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+#: A stopped query that was in Python searches the text of its error with a regular expression that recurses for each
+#: character. The default stack is too small for it, and a stack trace of Java appears.
+_STACK = "-Xss16m"
 _LINKED = ("jars", "bin", "sbin")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 #: These loggers repeat the raised exception with the whole Java stack.
@@ -149,7 +152,7 @@ def _silence() -> None:
 
 
 def _settings(master: str, log_level: str, fast: bool) -> dict[str, str]:
-    java = f"-Dlog4j2.configurationFile={_logging(log_level).as_uri()}"
+    java = f"-Dlog4j2.configurationFile={_logging(log_level).as_uri()} {_STACK}"
     settings = {
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
