@@ -97,12 +97,17 @@ class Client:
         *,
         replica: int = OTHER,
         log_start: int = 0,
+        last_fetched_epoch: int = -1,
         whole: bool = False,
         **changes: Any,
     ) -> codec.Struct:
         """Fetch as a follower. With ``whole``, return the response and not only what it has of the partition."""
         partition = leading.partition()
-        wanted = {"current_leader_epoch": partition.leader_epoch, "log_start_offset": log_start}
+        wanted = {
+            "current_leader_epoch": partition.leader_epoch,
+            "last_fetched_epoch": last_fetched_epoch,
+            "log_start_offset": log_start,
+        }
         message = fetch_message(offset, wanted=wanted, **changes)
         message["topics"][0] = {"topic_id": partition.log.topic_id, "partitions": message["topics"][0]["partitions"]}
         message["replica_state"] = {"replica_id": replica, "replica_epoch": EPOCH}

@@ -6,14 +6,18 @@ import asyncio
 import gc
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cluster.waiting import until
 from ottla import errors
+from ottla.broker.handlers import fetch
 from ottla.metadata.brokers import fail_replicas, fence_broker
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
+from ottla.storage.verification import SegmentUnverified
 from ottla.types import TopicPartition
 from unit.broker.leading import EPOCH, ME, OTHER, THIRD, Leading, leading
 
@@ -145,3 +149,25 @@ async def test_a_producer_that_went_away_is_no_error_when_the_leader_changes(tmp
         broker.partition().follow(replace(broker.partition().state, leader=OTHER, leader_epoch=1))
         gc.collect()
     assert problems == []
+
+
+async def test_a_follower_is_told_where_its_log_differs_even_if_a_segment_had_to_be_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would start again from nothing although it is in sync, or mix the records of two leaders."""
+    read, calls = fetch.read, []
+
+    def read_twice(*args: Any) -> Any:
+        found = read(*args)
+        calls.append(found)
+        if len(calls) == 1:
+            raise SegmentUnverified(SimpleNamespace(path="a segment", verify=lambda: None), 0)
+        return found
+
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        monkeypatch.setattr(fetch, "read", read_twice)
+        answer = await broker.follow(5, last_fetched_epoch=0)
+        assert len(calls) == 2
+        assert (answer.error_code, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 0, 1)

@@ -165,12 +165,10 @@ def _read_one(node: Node, wanted: Wanted, room: int, first: bool, reader: Reader
         diverging = _replica_fetched(node, partition, wanted, reader)
     else:
         partition.check_epoch(wanted.current_leader_epoch)
-    if reader.is_replica:
-        end = log.log_end_offset
-    else:
+        # Also for a follower that was counted: its records must not be mixed with those of another leader.
         if wanted.last_fetched_epoch >= 0:
             diverging = divergence(log, wanted.fetch_offset, wanted.last_fetched_epoch)
-        end = partition.readable_end(read_committed=read_committed)
+    end = log.log_end_offset if reader.is_replica else partition.readable_end(read_committed=read_committed)
     response: Message = {
         "partition_index": wanted.key.partition,
         "error_code": 0,
