@@ -152,9 +152,11 @@ def test_damage_is_found(damage: Callable[[History], None], kind: str, text: str
     assert any(text in each for each in found), found
 
 
-def test_a_producer_without_idempotence_may_repeat_records() -> None:
+def test_a_producer_without_idempotence_may_repeat_and_swap_records() -> None:
     made = history()
-    written_twice(made)
+    out_of_order(made)
+    for broker in (1, 2, 3):
+        made.replicas[broker, T].append(Read(12, value(9)))
     made.at_least_once = {"p"}
     assert check(made) == []
 
