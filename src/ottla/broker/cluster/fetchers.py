@@ -90,8 +90,6 @@ class Fetcher:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._waiting: dict[TopicPartition, float] = {}
         """Partitions that wait after an error, and until when."""
-        self._stopped: dict[TopicPartition, int] = {}
-        """Partitions that wait for the metadata to have a newer leader epoch than this."""
         self._failed: dict[TopicPartition, int] = {}
         """How often fetches of partitions have failed in a row."""
         self._flushing: set[TopicPartition] = set()
@@ -117,15 +115,15 @@ class Fetcher:
         return max(self._lags.values(), default=0)
 
     def add(self, place: TopicPartition, partition: Partition) -> None:
-        if place not in self._partitions or place in self._stopped:
+        if place not in self._partitions or place in self._waiting:
             self._interrupt()
         self._partitions[place] = partition
         self._waiting.pop(place, None)
-        self._stopped.pop(place, None)
+        self._failed.pop(place, None)
         self._changed.set()
 
     def remove(self, place: TopicPartition) -> None:
-        for known in (self._partitions, self._waiting, self._stopped, self._lags, self._failed):
+        for known in (self._partitions, self._waiting, self._lags, self._failed):
             known.pop(place, None)
 
     def _interrupt(self) -> None:
@@ -179,14 +177,14 @@ class Fetcher:
 
     def _wanted_now(self) -> dict[TopicPartition, Partition] | None:
         """Return the partitions to fetch now; empty if all of them wait, None if there are none."""
-        if len(self._partitions) == len(self._stopped):
+        if not self._partitions:
             return None
         if self._waiting:
             now = asyncio.get_running_loop().time()
             self._waiting = {place: until for place, until in self._waiting.items() if until > now}
-        if not self._waiting and not self._stopped and not self._flushing:
+        if not self._waiting and not self._flushing:
             return self._partitions
-        away = self._waiting.keys() | self._stopped.keys() | self._flushing
+        away = self._waiting.keys() | self._flushing
         return {place: partition for place, partition in self._partitions.items() if place not in away}
 
     async def _fetch(self, connection: Connection) -> None:
@@ -294,10 +292,9 @@ class Fetcher:
             case Restart(offset):
                 logger.warning("the replica %s starts again at offset %d of its leader", place, offset)
                 partition.log.truncate_fully_and_start_at(offset, now=now)
-            case Wait():
+            case Wait() | Stop():
+                # After Stop, the metadata will have a newer leader epoch, which ends the wait.
                 self._wait_for(place)
-            case Stop():
-                self._stopped[place] = partition.leader_epoch
             case Ignore():
                 pass
 
