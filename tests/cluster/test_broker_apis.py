@@ -191,7 +191,8 @@ def test_a_new_replica_is_copied_at_the_rate_that_was_given(cluster: Cluster) ->
         until(lambda: not admin.list_partition_reassignments(), "the replica is copied")
         elapsed = time.monotonic() - started
         admin.alter_configs({each: dict.fromkeys(limits) for each in brokers})
-    assert 0.6 * rate < size / elapsed < 1.2 * rate  # A loaded machine may be slower.
+    # Without a limit it takes milliseconds. How exact the rate is, is tested in virtual time.
+    assert 0.5 * rate < size / elapsed < 2 * rate
 
 
 def test_configs_of_a_broker_are_changed_through_any_broker(cluster: Cluster) -> None:

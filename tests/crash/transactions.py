@@ -205,6 +205,7 @@ class Run:
 
     def go(self, rounds: int) -> None:
         self.broker.start()
+        self.copying.servers = self.broker.bootstrap_servers  # The first start chooses the port.
         self.copying.create_topics()
         for number in range(rounds):
             self._round(number)
