@@ -199,6 +199,7 @@ async def test_connections_that_break_all_the_time_lose_and_repeat_nothing(
         assert reader.positions == list(range(1, 151))
 
 
+@pytest.mark.long
 async def test_zookeeper_killed_and_restarted_during_appends(connect: Connect, own_server: LocalZooKeeper) -> None:
     address = own_server.address
     async with connect(address, session_timeout_ms=30_000) as one, connect(address) as two:

@@ -11,8 +11,9 @@ from uuid import uuid4
 import pytest
 
 from ottla.spark.pipelines import DeclarationError, JdbcSink, Pipeline, Source, Sql, compile_pipeline
-from ottla.spark.pipelines.failures import WrittenError, cause_of
+from ottla.spark.pipelines.failures import cause_of
 from ottla.spark.pipelines.jdbc.database import Database, JdbcError
+from ottla.spark.pipelines.written import WrittenError
 from spark.test_spark_pipelines import run, send
 from spark.upsert_cases import Changes, pipeline, stored, upserts
 

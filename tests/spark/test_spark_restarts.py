@@ -12,8 +12,8 @@ import pytest
 
 from ottla.cli.main import main
 from ottla.spark.pipelines import DeclarationError, compile_pipeline, load
-from ottla.spark.pipelines.failures import WrittenError
 from ottla.spark.pipelines.places import Remote
+from ottla.spark.pipelines.written import WrittenError
 from spark.test_spark_pipelines import committed, run, send
 
 if TYPE_CHECKING:
