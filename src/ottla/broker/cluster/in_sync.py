@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ottla import errors
 from ottla.broker.partition import Partition
-from ottla.metadata import PartitionState
 from ottla.metadata.partitions import IsrChange, alter_partitions
 from ottla.net.client.errors import CannotConnect, Disconnected
 from ottla.protocol.apis import ApiKey
 from ottla.replication.values import Proposal
-from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -82,25 +79,18 @@ class InSync:
                 proposals[partition] = proposal
         if not proposals:
             return
-        answers = await self._ask(proposals)
-        now = self._node.clock.now()
-        failed = False
-        for partition, proposal in proposals.items():
-            answer = answers.get(partition.log.topic_partition, errors.UnknownServerError("no answer"))
-            # An accepted change counts when the metadata has it: a new min.insync.replicas may have come before it.
-            if isinstance(answer, errors.KafkaError):
-                partition.altered(proposal, answer, now=now)
-                logger.info("the in-sync replicas of %s stay for now: %s", partition.log.topic_partition, answer)
-                self._dirty[partition] = None
-                failed = True
-        if failed:
+        # An accepted change counts when the metadata has it: a new min.insync.replicas may have come before it.
+        refused = await self._refused(proposals)
+        for partition, error in refused.items():
+            partition.altered(proposals[partition], error, now=self._node.clock.now())
+            logger.info("the in-sync replicas of %s stay for now: %s", partition.log.topic_partition, error)
+            self._dirty[partition] = None
+        if refused:
             await asyncio.sleep(RETRY_SECONDS)
             self._wake.set()
 
-    async def _ask(
-        self, proposals: dict[Partition, Proposal]
-    ) -> dict[TopicPartition, PartitionState | errors.KafkaError]:
-        """Send proposals to the controller, which may be this broker."""
+    async def _refused(self, proposals: dict[Partition, Proposal]) -> dict[Partition, errors.KafkaError]:
+        """Send proposals to the controller, which may be this broker, and return what it refuses."""
         node, cluster = self._node, self._cluster
         try:
             if cluster.is_controller:
@@ -108,16 +98,14 @@ class InSync:
                 answers = await node.controller.run(
                     alter_partitions, node.metadata, node.id, node.broker_epoch, changes
                 )
-                places = [partition.log.topic_partition for partition in proposals]
-                return dict(zip(places, answers, strict=True))
-            return await self._ask_elsewhere(proposals)
+                pairs = zip(proposals, answers, strict=True)
+                return {partition: each for partition, each in pairs if isinstance(each, errors.KafkaError)}
+            return await self._refused_elsewhere(proposals)
         except (CannotConnect, Disconnected, errors.OttlaError) as error:
             failure = error if isinstance(error, errors.KafkaError) else errors.NetworkException(str(error))
-            return {partition.log.topic_partition: failure for partition in proposals}
+            return dict.fromkeys(proposals, failure)
 
-    async def _ask_elsewhere(
-        self, proposals: dict[Partition, Proposal]
-    ) -> dict[TopicPartition, PartitionState | errors.KafkaError]:
+    async def _refused_elsewhere(self, proposals: dict[Partition, Proposal]) -> dict[Partition, errors.KafkaError]:
         node = self._node
         topics: dict[UUID, list[dict[str, object]]] = {}
         for partition, proposal in proposals.items():
@@ -141,27 +129,19 @@ class InSync:
             timeout_ms=TIMEOUT_MS,
         )
         if response.error_code:
-            error = errors.error_class(response.error_code)("The controller refused the request.")
-            return {partition.log.topic_partition: error for partition in proposals}
-        by_place = {(each.log.topic_id, each.index): each for each in proposals}
-        answers: dict[TopicPartition, PartitionState | errors.KafkaError] = {}
-        for topic in response.topics:
-            for entry in topic.partitions:
-                known = by_place.get((topic.topic_id, entry.partition_index))
-                if known is None:
-                    continue
-                place = known.log.topic_partition
-                if entry.error_code:
-                    answers[place] = errors.error_class(entry.error_code)("The controller refused the change.")
-                else:
-                    answers[place] = replace(
-                        known.state,
-                        isr=tuple(entry.isr),
-                        leader=entry.leader_id,
-                        leader_epoch=entry.leader_epoch,
-                        partition_epoch=entry.partition_epoch,
-                    )
-        return answers
+            return dict.fromkeys(
+                proposals, errors.error_class(response.error_code)("The controller refused the request.")
+            )
+        codes = {
+            (topic.topic_id, entry.partition_index): entry.error_code
+            for topic in response.topics
+            for entry in topic.partitions
+        }
+        unanswered = errors.UnknownServerError.code
+        found = {each: codes.get((each.log.topic_id, each.index), unanswered) for each in proposals}
+        return {
+            each: errors.error_class(code)("The controller refused the change.") for each, code in found.items() if code
+        }
 
 
 def _change(partition: Partition, proposal: Proposal) -> IsrChange:
