@@ -105,7 +105,7 @@ crash-transactions: setup ## exactly once under kill -9, with our clients: make 
 
 crash-cluster: setup ## a cluster under random faults, Kafka's failure matrix, and broken brokers: make crash-cluster ROUNDS=20
 	$(BIN)/python -m tests.cluster.torture --rounds $(or $(ROUNDS),20) $(ARGS)
-	$(BIN)/python -m pytest tests/cluster/test_matrix.py tests/cluster/test_broken.py tests/cluster/test_namespaces.py
+	$(BIN)/python -m pytest -m long tests/cluster
 
 fuzz: setup ## send random and malformed requests to a broker: make fuzz INPUTS=100000
 	$(BIN)/python -m tests.fuzz.run --inputs $(or $(INPUTS),100000) $(ARGS)

@@ -15,6 +15,7 @@ from tests.compat.waiting import until
 
 import ottla
 from ottla import errors
+from ottla.broker.throttles import BURST_MS
 from ottla.cluster.cluster import Cluster
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
@@ -191,8 +192,8 @@ def test_a_new_replica_is_copied_at_the_rate_that_was_given(cluster: Cluster) ->
         until(lambda: not admin.list_partition_reassignments(), "the replica is copied")
         elapsed = time.monotonic() - started
         admin.alter_configs({each: dict.fromkeys(limits) for each in brokers})
-    # Without a limit it takes milliseconds. How exact the rate is, is tested in virtual time.
-    assert 0.5 * rate < size / elapsed < 2 * rate
+    # A burst may come first. How exact the rate is over ten seconds and more, is tested in virtual time.
+    assert size / rate - BURST_MS / 1000 < elapsed < size / (0.6 * rate)  # A loaded machine may be slower.
 
 
 def test_configs_of_a_broker_are_changed_through_any_broker(cluster: Cluster) -> None:
