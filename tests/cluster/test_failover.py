@@ -10,7 +10,9 @@ import pytest
 
 import ottla
 from ottla.cluster.member import ClusterBroker
+from ottla.protocol.apis import ApiKey
 from ottla.types import TopicPartition
+from unit.broker.wire import Wire
 
 from .clusters import PlainCluster
 from .faults import OFFSETS, TRANSACTIONS, Faults
@@ -196,3 +198,21 @@ def _until(condition: Callable[[], bool], seconds: float = 30) -> None:
             return
         event.wait(0.02)
     raise AssertionError("the condition did not come true in time")
+
+
+def test_a_client_that_has_lost_the_leader_is_told_the_next_one_at_once(cluster: PlainCluster) -> None:
+    """librdkafka asks again only after a second if it is told the dead leader, or if that broker is not listed."""
+    topic = {"topics": [{"name": "asked"}], "allow_auto_topic_creation": False}
+    with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics(ottla.NewTopic("asked", num_partitions=1, replication_factor=3))
+    cluster.wait_until_replicated()
+    leader = cluster.leader_of("asked", 0)
+    others = [each for each in cluster.brokers.values() if each is not leader]
+    with Wire(others[0].address) as wire:
+        assert wire.call(ApiKey.METADATA, 9, topic).topics[0].partitions[0].leader_id == leader.id
+        leader.kill()
+        answer = wire.call(ApiKey.METADATA, 9, topic)
+    assert answer.topics[0].partitions[0].leader_id in {each.id for each in others}
+    assert {each.node_id for each in answer.brokers} == set(cluster.brokers)
+    leader.start()
+    cluster.wait_until_replicated()

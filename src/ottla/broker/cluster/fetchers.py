@@ -31,6 +31,8 @@ logger = logging.getLogger("ottla.replicas")
 PATIENCE_MS = 5_000
 #: Half of the pause after the first failure. It doubles up to replica.fetch.backoff.ms.
 FIRST_BACKOFF_MS = 5
+#: How long a fetch waits for records while those of other partitions are forced to disk.
+FLUSH_MS = 5
 
 
 class Fetchers:
@@ -195,7 +197,7 @@ class Fetcher:
             return  # All are throttled.
         message: dict[str, Any] = {
             "replica_state": {"replica_id": self._node.id, "replica_epoch": self._node.broker_epoch},
-            "max_wait": config.replica_fetch_wait_max_ms,
+            "max_wait": self._longest_wait(),
             "min_bytes": config.replica_fetch_min_bytes,
             "max_bytes": config.replica_fetch_response_max_bytes,
             **self._session.message(wanted),
@@ -213,6 +215,16 @@ class Fetcher:
         for topic in response.responses:
             for entry in topic.partitions:
                 self._take(topic, entry, partitions, wanted)
+
+    def _longest_wait(self) -> Millis:
+        """Return how long the leader may wait for records: not when others are to be fetched meanwhile."""
+        longest = self._node.config.replica_fetch_wait_max_ms
+        if self._flushing:
+            return min(longest, FLUSH_MS)
+        if self._waiting:
+            pause = min(self._waiting.values()) - asyncio.get_running_loop().time()
+            return min(longest, max(1, int(pause * 1000)))
+        return longest
 
     def _wanted(self, partitions: dict[TopicPartition, Partition]) -> dict[TopicPartition, Wanted]:
         """Return what to ask for. Partitions that are throttled and have no room now wait."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -46,6 +47,10 @@ logger = logging.getLogger("ottla.cluster")
 TIMEOUT_MS: Millis = 30_000
 RETRY_SECONDS = 0.05
 POSITION_TIMEOUT_MS: Millis = 2_000
+#: How long brokers that are alive, but busy, may keep a client waiting.
+CONFIRM_SECONDS = 0.1
+#: How long clients are told the address of a broker that is gone.
+LEFT_SECONDS = 5.0
 CONTROL, FORWARD, MARKERS, VERIFY = "control", "forward", "markers", "verify"
 
 
@@ -66,6 +71,8 @@ class Cluster:
         self._watchdogs: dict[int, tuple[BrokerState, Watchdog]] = {}
         self.gone: set[int] = set()
         """Brokers whose process seems to be gone, although the metadata does not say so yet."""
+        self._left: dict[int, float] = {}
+        """When brokers were fenced."""
         self._batches: deque[Sequence[MetadataRecord]] = deque()
         """Replayed, but not applied to the replicas of this broker yet."""
         self._received = self._done = 0
@@ -184,6 +191,8 @@ class Cluster:
         for record in records:
             if isinstance(record, r.BrokerRegistered):
                 self.fetchers.moved(record.broker_id)
+            if isinstance(record, r.BrokerChanged) and record.is_fenced:
+                self._left[record.broker_id] = asyncio.get_running_loop().time()
             if isinstance(record, r.BrokerRegistered | r.BrokerChanged):
                 self.in_sync.look_at_all()
                 if record.broker_id == self._node.id and self._node.offline:
@@ -309,7 +318,8 @@ class Cluster:
                 endpoint = endpoint_of(broker, self._node.config.inter_broker_listener_name)
                 died = partial(self._broker_died, broker_id, broker.epoch)
                 doubt, alive = partial(self.gone.add, broker_id), partial(self.gone.discard, broker_id)
-                self._watchdogs[broker_id] = broker, Watchdog(endpoint, doubt, died, alive)
+                name = f"broker-{self._node.id}-watch"
+                self._watchdogs[broker_id] = broker, Watchdog(endpoint, name, doubt, died, alive)
 
     async def _broker_died(self, broker_id: int, epoch: int) -> None:
         """The process of another broker is gone: fence it, or end its term if it was the controller."""
@@ -327,6 +337,9 @@ class Cluster:
 
     async def until_led(self, seconds: float) -> None:
         """Wait until the brokers that are gone lead nothing that another broker could lead, at most this long."""
+        await self._confirm()
+        if not self.gone:
+            return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         wake = loop.call_later(seconds, self._news.fire)
@@ -335,6 +348,15 @@ class Cluster:
                 await self._news.wait()
         finally:
             wake.cancel()
+
+    async def _confirm(self) -> None:
+        """Find out which brokers are gone now. A client that asks has often just lost its connection to one."""
+        if asked := [watchdog.confirm() for _, watchdog in self._watchdogs.values()]:
+            await asyncio.wait(asked, timeout=CONFIRM_SECONDS)
+
+    def has_just_left(self, broker_id: int) -> bool:
+        """Whether a broker is fenced since a few seconds only."""
+        return asyncio.get_running_loop().time() < self._left.get(broker_id, -math.inf) + LEFT_SECONDS
 
     def _leads_still(self) -> bool:
         brokers = self._node.metadata.brokers

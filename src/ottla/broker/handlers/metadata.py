@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ottla.broker.authorization import CLUSTER_NAME, NOT_ASKED, ResourceType, authorized_operations
 from ottla.broker.large_requests import with_pauses
-from ottla.broker.node import Call, Node
+from ottla.broker.node import Address, Call, Node
 from ottla.broker.topics import ensure_topic
 from ottla.errors import KafkaError, LeaderNotAvailable
 from ottla.metadata import PartitionState, Topic
@@ -26,7 +26,7 @@ ELECTION_SECONDS = 0.5
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
-    if node.cluster is not None and node.cluster.gone:
+    if node.cluster is not None:
         # Most clients ask again only after a second if they are told a dead leader, or none.
         await node.cluster.until_led(ELECTION_SECONDS)
     if request.topics is None or (call.api_version == 0 and not request.topics):
@@ -40,7 +40,7 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     return {
         "brokers": [
             {"node_id": each.broker_id, "host": each.host, "port": each.port, "rack": each.rack}
-            for each in node.brokers(call.connection)
+            for each in _brokers(node, call)
         ],
         "cluster_id": node.metadata.cluster_id,
         "controller_id": node.controller_id,
@@ -51,6 +51,18 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
             else NOT_ASKED
         ),
     }
+
+
+def _brokers(node: Node, call: Call) -> list[Address]:
+    """Return the brokers that are alive, and those that were a moment ago.
+
+    librdkafka gives up a broker that is missing here, and with it the partitions that are just moving from it to their
+    new leaders. It then asks for them again after a second.
+    """
+    if node.cluster is None:
+        return node.brokers(call.connection)
+    known, has_just_left = node.brokers(call.connection, fenced=True), node.cluster.has_just_left
+    return [each for each in known if not each.is_fenced or has_just_left(each.broker_id)]
 
 
 async def _topic(node: Node, call: Call, request: Struct, entry: Struct) -> Message:
