@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from ottla.cluster.member import ClusterBroker
 
@@ -20,7 +21,7 @@ def acknowledge_early() -> None:
     """``acks=all``, commits and transactions are answered before the followers have the records."""
     from ottla.broker.partition import Partition
 
-    Partition.committed = lambda self, offset: None
+    _replace(Partition, "committed", lambda self, offset: None)
 
 
 def show_uncommitted() -> None:
@@ -30,7 +31,7 @@ def show_uncommitted() -> None:
     def readable_end(self: Partition, *, read_committed: bool) -> int:
         return self.log.log_end_offset
 
-    Partition.readable_end = readable_end
+    _replace(Partition, "readable_end", readable_end)
 
 
 def ignore_divergence() -> None:
@@ -40,7 +41,7 @@ def ignore_divergence() -> None:
     def divergence(log: Any, fetch_offset: int, last_fetched_epoch: int) -> None:
         return None
 
-    leader.divergence = divergence
+    _replace(leader, "divergence", divergence)
 
 
 def raise_watermark_early() -> None:
@@ -51,7 +52,13 @@ def raise_watermark_early() -> None:
         before, self.high_watermark = self.high_watermark, self._log.log_end_offset
         return self.high_watermark > before
 
-    Leader._advance = advance
+    _replace(Leader, "advance", advance)
+    _replace(Leader, "appended", advance)
+
+
+def _replace(owner: object, name: str, value: object) -> None:
+    """Replace a rule. A name that does not exist any more is an error: nothing would be broken."""
+    mock.patch.object(owner, name, value).start()
 
 
 BREAKS: dict[str, Callable[[], None]] = {
