@@ -149,6 +149,9 @@ class Replicas:
                     self._take_role(topic, partition, state)
                 except errors.KafkaStorageError as error:
                     logger.error("%s-%d: %s", topic.name, partition.index, error)
+                except Exception:
+                    # The others must get their roles: nobody else leads them.
+                    logger.exception("the replica %s-%d could not take its role", topic.name, partition.index)
 
     def _open(self, topic: Topic, index: int) -> Partition | None:
         node = self._node

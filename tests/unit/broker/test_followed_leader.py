@@ -8,12 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from cluster.waiting import until
 from ottla import errors
 from ottla.broker.handlers import fetch
+from ottla.broker.partition import Partition
 from ottla.metadata.brokers import fail_replicas, fence_broker
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Struct
@@ -171,3 +173,20 @@ async def test_a_follower_is_told_where_its_log_differs_even_if_a_segment_had_to
         answer = await broker.follow(5, last_fetched_epoch=0)
         assert len(calls) == 2
         assert (answer.error_code, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (0, 0, 1)
+
+
+async def test_a_replica_that_cannot_take_its_role_does_not_keep_others_from_theirs(tmp_path: Path) -> None:
+    lead = Partition.lead
+
+    def failing(self: Partition, *args: Any, **kwargs: Any) -> bool:
+        if self.topic == "broken":
+            raise ValueError("an accident")
+        return lead(self, *args, **kwargs)
+
+    async with leading(tmp_path) as broker:
+        await broker.create_topic("broken")
+        await broker.create_topic("orders")
+        node = broker.node
+        with mock.patch.object(Partition, "lead", failing):
+            assert await node.controller.run(fence_broker, node.metadata, OTHER, EPOCH, "broker 2 stopped")
+        assert (broker.partition("broken").state.isr, broker.partition("orders").state.isr) == ((ME, OTHER), (ME,))
