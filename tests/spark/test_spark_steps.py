@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from ottla.spark.pipelines import (
     Window,
     compile_pipeline,
     load,
+    tables,
 )
 from ottla.spark.pipelines.formats import VALUE, Format
 from spark.test_spark_pipelines import run, send
@@ -220,6 +223,73 @@ def test_a_running_query_sees_new_rows_of_tables(
     finally:
         for query in queries:
             query.stop()
+
+
+def test_a_table_that_is_deleted_while_it_is_read_keeps_its_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Running:
+        isActive = True  # noqa: N815 (Spark's name)
+        status: Mapping[str, bool] = {"isTriggerActive": True}
+        lastProgress = None  # noqa: N815
+
+    cities = tmp_path / "cities.csv"
+    cities.write_text("a,Oslo\n")
+    pipeline = Pipeline(
+        name="shop",
+        checkpoint=str(tmp_path / "state"),
+        sources=[Source(name="orders", topics=["orders"], format="raw")],
+        tables=[Table(name="cities", format="csv", path=str(cities), refresh="0 seconds")],
+        sinks=[FileSink(name="table", path=str(tmp_path / "table"))],
+    )
+    deleted = threading.Event()
+    list_files = tables._list_files
+
+    def list_and_delete(frame: Any) -> None:
+        list_files(frame)
+        if frame is source and not deleted.is_set():
+            cities.unlink()
+            deleted.set()
+
+    monkeypatch.setattr(tables, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(tables, "_list_files", list_and_delete)
+    source = spark.read.schema("user STRING, city STRING").csv(str(cities))
+    refresher = tables.Refresher(pipeline, spark, {"cities": source})
+
+    def planned() -> Any:
+        """A micro-batch that is planned now."""
+        frame = refresher.frames["cities"].select("user", "city")
+        frame._jdf.queryExecution().executedPlan()
+        return frame
+
+    def rows_of(frame: Any) -> list[tuple[Any, ...]]:
+        return list(map(tuple, frame.collect()))
+
+    def in_memory() -> int:
+        """How often Spark keeps the rows of the file."""
+        context: Any = spark.sparkContext
+        return sum(tmp_path.name in one.name() for one in context._jsc.sc().getRDDStorageInfo())
+
+    refresher.frames["cities"].persist().count()
+    query = Running()
+    refresher.watch(query)
+    try:
+        assert deleted.wait(60)
+        for _ in range(3):
+            assert rows_of(planned()) == [("a", "Oslo")]
+        running = planned()
+        cities.with_suffix(".new").write_text("a,Bergen\n")
+        cities.with_suffix(".new").rename(cities)
+        until(lambda: rows_of(planned()) == [("a", "Bergen")], "the new file is read")
+        cities.unlink()
+        assert rows_of(running) == [("a", "Oslo")], "a micro-batch that runs keeps its rows"
+        query.status = {"isTriggerActive": False}
+        until(lambda: in_memory() == 1, "the old rows are freed")
+        assert rows_of(planned()) == [("a", "Bergen")]
+    finally:
+        query.isActive = False
+        until(lambda: refresher._thread is None, "the refresher has ended")
+    assert in_memory() == 0
 
 
 def test_what_spark_would_refuse_later(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ class _Compiler:
             self._check_dead_letter_rules(source, problems)
         if not problems:
             self._refresher = Refresher(pipeline, self._spark, self._tables)
+            self._tables = self._refresher.frames
         shared = self._shared(problems) if not problems else []
         names = [flow.sources[0].name for flow in shared]
         apart = {name for flow in shared for name in flow.readers}

@@ -1,7 +1,10 @@
 package ottla.spark;
 
 import java.lang.reflect.Field;
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -9,6 +12,7 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
@@ -26,8 +30,25 @@ import scala.runtime.AbstractPartialFunction;
  * generics, no lambdas.
  */
 public class PlanEachQuery extends AbstractFunction1 {
+    private static final Map ROWS = Collections.synchronizedMap(new IdentityHashMap());
+
     public Object apply(Object session) {
         return new PlanOttla((SparkSession) session);
+    }
+
+    /** From now on, queries read these rows instead of a cached frame. */
+    public void replace(InMemoryRelation frame, InMemoryRelation rows) {
+        ROWS.put(frame.cacheBuilder(), rows);
+    }
+
+    public void forget(InMemoryRelation frame) {
+        ROWS.remove(frame.cacheBuilder());
+    }
+
+    static InMemoryRelation rows(Object node) {
+        return node instanceof InMemoryRelation
+            ? (InMemoryRelation) ROWS.get(((InMemoryRelation) node).cacheBuilder())
+            : null;
     }
 
     /** The options of CREATE TABLE … USING ottla OPTIONS (…), which Spark does not give to Python sources. */
@@ -71,12 +92,16 @@ class Change extends AbstractPartialFunction {
     }
 
     public boolean isDefinedAt(Object node) {
-        return isOttla(node) || isUpdate(node);
+        return isOttla(node) || isUpdate(node) || PlanEachQuery.rows(node) != null;
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
         if (isOttla(node)) {
             return fresh((DataSourceV2Relation) node);
+        }
+        InMemoryRelation rows = PlanEachQuery.rows(node);
+        if (rows != null) {
+            return rows.withOutput(((InMemoryRelation) node).output());
         }
         return isUpdate(node) ? asAppend((LogicalPlan) node) : otherwise.apply(node);
     }

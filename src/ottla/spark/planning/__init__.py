@@ -1,9 +1,10 @@
 """Let Spark treat `format("ottla")` as its own Kafka source, where it restricts sources in Python.
 
 Spark plans a Python source once per `load()`, and keeps the offsets and filters of the first query. It refuses update
-mode on Python sinks, does not give Python sources the options of CREATE TABLE, and has no metrics for them. `install`
-adds two rules to a session that change this: `PlanEachQuery.java` for the optimizer, `ReportLag.java` for the analyzer.
-Spark's own compiler for generated code compiles them. They run only on the driver, so there is no jar to distribute.
+mode on Python sinks, does not give Python sources the options of CREATE TABLE, and has no metrics for them. It cannot
+exchange the rows of a cached table while queries read it. `install` adds two rules to a session that change this:
+`PlanEachQuery.java` for the optimizer, `ReportLag.java` for the analyzer. Spark's own compiler for generated code
+compiles them. They run only on the driver, so there is no jar to distribute.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ log = logging.getLogger("ottla.spark")
 PLANS_EACH_QUERY = "OTTLA_SPARK_PLANS_EACH_QUERY"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
-_installed: set[tuple[str, int]] = set()
+#: The rule for the optimizer, by application and extensions.
+_installed: dict[tuple[str, int], Any] = {}
 
 
 def install(spark: SparkSession) -> bool:
@@ -29,9 +31,14 @@ def install(spark: SparkSession) -> bool:
 
     A session of Spark Connect is in the server, where no Python can add them.
     """
+    return planner(spark) is not None
+
+
+def planner(spark: SparkSession) -> Any:
+    """The PlanEachQuery of a session, or None if there can be none."""
     session = getattr(spark, "_jsparkSession", None)
     if session is None:
-        return False
+        return None
     from py4j.protocol import Py4JError
 
     extensions = session.extensions()
@@ -49,10 +56,10 @@ def install(spark: SparkSession) -> bool:
                 "this version of Spark plans format('ottla') once per load(): call load() again for new records (%s)",
                 str(error).partition("\n")[0],
             )
-            return False
-        _installed.add(key)
+            return None
+        _installed[key] = plan
         _tell_planners(spark._jvm, session)
-    return True
+    return _installed[key]
 
 
 def _tell_planners(jvm: Any, session: Any) -> None:
