@@ -99,8 +99,8 @@ def _cancel(metadata: Metadata, made: Changes, topic: Topic, partition: TopicPar
     minimum = wanted.min_isr(settings.min_isr)
     complete = state.isr + state.elr
     left = [each for each in complete if each in original]
-    # Committed records would be on fewer replicas than was promised.
-    if len(left) < min(minimum, len(complete)) and not settings.unclean:
+    # Committed records would be on fewer replicas than was promised, or on none that may lead.
+    if len(left) < max(min(minimum, len(complete)), 1) and not settings.unclean:
         raise errors.InvalidReplicaAssignment(
             f"The reassignment of {partition} cannot be cancelled: only {left} of its first replicas {list(original)} "
             f"are in sync, and it needs {minimum} of them. Try again when more have caught up."

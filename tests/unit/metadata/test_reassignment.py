@@ -198,3 +198,21 @@ def test_a_cancelled_reassignment_that_takes_the_last_leader_away_leaves_a_way_b
     assert move(cluster, None) is None
     cluster.start(3, clean=False)
     assert (cluster.state().leader, cluster.state().isr) == (3, (3,))
+
+
+def test_a_cancel_that_would_leave_nobody_who_may_lead_is_refused() -> None:
+    """All replicas have stopped uncleanly, and the last leader is a new one."""
+    cluster = Controlled(assignments=[[2, 3]], min_isr=2)
+    cluster.fence(2)
+    move(cluster, [1, 2])
+    cluster.alter([3, 1])
+    cluster.fence(3)
+    cluster.fence(1)
+    for broker in (1, 3):
+        cluster.start(broker, clean=False)
+        cluster.fence(broker)
+    assert (cluster.state().elr, cluster.state().last_known_elr) == ((), (1,))
+    answer = move(cluster, None)
+    assert isinstance(answer, errors.InvalidReplicaAssignment)
+    cluster.start(1, clean=False)
+    assert cluster.state().leader == 1
