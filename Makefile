@@ -31,7 +31,7 @@ run: setup ## a complete example in about a minute: broker, producers, group, Sp
 	$(BIN)/ottla demo $(ARGS)
 
 # A failed test is rerun alone, to tell FLAKY from FAILED. Both fail the run. The workers share the bytecode of the tests.
-test: setup ## all tests except the longest on Spark (make spark)
+test: setup ## all tests except the long ones (make spark, make crash-cluster)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -p tools.rerun_failures -n $(JOBS) -m 'not long and not cluster' --durations=20 tests
 
 check: setup ## ruff, mypy strict, import-linter

@@ -41,21 +41,36 @@ def _find_last_leaks() -> Iterator[None]:
     gc.collect()
 
 
-def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    """Keep the tests of a file on one worker, as they share a broker.
+#: What takes longest, first, so that at the end no worker has a long file left while the others are done.
+LONGEST = ("tests/spark/", "tests/cluster/", "tests/crash/", "tests/unit/tools/", "tests/clients/", "tests/compat/")
+#: The Spark tests have two sessions, one for pipelines, so that no worker has most of the work.
+PIPELINES = ("demo", "jdbc", "pipeline", "restarts", "rules", "runner", "shared", "steps")
 
-    Spark tests share a session. There are two of them, one for pipelines, so that no worker has most of the work.
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        return next((number for number, folder in enumerate(LONGEST) if item.nodeid.startswith(folder)), len(LONGEST))
+
+    items.sort(key=place)
+
+
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """Keep the tests of a file on one worker, as they share a broker. Spark tests share a session.
+
+    All clusters are on one worker, too. Two of them at a time, each with four processes, would slow each other down.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    pipelines = ("demo", "jdbc", "pipeline", "restarts", "rules", "runner", "shared", "steps")
+    config.option.loadscopereorder = False  # by the number of tests
 
     class Together(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
+            if file.startswith("tests/cluster/"):
+                return "tests/cluster"
             if not file.startswith("tests/spark/"):
                 return file
             kind = file.removeprefix("tests/spark/test_spark_")
-            return "tests/spark pipelines" if kind.startswith(pipelines) else "tests/spark"
+            return "tests/spark pipelines" if kind.startswith(PIPELINES) else "tests/spark"
 
     return Together(config, log)

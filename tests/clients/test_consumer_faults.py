@@ -182,7 +182,7 @@ def test_calls_end_in_time_when_the_broker_falls_silent(through_proxy: tuple[Pro
         start = time.monotonic()
         with contextlib.suppress(RequestTimedOut):
             call()
-        assert time.monotonic() - start < 2.5
+        assert time.monotonic() - start < 10
 
 
 def test_a_broker_that_stays_away_is_logged_once_each_time(own_broker: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -331,7 +331,7 @@ def test_close_is_fast_and_leaves_at_once(topic: str, make: Make, protocol: str)
         poll_until([first], lambda: len(first.assignment()) == 2 and len(other.owned) == 2, "two each")
         start = time.monotonic()
         first.close()
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 5
         wait(lambda: len(other.owned) == 4)
 
 

@@ -186,7 +186,7 @@ def test_close_without_any_time_leaves_the_group(
     poll_until([first], first.assignment, "partitions")
     start = time.monotonic()
     first.close(0)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
     assert log.events == [("assigned", [0]), ("revoked", [0])]
     until(lambda: members(bootstrap_servers, group) == 0, "the coordinator has heard of it")
 

@@ -57,13 +57,17 @@ def connect(request: pytest.FixtureRequest, chroot: str) -> Connect:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Three brokers in the racks a, b and c, for tests that leave them as they are."""
+    """Three brokers in the racks a, b and c, for tests that leave them as they are.
+
+    Their sessions with ZooKeeper last so long that nothing happens because one has ended.
+    """
     with Cluster(
         3,
         isolation=False,
         racks=["a", "b", "c"],
         replica_selector_class="org.apache.kafka.common.replica.RackAwareReplicaSelector",
         offsets_topic_num_partitions=3,
+        zookeeper_session_timeout_ms=50_000,
         transaction_state_log_num_partitions=3,
         ottla_metrics_listener="127.0.0.1:0",
     ) as cluster:

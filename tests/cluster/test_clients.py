@@ -32,6 +32,7 @@ from .trial import BROKER
 pytestmark = [
     pytest.mark.crash,
     pytest.mark.compat,
+    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 TOPIC = "orders"
@@ -63,11 +64,11 @@ class Reading(threading.Thread):
         self.reads[TopicPartition(TOPIC, partition)].append(Read(offset, value))
 
     def finish(self, ends: dict[TopicPartition, int]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and any(len(self.reads[place]) < ends[place] for place in PLACES):
             time.sleep(0.02)
         self.halt.set()
-        self.join(10)
+        self.join(30)
         assert {place: len(reads) for place, reads in self.reads.items()} == ends, self.name
 
 
@@ -172,7 +173,7 @@ def test_clients_survive_the_death_of_leaders() -> None:
         assert [*recorder.problems, *differences, *summary(check(recorder.history))] == []
 
 
-def _await_all(recorder: Recorder, count: int = 20, seconds: float = 20) -> None:
+def _await_all(recorder: Recorder, count: int = 20, seconds: float = 60) -> None:
     """Wait until some more records of every producer are acknowledged."""
     start = len(recorder.history.acked)
     deadline = time.monotonic() + seconds

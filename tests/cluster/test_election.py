@@ -80,7 +80,7 @@ async def test_a_controller_without_zookeeper_gives_up_before_its_session_ends(
     async with (
         proxy_of(zookeeper_server.address) as proxy,
         connect() as two,
-        connect(proxy.address, session_timeout_ms=3000) as one,
+        connect(proxy.address, session_timeout_ms=6000) as one,
     ):
         first = Candidate(one, 1)
         await until(lambda: first.events)
@@ -99,7 +99,7 @@ async def test_the_controller_of_a_lost_session_is_replaced(connect: Connect, zo
     async with (
         proxy_of(zookeeper_server.address) as proxy,
         connect() as two,
-        connect(proxy.address, session_timeout_ms=1000) as one,
+        connect(proxy.address, session_timeout_ms=2000) as one,
     ):
         first = Candidate(one, 1)
         await until(lambda: first.events)

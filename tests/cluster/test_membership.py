@@ -64,13 +64,13 @@ async def test_two_brokers_with_one_id(connect: Connect) -> None:
 
 
 async def test_the_node_of_a_dead_broker_is_replaced_at_once(connect: Connect) -> None:
-    async with connect() as dead, connect() as two:
+    async with connect(session_timeout_ms=60_000) as dead, connect() as two:
         port = unused_port()
         before = await Membership(dead).register(registration(2, port))
-        epoch = await asyncio.wait_for(Membership(two).register(registration(2, unused_port())), 2)
+        epoch = await asyncio.wait_for(Membership(two).register(registration(2, unused_port())), 20)
         assert epoch > before
         with closing(socket.create_server(("127.0.0.1", port))):  # the broker listens before it registers
-            assert await asyncio.wait_for(Membership(dead).register(registration(2, port)), 2) > epoch
+            assert await asyncio.wait_for(Membership(dead).register(registration(2, port)), 20) > epoch
 
 
 async def test_the_node_of_an_unreachable_broker_is_waited_for(connect: Connect) -> None:
@@ -122,7 +122,7 @@ async def test_a_broker_registers_again_after_a_lost_session(
     async with (
         proxy_of(zookeeper_server.address) as proxy,
         connect() as one,
-        connect(proxy.address, session_timeout_ms=1000) as two,
+        connect(proxy.address, session_timeout_ms=2000) as two,
     ):
         two.on_state(states.append)
         watching, broker = Membership(one), Membership(two, epochs.append)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(condition: Callable[[], object], seconds: float = 15) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until the condition holds. Fails after the deadline."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():

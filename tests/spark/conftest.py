@@ -28,6 +28,8 @@ CONF = {
     "spark.driver.memory": "512m",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
+    # Java verifies each of 20,000 classes otherwise.
+    "spark.driver.defaultJavaOptions": "-XX:-BytecodeVerificationRemote",
 }
 
 #: Settings that `ottla pipeline run` sets.

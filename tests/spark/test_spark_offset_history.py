@@ -112,6 +112,7 @@ def test_the_topic_itself_and_mistakes(topics: Topics, used: tuple[str, str], tm
         offset_history(topics.spark, path=str(tmp_path / "nowhere"))
 
 
+@pytest.mark.long
 def test_the_programs_of_the_page_run(topics: Topics) -> None:
     page = Path(__file__).parents[2] / "docs" / "audit.md"
     blocks = re.findall(r"<!-- runs -->\n```python\n(.*?)```", page.read_text(), re.DOTALL)

@@ -162,7 +162,6 @@ def test_stored_cases_pass_fail_and_are_updated(orders: Path, capsys: pytest.Cap
 
 
 def test_the_fixture_runs_pipelines_and_stored_cases(orders: Path, ottla_pipeline: Pipelines) -> None:
-    ottla_pipeline.check(orders)
     assert pipeline_cases(orders) == ["late"]
     run = ottla_pipeline(orders, tables=["customers"])
     result = run(

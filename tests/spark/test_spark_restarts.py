@@ -130,7 +130,7 @@ def test_a_damaged_metadata_file_is_named(topics: Topics, spark: SparkSession, f
         assert f"{metadata} is damaged: it must contain" in advice
         assert "Restore this file from a backup" in advice
         metadata.write_text(good)
-    run(load(file), spark)
+    run(load(file), spark, "out")
     (file.parent / "state" / "table" / "metadata").write_text("{")
     follow(refused(file, spark, "table"))
     run(load(file), spark, "table")

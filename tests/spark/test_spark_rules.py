@@ -205,6 +205,7 @@ def test_a_wrong_schema_is_not_success(made: Callable[[str], Made], capsys: pyte
     assert pipeline.ids() == list(range(12))
 
 
+@pytest.mark.long
 def test_a_limit_for_dead_letters(made: Callable[[str], Made], capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = made('at_most = "10%"\n')
     pipeline.send([*(order(number) for number in range(18)), "{", "["])
@@ -220,6 +221,7 @@ def test_a_limit_for_dead_letters(made: Callable[[str], Made], capsys: pytest.Ca
     assert pipeline.ids() == [*range(18), 20, 22]
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_only_spark_can_reach_keeps_the_counts(
     made: Callable[[str], Made], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

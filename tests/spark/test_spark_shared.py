@@ -270,6 +270,7 @@ def test_sinks_that_come_and_go(declared: Declared, spark: SparkSession) -> None
         declared.flows()
 
 
+@pytest.mark.long  # tests/spark/test_spark_restarts.py does it with separate reads
 def test_a_deleted_checkpoint_of_a_shared_read_loses_no_rows(declared: Declared, spark: SparkSession) -> None:
     import shutil
 
