@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.compat.waiting import until
 
 import ottla
 from ottla.cluster.member import ClusterBroker
@@ -224,4 +225,19 @@ def test_a_client_that_has_lost_the_leader_is_told_the_next_one_at_once(cluster:
     assert answer.topics[0].partitions[0].leader_id in {each.id for each in others}
     assert {each.node_id for each in answer.brokers} == set(cluster.brokers)
     leader.start()
+    cluster.wait_until_replicated()
+
+
+def test_a_client_that_has_lost_its_coordinator_is_told_the_next_one_at_once(cluster: PlainCluster) -> None:
+    group = {"key": "asked", "key_type": 0}
+    with Wire(cluster.broker(1).address) as wire:
+        until(lambda: wire.call(ApiKey.FIND_COORDINATOR, 3, group).error_code == 0, "there is a coordinator")
+    cluster.wait_until_replicated()
+    coordinator = cluster.leader_of(OFFSETS, 0)
+    others = [each for each in cluster.brokers.values() if each is not coordinator]
+    with Wire(others[0].address) as wire:
+        assert wire.call(ApiKey.FIND_COORDINATOR, 3, group).node_id == coordinator.id
+        coordinator.kill()
+        assert wire.call(ApiKey.FIND_COORDINATOR, 3, group).node_id in {each.id for each in others}
+    coordinator.start()
     cluster.wait_until_replicated()

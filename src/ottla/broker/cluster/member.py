@@ -47,6 +47,8 @@ logger = logging.getLogger("ottla.cluster")
 TIMEOUT_MS: Millis = 30_000
 RETRY_SECONDS = 0.05
 POSITION_TIMEOUT_MS: Millis = 2_000
+#: How long a client that asks who leads waits for new leaders of a broker that is gone.
+ELECTION_SECONDS = 0.5
 #: How long brokers that are alive, but busy, may keep a client waiting.
 CONFIRM_SECONDS = 0.1
 #: How long clients are told the address of a broker that is gone.
@@ -335,14 +337,14 @@ class Cluster:
         except (errors.NotController, ZooKeeperError) as error:
             logger.info("the end of broker %d is told again: %s", broker_id, error)
 
-    async def until_led(self, seconds: float) -> None:
-        """Wait until the brokers that are gone lead nothing that another broker could lead, at most this long."""
+    async def until_led(self) -> None:
+        """Wait until the brokers that are gone lead nothing that another broker could lead, but not for long."""
         await self._confirm()
         if not self.gone:
             return
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        wake = loop.call_later(seconds, self._news.fire)
+        deadline = loop.time() + ELECTION_SECONDS
+        wake = loop.call_later(ELECTION_SECONDS, self._news.fire)
         try:
             while self._leads_still() and loop.time() < deadline:
                 await self._news.wait()

@@ -16,6 +16,8 @@ GROUP, TRANSACTION = 0, 1
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
+    if node.cluster is not None:
+        await node.cluster.until_led()  # The client has often just lost a coordinator.
     if call.api_version < 4:
         return await _find(node, call, request.key_type, request.key)
     keys = dict.fromkeys(request.coordinator_keys)

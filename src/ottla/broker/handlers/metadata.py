@@ -21,14 +21,12 @@ from ottla.protocol.codec import Message, Struct
 from ottla.types import TopicPartition
 
 API = ApiKey.METADATA
-#: How long a response waits for new leaders of a broker that is gone.
-ELECTION_SECONDS = 0.5
 
 
 async def handle(node: Node, call: Call, request: Struct) -> Message:
     if node.cluster is not None:
         # Most clients ask again only after a second if they are told a dead leader, or none.
-        await node.cluster.until_led(ELECTION_SECONDS)
+        await node.cluster.until_led()
     if request.topics is None or (call.api_version == 0 and not request.topics):
         topics = [topic_message(node, topic) for topic in node.metadata.topics.values()]
     else:
