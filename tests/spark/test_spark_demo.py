@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -68,3 +72,60 @@ def test_unsafe_needs_a_cluster(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ottla", "demo", "--unsafe", "--out", str(tmp_path / "out")]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, "add --cluster" in run.stderr) == (2, True)
+
+
+# ── Ctrl-C ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def processes(mark: str) -> dict[int, str]:
+    """The processes with this value in their environment, with their commands. A zombie has no environment."""
+    found = {}
+    for place in Path("/proc").iterdir():
+        try:
+            if place.name.isdecimal() and mark.encode() in (place / "environ").read_bytes():
+                found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 180) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+
+
+def is_spark(command: str) -> bool:
+    return "org.apache.spark.deploy.SparkSubmit" in command
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("cluster", [[], ["--cluster"]], ids=["single", "cluster"])
+@pytest.mark.parametrize("moment", ["Spark starts", "the pipeline runs"])
+def test_an_interrupt_ends_everything(tmp_path: Path, cluster: list[str], moment: str) -> None:
+    mark = f"OTTLA_TEST_MARK={tmp_path}"
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "ottla", "demo", *cluster, "--seconds", "300", "--out", str(tmp_path / "out")]
+    with log.open("wb") as output:
+        program = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, "OTTLA_TEST_MARK": str(tmp_path)},
+        )
+    try:
+        if moment == "Spark starts":
+            wait_until(lambda: any(map(is_spark, processes(mark).values())), moment)
+        else:
+            wait_until(lambda: "running on Spark" in log.read_text(), moment)
+        os.killpg(program.pid, signal.SIGINT)  # as a terminal does
+        assert program.wait(180) == 130, log.read_text()
+        assert "error" not in log.read_text().lower(), log.read_text()
+        wait_until(lambda: not processes(mark), f"the end of {processes(mark)}", 10)
+    finally:
+        for pid in processes(mark):
+            os.kill(pid, signal.SIGKILL)
+        program.wait()

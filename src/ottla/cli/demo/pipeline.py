@@ -121,6 +121,8 @@ class DemoPipeline:
         self._file.write_text(self._form())
         pipeline = load(self._file)
         self._spark = spark = session("ottla demo", master=self._master, conf=CONF, log_level="off")
+        if self._stop.signal is not None:
+            return
         flows = compile_pipeline(pipeline, spark)
         self._board = board_of(pipeline, flows)
         listen(spark, self._board)

@@ -96,6 +96,7 @@ class Demo:
                 self._directory, self._args.master, servers, self._events, is_clustered=self._args.cluster
             )
             stack.push_async_callback(spark.call, pipeline.close)
+            stack.callback(pipeline.enough)  # Else an interrupted demo would wait for the pipeline's end.
             running = asyncio.create_task(spark.call(pipeline.run))
             group = Group(servers, self._events.topic, self._args.partitions, GROUP, self._args.consumers)
             await stack.enter_async_context(group)
