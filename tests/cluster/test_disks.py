@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from pathlib import Path
 
 import pytest
 from tests.compat.waiting import until
@@ -59,3 +60,40 @@ def test_a_broker_with_a_failed_disk_leaves_its_partitions_to_others(role: str) 
         # With a good disk it follows again after a restart.
         broken.restart()
         cluster.wait_until_replicated("orders")
+
+
+def in_sync(admin: ottla.Admin, broker_id: int) -> set[int]:
+    """The partitions in which a broker is in sync, if all of them have leaders."""
+    partitions = admin.describe_topics("orders")["orders"].partitions
+    assert all(each.leader is not None for each in partitions)
+    return {each.partition for each in partitions if broker_id in {node.id for node in each.isr}}
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+@pytest.mark.timeout(180)
+def test_a_broker_starts_without_a_disk_that_it_cannot_open(number: int, tmp_path: Path) -> None:
+    with Cluster(3, tmp_path, isolation=False) as cluster:
+        broker = cluster.broker(1)
+        broker.stop()
+        disks = [broker.data_dir, tmp_path / "other"]
+        broker._config["log.dirs"] = ",".join(map(str, disks))
+        broker.start()
+        with ottla.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics(ottla.NewTopic("orders", 4, 3))
+            cluster.wait_until_replicated("orders")
+            lost = {int(path.name.removeprefix("orders-")) for path in disks[number].glob("orders-*")}
+            assert 0 < len(lost) < 4
+            broker.stop()
+            disks[number].rename(tmp_path / "pulled")
+            disks[number].write_text("not a directory")
+            broker.start()
+            until(lambda: in_sync(admin, 1) == set(range(4)) - lost, "the replicas on the other disk are in sync", 60)
+            with ottla.Producer(bootstrap_servers=cluster.bootstrap_servers, acks="all") as producer:
+                for partition in range(4):
+                    producer.send("orders", b"1", partition=partition).get(20)
+            # With the disk it follows again after a restart.
+            broker.stop()
+            disks[number].unlink()
+            (tmp_path / "pulled").rename(disks[number])
+            broker.start()
+            until(lambda: in_sync(admin, 1) == set(range(4)), "all replicas are in sync", 60)

@@ -102,6 +102,17 @@ class Replicas:
         for place in partitions:
             self._take_offline(place, self._node.logs.failed_dirs[directory])
 
+    def miss_failed_disks(self) -> None:
+        """At a start with failed disks: a replica that is on no other disk is offline, and not created again."""
+        node = self._node
+        if not node.logs.failed_dirs:
+            return
+        for topic in node.metadata.topics.values():
+            for index, state in enumerate(topic.states):
+                place = TopicPartition(topic.name, index)
+                if node.id in state.replicas and node.logs.get(place) is None:
+                    self._take_offline(place, node.logs.miss(place))
+
     def _take_offline(self, place: TopicPartition, problem: str) -> None:
         node = self._node
         node.offline[place] = problem

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from uuid import UUID
 
-from ottla.broker.cluster.joining import new_cluster_id, refuse_member_of_cluster
+from ottla.broker.cluster.joining import new_cluster_id, refuse_member_of_cluster, require_first_directory
 from ottla.broker.configs import replication_settings, use_dynamic_configs
 from ottla.broker.controller import FileController
 from ottla.broker.dispatch import Dispatcher
@@ -165,6 +165,7 @@ class BrokerServer:
 
     async def _open_alone(self, node: Node, report: OpenReport) -> None:
         """Use the journal in the data directory: this is the only broker."""
+        require_first_directory(node.logs)
         refuse_member_of_cluster(node.logs.data_dirs[0])
         journal = self._open_journal(node)
         metadata = node.metadata
@@ -242,6 +243,7 @@ class BrokerServer:
     async def _open_topics(self, node: Node) -> None:
         for log in list(node.logs.logs.values()):
             self._adopt(node, log)
+        node.replicas.miss_failed_disks()
         await node.replicas.open()
         use_dynamic_configs(node)
 

@@ -26,6 +26,14 @@ class DataDirMismatch(OttlaError):
     """The data directory belongs to another broker."""
 
 
+class DataDirUnusable(OttlaError):
+    """The data directory cannot be read or written."""
+
+    @classmethod
+    def because(cls, path: Path, error: OSError) -> DataDirUnusable:
+        return cls(f"cannot use {path} as a data directory: {error.strerror}")
+
+
 class DataDir:
     """One data directory."""
 
@@ -36,14 +44,19 @@ class DataDir:
     def lock(self, node_id: int) -> None:
         """Create the directory if it is missing, lock it, and check its owner."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._lock_file()
+            self._check_owner(node_id)
         except OSError as error:
-            raise OttlaError(f"cannot use {self.path} as a data directory: {error.strerror}") from error
+            self.unlock()
+            raise DataDirUnusable.because(self.path, error) from error
+
+    def _lock_file(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except (BlockingIOError, PermissionError):
             holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
             self.unlock()
             who = f" (process {holder})" if holder.isdigit() else ""
@@ -52,7 +65,6 @@ class DataDir:
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
-        self._check_owner(node_id)
 
     def unlock(self) -> None:
         if self._lock >= 0:

@@ -23,7 +23,7 @@ from ottla.errors import KafkaStorageError
 from ottla.storage import checkpoints
 from ottla.storage.background import Background
 from ottla.storage.checkpoints import NO_BROKER_EPOCH, DamagedCheckpoint
-from ottla.storage.data_dir import DataDir
+from ottla.storage.data_dir import DataDir, DataDirUnusable
 from ottla.storage.files import DELETE_DIRECTORY, STRAY_DIRECTORY, parse_directory_name, retired_directory_name
 from ottla.storage.flusher import Flusher
 from ottla.storage.log import Log
@@ -80,7 +80,7 @@ class LogManager:
         failed gets an error, and the next one may succeed."""
         self.failed_dirs: dict[Path, str] = {}
         """The data directories that are out of service, and why."""
-        self._offline: dict[TopicPartition, Path] = {}
+        self._offline: dict[TopicPartition, str] = {}
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="ottla-storage")
         self.flusher = Flusher(self.executor)
@@ -96,28 +96,49 @@ class LogManager:
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def working_dirs(self) -> list[Path]:
+        """The data directories that have not failed."""
+        return [path for path in self.data_dirs if path not in self.failed_dirs]
+
     def lock(self) -> None:
-        """Create and lock the data directories; DataDirInUse if another broker uses one."""
+        """Create and lock the data directories; DataDirInUse if another broker uses one.
+
+        A directory that cannot be used is out of service. DataDirUnusable if all are.
+        """
         for directory in self._dirs:
-            directory.lock(self.broker_config.id)
+            try:
+                directory.lock(self.broker_config.id)
+            except DataDirUnusable as error:
+                self._cannot_use(directory.path, error)
 
     def open(self) -> OpenReport:
-        """Open all logs, and recover those that need it."""
+        """Open all logs, and recover those that need it. A directory whose files cannot be read is out of service."""
         report = OpenReport(clean=True)
         epochs: set[int] = set()
-        for directory in self._dirs:
-            epoch = checkpoints.take_clean_shutdown(directory.path)
-            clean = epoch is not None
-            found = self._find_logs(directory.path)
-            self.cleaner_offsets.update(self._read_checkpoint(directory.path, checkpoints.CLEANER_OFFSETS))
-            self._high_watermarks.update(self._read_checkpoint(directory.path, checkpoints.HIGH_WATERMARKS))
-            opened = self._open_directory(directory.path, found, clean)
-            report.clean &= clean or not found
+        for directory in self.working_dirs:
+            try:
+                epoch, opened = self._open_directory(directory)
+            except OSError as error:
+                self._cannot_use(directory, DataDirUnusable.because(directory, error))
+                continue
+            except KafkaStorageError as error:
+                self._cannot_use(directory, DataDirUnusable(f"cannot use {directory} as a data directory: {error}"))
+                continue
+            for log in opened:
+                self._adopt(log)
+            report.clean &= epoch is not None or not opened
             report.logs += [log.report for log in opened if log.report.notes or log.report.scanned_bytes]
             epochs.add(NO_BROKER_EPOCH if epoch is None else epoch)
         if len(epochs) == 1:
             report.broker_epoch = epochs.pop()
         return report
+
+    def _cannot_use(self, directory: Path, error: DataDirUnusable) -> None:
+        self.failed_dirs[directory] = str(error)
+        if not self.working_dirs:
+            raise DataDirUnusable("; ".join(self.failed_dirs.values())) from error
+        _LOGGER.error("%s; the broker starts without it, and its partitions are offline", error)
 
     def _find_logs(self, directory: Path) -> dict[TopicPartition, str]:
         found: dict[TopicPartition, str] = {}
@@ -128,19 +149,34 @@ class LogManager:
                 found[topic_partition] = entry.path
         return found
 
-    def _open_directory(self, directory: Path, found: Mapping[TopicPartition, str], clean: bool) -> list[Log]:
+    def _open_directory(self, directory: Path) -> tuple[int | None, list[Log]]:
+        """Return the broker epoch of a clean shutdown, None if it was not clean, and the logs."""
+        epoch = checkpoints.take_clean_shutdown(directory)
+        found = self._find_logs(directory)
+        self.cleaner_offsets.update(self._read_checkpoint(directory, checkpoints.CLEANER_OFFSETS))
+        self._high_watermarks.update(self._read_checkpoint(directory, checkpoints.HIGH_WATERMARKS))
+        return epoch, self._load_all(directory, found, epoch is not None)
+
+    def _load_all(self, directory: Path, found: Mapping[TopicPartition, str], clean: bool) -> list[Log]:
         recovery_points = self._read_checkpoint(directory, checkpoints.RECOVERY_POINTS)
         start_offsets = self._read_checkpoint(directory, checkpoints.LOG_START_OFFSETS)
         config = effective_topic_config(self.broker_config, {})
 
-        def load(item: tuple[TopicPartition, str]) -> Log:
+        def load(item: tuple[TopicPartition, str]) -> Log | OSError | KafkaStorageError:
             point, start = recovery_points.get(item[0], 0), start_offsets.get(item[0], 0)
-            return self._load(item[1], item[0], None, config, point, start, clean)
+            try:
+                return self._load(item[1], item[0], None, config, point, start, clean)
+            except (OSError, KafkaStorageError) as error:
+                return error
 
         # After a clean shutdown there is nothing to wait for, and threads would only slow each other down.
-        logs = list(map(load, found.items()) if clean else self.executor.map(load, found.items()))
-        for log in logs:
-            self._adopt(log)
+        results = list(map(load, found.items()) if clean else self.executor.map(load, found.items()))
+        logs = [result for result in results if isinstance(result, Log)]
+        for result in results:
+            if not isinstance(result, Log):
+                for log in logs:
+                    log.close(clean=False)
+                raise result
         return logs
 
     @staticmethod
@@ -202,8 +238,7 @@ class LogManager:
         if present is not None:
             return present
         if topic_partition in self._offline:
-            failed = self._offline[topic_partition]
-            raise KafkaStorageError(f"{topic_partition} is offline: {self.failed_dirs[failed]}")
+            raise KafkaStorageError(f"{topic_partition} is offline: {self._offline[topic_partition]}")
         log = self._create(topic_partition, topic_id, config)
         self._high_watermarks.pop(topic_partition, None)
         self.logs[topic_partition] = log
@@ -223,12 +258,17 @@ class LogManager:
                 if parent not in self.failed_dirs or len(self.failed_dirs) == len(self.data_dirs):
                     raise failure from error
 
+    def miss(self, topic_partition: TopicPartition) -> str:
+        """A log should be here, but no working directory has it: it may be in one that has failed. Returns why."""
+        problem = self._offline[topic_partition] = "; ".join(self.failed_dirs.values())
+        return problem
+
     def forget_failure(self, topic_partition: TopicPartition) -> None:
         """Let a log be created again that was in a directory that has failed: the old one is not needed any more."""
         self._offline.pop(topic_partition, None)
 
     def _emptiest(self) -> Path:
-        working = [path for path in self.data_dirs if path not in self.failed_dirs]
+        working = self.working_dirs
         if not working:
             raise KafkaStorageError("all data directories have failed")
         if len(working) == 1:
@@ -313,7 +353,7 @@ class LogManager:
             log.close(clean=False)
             del self.logs[log.topic_partition]
             self.rolled_logs.pop(log, None)
-            self._offline[log.topic_partition] = directory
+            self._offline[log.topic_partition] = str(error)
         _LOGGER.error("the data directory %s has failed, %d partitions are offline: %s", directory, len(offline), error)
         self.on_directory_failed(directory, [log.topic_partition for log in offline])
 
@@ -354,9 +394,8 @@ class LogManager:
             value = offset(log)
             if value is not None:
                 by_directory[log.directory.parent][log.topic_partition] = value
-        for directory in self.data_dirs:
-            if directory not in self.failed_dirs:
-                self._write_offsets(directory, name, by_directory[directory], sync)
+        for directory in self.working_dirs:
+            self._write_offsets(directory, name, by_directory[directory], sync)
 
     def _write_offsets(self, directory: Path, name: str, offsets: Mapping[TopicPartition, int], sync: bool) -> None:
         try:
@@ -403,9 +442,8 @@ class LogManager:
         self.write_start_offsets(sync=True)
         self.write_high_watermarks(sync=True)
         self.write_cleaner_offsets()
-        for path in self.data_dirs:
-            if path not in self.failed_dirs:
-                self._write_clean_shutdown(path)
+        for path in self.working_dirs:
+            self._write_clean_shutdown(path)
 
     def _write_clean_shutdown(self, directory: Path) -> None:
         try:

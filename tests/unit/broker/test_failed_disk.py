@@ -109,3 +109,34 @@ async def test_what_waits_for_a_commit_is_told_of_the_failure(tmp_path: Path, fa
             0
         ].error_code == errors.KafkaStorageError.code
         assert (await waiting).responses[0].partition_responses[0].error_code == errors.KafkaStorageError.code
+
+
+async def test_a_broker_starts_without_a_disk_that_it_cannot_open(tmp_path: Path) -> None:
+    dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    async with leading(tmp_path, log_dirs=dirs) as broker:
+        broken, healthy = await with_two_disks(broker)
+        assert await produce(broker, broken) == 0
+    (tmp_path / "b").rename(tmp_path / "gone")
+    (tmp_path / "b").write_text("not a directory")
+    async with leading(tmp_path, log_dirs=dirs) as broker:
+        assert await produce(broker, broken) == errors.KafkaStorageError.code
+        assert await produce(broker, healthy) == 0
+        # New partitions go to the other disk.
+        await broker.create_topic("new", replicas=((ME,),) * 2)
+        assert {each.log.directory.parent.name for each in broker.node.local("new")} == {"a"}
+    (tmp_path / "b").unlink()
+    (tmp_path / "gone").rename(tmp_path / "b")
+    async with leading(tmp_path, log_dirs=dirs) as broker:
+        assert await produce(broker, broken) == 0
+        assert broker.partition(index=broken).log.log_end_offset == 2
+
+
+async def test_a_broker_that_is_alone_does_not_start_without_its_first_disk(tmp_path: Path) -> None:
+    dirs = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    async with leading(tmp_path, log_dirs=dirs) as broker:
+        await with_two_disks(broker)
+    (tmp_path / "a").rename(tmp_path / "gone")
+    (tmp_path / "a").write_text("not a directory")
+    with pytest.raises(errors.OttlaError, match=r"cannot use .*a as a data directory: .*its topics and configs"):
+        async with leading(tmp_path, log_dirs=dirs):
+            pass

@@ -15,11 +15,15 @@ from ottla.config import BrokerConfig
 from ottla.metadata import Metadata
 from ottla.metadata.records import ClusterCreated, TopicCreated, from_json, to_json
 from ottla.runtime.journal import FileJournal
+from ottla.storage.data_dir import DataDirUnusable
 
 
-def node(*directories: Path, **configs: Any) -> Any:
+def node(*directories: Path, failed: Path | None = None, **configs: Any) -> Any:
     config = BrokerConfig.parse({"zookeeper.connect": "zk:2181", **configs})
-    return SimpleNamespace(id=1, config=config, metadata=Metadata(), logs=SimpleNamespace(data_dirs=directories))
+    working = [path for path in directories if path != failed]
+    failures = {} if failed is None else {failed: f"cannot use {failed}"}
+    logs = SimpleNamespace(data_dirs=directories, working_dirs=working, failed_dirs=failures)
+    return SimpleNamespace(id=1, config=config, metadata=Metadata(), logs=logs)
 
 
 def alone(directory: Path, cluster_id: str = "mine") -> None:
@@ -76,12 +80,40 @@ def test_kill_9_loses_nothing_while_the_operating_system_runs_on(tmp_path: Path,
     assert joins.previous_epoch(-1) == -1
 
 
-def test_a_data_directory_that_was_replaced_has_lost_something(tmp_path: Path) -> None:
-    first, second = tmp_path / "a", tmp_path / "b"
-    for directory in (first, second):
+def two(tmp_path: Path) -> list[Path]:
+    directories = [tmp_path / "a", tmp_path / "b"]
+    for directory in directories:
         directory.mkdir()
+    return directories
+
+
+def test_a_data_directory_that_was_replaced_has_lost_something(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
     joins = Joining(node(first, second), "metadata.journal")
     remember_life([first, second], 17)
     assert joins.previous_epoch(-1) == 17
     (second / joining.LIFE).unlink()
     assert joins.previous_epoch(-1) == -1
+
+
+def test_a_member_joins_again_without_its_first_data_directory(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    member = node(first, second)
+    member.metadata.replay(ClusterCreated("mine"))
+    joins = Joining(member, "metadata.journal")
+    joins.joined()
+    remember_life([first, second], 17)
+    joins = Joining(node(first, second, failed=first), "metadata.journal")
+    assert joins.previous_epoch(-1) == 17
+    other = node(first, second, failed=first)
+    other.metadata.replay(ClusterCreated("theirs"))
+    with pytest.raises(WrongCluster, match="b belongs to the cluster mine"):
+        Joining(other, "metadata.journal").check()
+
+
+def test_a_broker_that_was_alone_does_not_join_without_its_first_data_directory(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    alone(first)
+    with pytest.raises(DataDirUnusable, match=r"cannot use .*a; it is the first data directory"):
+        Joining(node(first, second, failed=first), "metadata.journal")
+    assert first_state(node(first, second, failed=second)).cluster_id == "mine"

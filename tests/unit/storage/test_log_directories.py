@@ -14,6 +14,7 @@ import pytest
 from ottla.config import BrokerConfig, TopicConfig
 from ottla.errors import KafkaStorageError
 from ottla.storage.checkpoints import CLEAN_SHUTDOWN
+from ottla.storage.data_dir import DataDirMismatch, DataDirUnusable
 from ottla.storage.log import Log
 from ottla.storage.manager import LogManager, OpenReport
 from ottla.testing.clock import ManualClock
@@ -176,6 +177,58 @@ def test_without_a_listener_only_the_operation_fails(disks: Disks, monkeypatch: 
     append(log)
     assert log.log_end_offset == 1
     assert disks.manager.failed_dirs == {}
+
+
+# ── at the start ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_directory_that_cannot_be_locked_does_not_stop_the_others(
+    disks: Disks, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = disks.log("b").topic_partition
+    disks.manager.broker_epoch = 42
+    disks.manager.close()
+    disks.fail("a")
+    report = disks.open()
+    assert (report.clean, report.broker_epoch) == (True, 42)
+    assert set(disks.manager.failed_dirs) == {disks.dirs[0]}
+    assert good in disks.manager.logs
+    assert {log.directory.parent.name for log in disks.manager.logs.values()} == {"b"}
+    assert f"cannot use {disks.dirs[0]} as a data directory: Input/output error; the broker starts" in caplog.text
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_directory_with_a_file_that_cannot_be_read_is_out_of_service(
+    disks: Disks, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    bad = disks.log("a")
+    append(bad)
+    disks.manager.close(clean=clean)
+    disks.fail(f"a/{bad.topic_partition}")
+    disks.open()
+    assert set(disks.manager.failed_dirs) == {disks.dirs[0]}
+    assert {log.directory.parent.name for log in disks.manager.logs.values()} == {"b"}
+    disks.manager.close()
+    # After the repair everything is there again.
+    monkeypatch.undo()
+    report = disks.open()
+    assert (report.clean, len(disks.manager.logs)) == (False, 4)
+    assert offsets_of(read_records(disks.manager.logs[bad.topic_partition])) == [0]
+
+
+def test_without_any_usable_directory_there_is_a_clear_error(disks: Disks) -> None:
+    disks.manager.close()
+    disks.fail("")
+    with pytest.raises(DataDirUnusable, match=r"cannot use .*a as a data .* error; cannot use .*b as a data .* error"):
+        disks.open()
+
+
+def test_a_directory_of_another_broker_stops_the_start(disks: Disks) -> None:
+    disks.manager.close()
+    meta = disks.dirs[1] / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
+    with pytest.raises(DataDirMismatch):
+        disks.open()
 
 
 # ── the clean-shutdown file ─────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,9 @@ from ottla.errors import OttlaError
 from ottla.metadata import Metadata, MetadataRecord
 from ottla.metadata.records import BrokerConfigsSet, BrokerRegistered, ClusterCreated, from_json, to_json
 from ottla.runtime.journal import FileJournal
+from ottla.storage.data_dir import DataDirUnusable
 from ottla.storage.files import write_atomically
+from ottla.storage.manager import LogManager
 
 if TYPE_CHECKING:
     from ottla.broker.node import Node
@@ -40,10 +42,14 @@ class Joining:
 
     def __init__(self, node: Node, journal: str) -> None:
         self._node = node
-        self._directory = node.logs.data_dirs[0]
-        self._journal = self._directory / journal
+        self._directories = node.logs.working_dirs
+        self._members = {path: found for path in self._directories if (found := member_of(path)) is not None}
+        if not self._members:
+            require_first_directory(node.logs)
+        first = node.logs.data_dirs[0]
+        self._journal = first / journal
         self._own: Metadata | None = None
-        if self._journal.exists():
+        if first in self._directories and self._journal.exists():
             self._own = self._read_journal()
 
     def _read_journal(self) -> Metadata:
@@ -64,7 +70,7 @@ class Joining:
         leaders could commit records that the controller does not count on.
         """
         if self._own is None or not self._own.cluster_id:
-            own: list[MetadataRecord] = [ClusterCreated(member_of(self._directory) or new_cluster_id())]
+            own: list[MetadataRecord] = [ClusterCreated(next(iter(self._members.values()), None) or new_cluster_id())]
             configs = {}
         else:
             snapshot = self._own.snapshot()
@@ -81,20 +87,21 @@ class Joining:
         """
         if at_clean_stop >= 0:
             return at_clean_stop
-        lives = {read_life(directory) for directory in self._node.logs.data_dirs}
+        lives = {read_life(directory) for directory in self._directories}
         life = lives.pop() if len(lives) == 1 else None
         return life.epoch if life is not None and life.boot_id and life.boot_id == boot_id() else -1
 
     def check(self) -> None:
         """Raise WrongCluster if the data directory belongs to another cluster than ZooKeeper."""
         cluster_id = self._node.metadata.cluster_id
-        mine = member_of(self._directory) or (self._own.cluster_id if self._own is not None else None)
-        if mine and mine != cluster_id:
-            raise WrongCluster(
-                f"the data directory {self._directory} belongs to the cluster {mine}, but zookeeper.connect="
-                f"{self._node.config.zookeeper_connect} is the cluster {cluster_id}; use the ZooKeeper of its cluster, "
-                "or an empty data directory to join this one"
-            )
+        alone = {self._journal.parent: self._own.cluster_id} if self._own is not None else {}
+        for directory, mine in {**alone, **self._members}.items():
+            if mine and mine != cluster_id:
+                raise WrongCluster(
+                    f"the data directory {directory} belongs to the cluster {mine}, but zookeeper.connect="
+                    f"{self._node.config.zookeeper_connect} is the cluster {cluster_id}; use the ZooKeeper of its "
+                    "cluster, or an empty data directory to join this one"
+                )
         given = self._node.config.given.get(MIN_ISR)
         agreed = self._node.metadata.cluster_configs.get(MIN_ISR)
         if given is not None and agreed is not None and given.strip() != agreed:
@@ -105,9 +112,11 @@ class Joining:
             )  # fmt: skip
 
     def joined(self) -> None:
-        """Mark the data directory as a member of the cluster."""
-        write_atomically(self._directory / MEMBER, f"{self._node.metadata.cluster_id}\n".encode(), sync=True)
-        if self._journal.exists():
+        """Mark the data directories as those of a member of the cluster."""
+        for directory in self._directories:
+            if directory not in self._members:
+                write_atomically(directory / MEMBER, f"{self._node.metadata.cluster_id}\n".encode(), sync=True)
+        if self._own is not None:
             os.replace(self._journal, self._journal.with_name(self._journal.name + SET_ASIDE))
 
 
@@ -155,6 +164,16 @@ def member_of(directory: Path) -> str | None:
         return (directory / MEMBER).read_text("utf-8").strip() or None
     except FileNotFoundError:
         return None
+
+
+def require_first_directory(logs: LogManager) -> None:
+    """Raise DataDirUnusable if the first data directory has failed."""
+    problem = logs.failed_dirs.get(logs.data_dirs[0])
+    if problem is not None:
+        raise DataDirUnusable(
+            f"{problem}; it is the first data directory, which a broker needs until it has joined a cluster: its "
+            "topics and configs are there"
+        )
 
 
 def refuse_member_of_cluster(directory: Path) -> None:

@@ -288,7 +288,7 @@ class Cluster:
     def _registered(self, epoch: int) -> None:
         """This broker has an epoch: it has started, or its session was lost."""
         self._node.broker_epoch = epoch
-        remember_life(self._node.logs.data_dirs, epoch)
+        remember_life(self._node.logs.working_dirs, epoch)
         self._register_again_if_fenced()  # The image may have been faster.
 
     def _refused(self, error: Exception) -> None:
