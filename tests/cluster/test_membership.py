@@ -12,8 +12,8 @@ import pytest
 
 from ottla.cluster.zookeeper import LocalZooKeeper
 from ottla.metadata.values import Registration
-from ottla.zookeeper.membership import BrokerIdInUse, Membership
-from ottla.zookeeper.values import SessionState
+from ottla.zookeeper.membership import BrokerIdInUse, Membership, decode, path_of
+from ottla.zookeeper.values import ConnectionLost, Operation, SessionState
 
 from .members import registration, unused_port
 from .proxy import proxy_of
@@ -111,6 +111,54 @@ async def test_a_broker_that_was_fenced_registers_again_once(connect: Connect) -
         membership.watch(lambda members: None)
         await until(lambda: membership.members is not None)
         assert membership.members == {1: registration(1, previous=first)._replace(epoch=epochs[0])}
+        await membership.stop()
+
+
+@pytest.mark.parametrize(
+    ("seen", "previous"), [("before", 5), ("first", "first"), ("second", "second"), ("other", 5)]
+)
+async def test_a_broker_that_registers_again_has_the_epoch_that_the_controller_knows(
+    connect: Connect, seen: str, previous: int | str
+) -> None:
+    """The controller may have missed registrations, or have seen another broker with the same id."""
+    epochs = {"before": 5, "other": 10**9}
+    known = 5
+
+    async def known_epoch() -> int:
+        return known
+
+    async with connect() as zookeeper:
+        membership = Membership(zookeeper, known_epoch=known_epoch)
+        epochs["first"] = await membership.register(registration(1, previous=5))
+        await membership.register_again(membership.epoch)
+        epochs["second"] = membership.epoch
+        known = epochs[seen]
+        await membership.register_again(membership.epoch)
+        node = await zookeeper.get(path_of(1))
+        assert decode(1, node).previous_epoch == epochs.get(str(previous), previous)
+        await membership.stop()
+
+
+async def test_a_registration_whose_answer_was_lost_counts(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connect() as zookeeper:
+
+        async def known_epoch() -> int:
+            node = await zookeeper.find(path_of(1))  # The controller was fast.
+            return 5 if node is None else node.stat.czxid
+
+        multi = zookeeper.multi
+        written: list[int] = []
+
+        async def without_answer(*operations: Operation) -> int:
+            written.append(await multi(*operations))
+            if len(written) == 1:
+                raise ConnectionLost("the answer was lost")
+            return written[-1]
+
+        monkeypatch.setattr(zookeeper, "multi", without_answer)
+        membership = Membership(zookeeper, known_epoch=known_epoch)
+        assert await membership.register(registration(1, previous=5)) == written[1]
+        assert decode(1, await zookeeper.get(path_of(1))).previous_epoch == written[0]
         await membership.stop()
 
 

@@ -11,7 +11,7 @@ import asyncio
 import enum
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ottla.errors import OttlaError
 from ottla.metadata.values import Endpoint, Registration
@@ -65,6 +65,10 @@ class Membership:
 
     After the loss of a session the broker is registered again, and `on_registered` gets its new epoch. If another
     broker has taken the id meanwhile, `on_refused` gets the error: this one has to stop.
+
+    The controller may have missed an earlier registration. `known_epoch` returns the epoch by which it knows this
+    broker. If that is from this run, it is given as the previous epoch: the process has not stopped, so it has lost
+    nothing. Else the previous epoch is the one with which the run began.
     """
 
     def __init__(
@@ -72,12 +76,17 @@ class Membership:
         zookeeper: ZooKeeper,
         on_registered: Callable[[int], None] = lambda epoch: None,
         on_refused: Callable[[BrokerIdInUse], None] = lambda error: None,
+        known_epoch: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._zookeeper = zookeeper
+        self._known_epoch = known_epoch or self._last_epoch
         self._on_registered = on_registered
         self._on_refused = on_refused
         self._registration: Registration | None = None
         self._session_id = 0
+        self._sessions: set[int] = set()
+        self._epochs: set[int] = set()
+        """Of this run."""
         self._registering = asyncio.Lock()
         self._again: asyncio.Task[None] | None = None
         self._observer: Observer | None = None
@@ -119,10 +128,11 @@ class Membership:
         async with self._registering:
             known = self._registration
             if known is not None and known.epoch == epoch:
-                # The process has not stopped, so it is as good as after a clean stop.
-                again = known._replace(previous_epoch=epoch)
-                self._registration = again._replace(epoch=await self._register(again))
+                self._registration = known._replace(epoch=await self._register(known))
                 self._on_registered(self.epoch)
+
+    async def _last_epoch(self) -> int:
+        return self.epoch
 
     def _state_changed(self, state: SessionState) -> None:
         is_new = state is SessionState.CONNECTED and self._session_id not in (0, self._zookeeper.session_id)
@@ -149,17 +159,23 @@ class Membership:
         while True:
             guard = (await self._zookeeper.get(BROKER_IDS)).stat.version
             node = await self._zookeeper.find(path)
-            if node is not None and node.stat.owner != self._zookeeper.session_id:
+            if node is not None and node.stat.owner in self._sessions:
+                self._epochs.add(node.stat.czxid)  # The answer may have been lost.
+            elif node is not None:
                 await self._wait_for_death(registration, node)
             remove = () if node is None else (Check(BROKER_IDS, guard), Delete(path))
-            create = Create(path, encode(registration), is_ephemeral=True)
+            known = await self._known_epoch()
+            current = registration._replace(previous_epoch=known) if known in self._epochs else registration
+            create = Create(path, encode(current), is_ephemeral=True)
             session_id = self._zookeeper.session_id
+            self._sessions.add(session_id)
             try:
                 epoch = await self._zookeeper.multi(*remove, create, Set(BROKER_IDS, b""))
             except (ConnectionLost, Rejected):
                 continue  # what is there now?
             if session_id == self._zookeeper.session_id:
                 self._session_id = session_id
+                self._epochs.add(epoch)
                 return epoch
 
     async def _wait_for_death(self, registration: Registration, node: Node) -> None:

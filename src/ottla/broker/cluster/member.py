@@ -68,7 +68,7 @@ class Cluster:
         self.in_sync = InSync(node, self)
         self.disks = DiskReports(node, self)
         self.controller = ClusterController(node, self.log, self._until_applied, self._begin_term)
-        self._membership = Membership(zookeeper, self._registered, self._refused)
+        self._membership = Membership(zookeeper, self._registered, self._refused, self._known_epoch)
         self._election = Election(zookeeper, node.id, self._controller_changed)
         self._watchdogs: dict[int, tuple[BrokerState, Watchdog]] = {}
         self.gone: set[int] = set()
@@ -290,6 +290,12 @@ class Cluster:
         self._node.broker_epoch = epoch
         remember_life(self._node.logs.working_dirs, epoch)
         self._register_again_if_fenced()  # The image may have been faster.
+
+    async def _known_epoch(self) -> int:
+        """Return the epoch by which the controller knows this broker, -1 if it does not."""
+        await self.log.catch_up()
+        state = self._node.metadata.brokers.get(self._node.id)
+        return -1 if state is None else state.epoch
 
     def _refused(self, error: Exception) -> None:
         """The session was lost, and another broker has taken the id of this one meanwhile."""
