@@ -26,7 +26,6 @@ from ottla.zookeeper.values import (
     NoNode,
     Operation,
     Rejected,
-    SessionLost,
     SessionState,
     Set,
     Stat,
@@ -43,7 +42,7 @@ _STATES = {
     KazooState.LOST: SessionState.LOST,
 }
 _ERRORS: tuple[tuple[tuple[type[Exception], ...], type[ZooKeeperError]], ...] = (
-    ((exceptions.SessionExpiredError, exceptions.AuthFailedError, exceptions.SessionMovedError), SessionLost),
+    ((exceptions.SessionExpiredError, exceptions.AuthFailedError, exceptions.SessionMovedError), ConnectionLost),
     ((exceptions.ConnectionLoss, exceptions.OperationTimeoutError, RuntimeError), ConnectionLost),
     ((exceptions.NoNodeError,), NoNode),
     ((exceptions.NodeExistsError,), NodeExists),

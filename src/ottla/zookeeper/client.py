@@ -25,7 +25,6 @@ from ottla.zookeeper.values import (
     Operation,
     Rejected,
     SessionClosed,
-    SessionLost,
     SessionState,
     Set,
     Stat,
@@ -155,7 +154,7 @@ class ZooKeeper:
         if state is SessionState.LOST:
             self.session_id = 0
             # kazoo answers them too, except for one that came while it changed its queues.
-            self._fail(list(self._unanswered), SessionLost)
+            self._fail(list(self._unanswered), ConnectionLost)
             self._loop.call_later(_RESTART_SECONDS, self._restart)
         for listener in self._listeners:
             listener(state)

@@ -75,11 +75,7 @@ class ZooKeeperError(OttlaError):
 
 
 class ConnectionLost(ZooKeeperError):
-    """The answer did not arrive. The operation may have happened or may still happen."""
-
-
-class SessionLost(ConnectionLost):
-    """The session ended before the answer arrived. The operation may have happened."""
+    """The answer was lost with the connection or the session. The operation may have happened or may still happen."""
 
 
 class SessionClosed(ZooKeeperError):
