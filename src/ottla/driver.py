@@ -8,6 +8,8 @@ tests use this same class with different ports. The rules:
 - No response leaves before the records it depends on are committed. A response without records of its own waits for
   the records that were appended before it, because it may depend on them.
 - Timers that are due fire before new work, even if the event loop is late.
+- A response that waits too long for its records becomes an error (``commit_timeout``). The records stay, and may be
+  committed later. Until they are, the responses after it wait too.
 - The records of many operations can be gathered and written as one batch. Their responses are provisional: the caller
   must not send them before `Driver.write` has run. Everything else comes after that write.
 """
@@ -96,6 +98,7 @@ class Driver(Generic[Record]):
         call_later: CallLater,
         new_reply: Callable[[], Any],
         before_send: Callable[[Callable[[], None]], object] | None = None,
+        commit_timeout: Millis | None = None,
     ) -> None:
         """``before_send(write)`` must have ``write`` called before the next response is sent; gathering needs it."""
         self._machine = machine
@@ -114,6 +117,10 @@ class Driver(Generic[Record]):
         self._parked: dict[Hashable, Reply] = {}
         self._uncommitted: Commit | None = None
         """The last append that is not committed yet."""
+        self._commit_timeout = commit_timeout
+        self._waits: dict[object, tuple[Millis, Refuse]] = {}
+        """What waits for a commit within the timeout, in order: until when, in elapsed time, and how to refuse it."""
+        self._next_refusal: Wakeup | None = None
         self._is_closed = False
 
     # ── operations ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +140,7 @@ class Driver(Generic[Record]):
         if pending is None:
             return response
         reply = self._new_reply()
-        pending.add_done_callback(partial(_settle, reply, response))
+        self._when_committed(pending, partial(_settle, reply, response), partial(_refuse, reply))
         return reply
 
     def write_through(self, append: Callable[[], int], replay: Callable[[], None]) -> Commit | None:
@@ -210,7 +217,7 @@ class Driver(Generic[Record]):
             if outcome.answers:
                 self._answer(outcome)
         elif outcome.answers or isinstance(outcome.response, Parked):
-            pending.add_done_callback(partial(self._committed, outcome))
+            self._when_committed(pending, partial(self._committed, outcome), partial(self._fail, outcome))
         return pending
 
     def _append(self, outcome: Outcome[Record, Any]) -> int:
@@ -248,6 +255,39 @@ class Driver(Generic[Record]):
             self._answer(outcome)
         else:
             self._fail(outcome, error)
+
+    def _when_committed(self, pending: Commit, done: Callable[[Commit], None], refuse: Refuse) -> None:
+        """Call ``done`` when the records are committed or lost, or ``refuse`` if that takes too long."""
+        timeout = self._commit_timeout
+        if timeout is None:
+            pending.add_done_callback(done)
+            return
+        wait = object()
+        self._waits[wait] = self._clock.elapsed() + timeout, refuse
+        pending.add_done_callback(partial(self._end_wait, wait, done))
+        if self._next_refusal is None:
+            self._next_refusal = self._call_later(timeout, self._refuse_late)
+
+    def _end_wait(self, wait: object, done: Callable[[Commit], None], pending: Commit) -> None:
+        if self._waits.pop(wait, None) is not None:
+            done(pending)
+        else:
+            _problem(pending)  # asyncio warns of an error that nobody looked at.
+
+    def _refuse_late(self) -> None:
+        self._next_refusal = None
+        now = self._clock.elapsed()
+        while self._waits and not self._is_closed:
+            wait, (until, refuse) = next(iter(self._waits.items()))
+            if until > now:
+                self._next_refusal = self._call_later(until - now, self._refuse_late)
+                return
+            del self._waits[wait]
+            refuse(
+                errors.CoordinatorNotAvailable(
+                    f"The records are written, but not on enough replicas after {self._commit_timeout} ms. Try again."
+                )
+            )
 
     # ── parked requests ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -331,6 +371,9 @@ class Driver(Generic[Record]):
         if self._wakeup is not None:
             self._wakeup.cancel()
             self._wakeup = None
+        if self._next_refusal is not None:
+            self._next_refusal.cancel()
+            self._next_refusal = None
         for reply in self._parked.values():
             if not reply.done():
                 reply.set_exception(errors.NotCoordinator("The coordinator has stopped. Find the coordinator again."))
@@ -349,6 +392,11 @@ def _settle(reply: Reply, response: Any, pending: Commit) -> None:
     if error is None:
         reply.set_result(response)
     else:
+        _refuse(reply, error)
+
+
+def _refuse(reply: Reply, error: Exception) -> None:
+    if not reply.done():
         reply.set_exception(error)
 
 

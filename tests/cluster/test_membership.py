@@ -114,9 +114,7 @@ async def test_a_broker_that_was_fenced_registers_again_once(connect: Connect) -
         await membership.stop()
 
 
-@pytest.mark.parametrize(
-    ("seen", "previous"), [("before", 5), ("first", "first"), ("second", "second"), ("other", 5)]
-)
+@pytest.mark.parametrize(("seen", "previous"), [("before", 5), ("first", "first"), ("second", "second"), ("other", 5)])
 async def test_a_broker_that_registers_again_has_the_epoch_that_the_controller_knows(
     connect: Connect, seen: str, previous: int | str
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,7 +47,9 @@ class GroupShard(Shard[CoordinatorRecord]):
         self.coordinator = Coordinator(
             config, new_id=_new_id, topics=lambda: topics, assignors=assignors, times_of=partial(_times_of, node)
         )
-        super().__init__(node, partition, self.coordinator, encode_batch)
+        super().__init__(
+            node, partition, self.coordinator, encode_batch, commit_timeout=node.config.offsets_commit_timeout_ms
+        )
 
     def replay(self, data: bytes, position: int, header: BatchHeader) -> int:
         if header.is_control:
@@ -62,7 +65,8 @@ class GroupShard(Shard[CoordinatorRecord]):
         return len(records)
 
     async def loaded(self) -> None:
-        await self.runner.run(self.coordinator.loaded)
+        with suppress(errors.CoordinatorNotAvailable):  # Responses wait for the end of the log, but clients need one.
+            await self.runner.run(self.coordinator.loaded)
         self.is_loaded = True
 
     def has_ongoing(self, producer_id: int, producer_epoch: int) -> bool:
@@ -169,9 +173,12 @@ class Groups:
         """Tell groups that a topic was created, deleted or has grown. Offsets of deleted partitions are deleted."""
         for shard in self.shards.here():
             if shard.is_loaded:
-                if deleted:
-                    await shard.runner.run(shard.coordinator.partitions_deleted, deleted)
-                await shard.runner.run(shard.coordinator.topics_changed, (name,), created=created)
+                try:
+                    if deleted:
+                        await shard.runner.run(shard.coordinator.partitions_deleted, deleted)
+                    await shard.runner.run(shard.coordinator.topics_changed, (name,), created=created)
+                except errors.KafkaError as error:
+                    logger.warning("a change of the topic %s: %s", name, error)
 
 
 def group_config(config: BrokerConfig, assignors: Sequence[Assignor]) -> GroupConfig:

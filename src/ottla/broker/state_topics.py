@@ -60,11 +60,12 @@ class Shard(Generic[T]):
         partition: Partition,
         machine: Machine[T],
         encode: Callable[[Sequence[T], Millis], bytearray],
+        commit_timeout: Millis | None = None,
     ) -> None:
         self._node = node
         self.partition = partition
         self.runner: Runner[T] = Runner(
-            machine, PartitionJournal(node, partition, encode), node.clock, node.turn.before_send
+            machine, PartitionJournal(node, partition, encode), node.clock, node.turn.before_send, commit_timeout
         )
         self.is_loaded = partition.log.log_end_offset == partition.log.log_start_offset
         self.is_broken = False

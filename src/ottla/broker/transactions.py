@@ -91,6 +91,8 @@ class TransactionShard(Shard[TransactionRecord]):
         self._is_closed = False
         self._later: asyncio.TimerHandle | None = None
         self._finishing: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Future[None]] = set()
+        """Writes markers after the response has left."""
 
     def replay(self, data: bytes, position: int, header: BatchHeader) -> int:
         count = 0
@@ -110,19 +112,46 @@ class TransactionShard(Shard[TransactionRecord]):
         """Run an operation and write the markers of what it decided."""
         response = await self.answer(operation, request)
         if self.coordinator.has_unfinished:
-            await self.finish()
+            await self._finish_within(self._timeout(request))
         return response
+
+    async def _finish_within(self, timeout_ms: Millis) -> None:
+        """Write markers, in the background if that takes too long: the decision is committed, so clients may know."""
+        if self.partition.commits_at_once:
+            await self.finish()  # This broker is alone.
+            return
+        finishing = asyncio.ensure_future(self.finish())
+        if await _ends(finishing, timeout_ms):
+            finishing.result()
+        else:
+            self._late.add(finishing)
+            finishing.add_done_callback(self._late.discard)
 
     async def answer(self, operation: Callable[..., Outcome[TransactionRecord, Response]], request: Any) -> Response:
         """Run an operation. Its errors are those that clients of a coordinator know."""
         try:
-            return await self.runner.run(operation, request)
+            begun = self.runner.begin(operation, request)
+            if not isinstance(begun, asyncio.Future):
+                return begun  # type: ignore[no-any-return]
+            if await _ends(begun, timeout_ms := self._timeout(request)):
+                return begun.result()  # type: ignore[no-any-return]
+            self._finish_later(0)  # If it is committed later, markers may have to follow.
+            raise errors.CoordinatorNotAvailable(
+                f"The transaction is written, but not on enough replicas after {timeout_ms} ms. Try again."
+            )
         except errors.NotLeaderOrFollower as error:
             raise errors.NotCoordinator(
                 "Another broker has become the coordinator. Find the coordinator again."
             ) from error
         except (*UNWRITTEN, errors.RecordListTooLarge) as error:
             raise errors.CoordinatorNotAvailable(f"The transaction could not be written: {error}") from error
+
+    def _timeout(self, request: str | m.InitRequest | m.AddPartitionsRequest | m.EndRequest) -> Millis:
+        """Return how long a request waits for replicas: as in Kafka, as long as the transaction may take."""
+        if isinstance(request, m.InitRequest):
+            return request.timeout
+        known = self.coordinator.transactions.get(request if isinstance(request, str) else request.transactional_id)
+        return self.coordinator.config.transaction_max_timeout_ms if known is None else known.timeout
 
     # ── markers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,8 +234,14 @@ class TransactionShard(Shard[TransactionRecord]):
         super().close()
         if self._later is not None:
             self._later.cancel()
-        if self._finishing is not None:
-            self._finishing.cancel()
+        for task in (*self._late, *([self._finishing] if self._finishing is not None else ())):
+            task.cancel()
+
+
+async def _ends(future: asyncio.Future[Any], timeout_ms: Millis) -> bool:
+    """Wait for the end of a future, at most this long, and return whether it came. It is not cancelled."""
+    done, _ = await asyncio.wait([future], timeout=timeout_ms / 1000)
+    return bool(done)
 
 
 def _is_tried_again(markers: m.Markers, place: TopicPartition, error: errors.KafkaError) -> bool:

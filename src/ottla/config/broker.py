@@ -301,6 +301,12 @@ class BrokerConfig(ReplicationConfig):
     offsets_retention_minutes: int = int32(
         10_080, "How long to keep the offsets of a group without members.", at_least(1)
     )
+    offsets_commit_timeout_ms: int = int32(
+        5_000,
+        "How long commits of offsets and other changes of groups wait for the replicas of __consumer_offsets. Then the "
+        "client gets COORDINATOR_NOT_AVAILABLE, and tries again.",
+        at_least(1),
+    )
     offsets_retention_check_interval_ms: int = int64(600_000, "How often to check for expired offsets.", at_least(1))
     offsets_topic_num_partitions: int = int32(
         50, "The number of partitions of __consumer_offsets. It cannot change later.", at_least(1)

@@ -37,7 +37,6 @@ _IGNORED = (
     "num.network.threads",
     "num.recovery.threads.per.data.dir",
     "num.replica.alter.log.dirs.threads",
-    "offsets.commit.timeout.ms",
     "offsets.load.buffer.size",
     "offsets.topic.compression.codec",
     "process.roles",

@@ -23,9 +23,16 @@ class Runner(Driver[Record]):
         journal: Journal[Record],
         clock: Clock,
         before_send: Callable[[Callable[[], None]], object] | None = None,
+        commit_timeout: Millis | None = None,
     ) -> None:
         super().__init__(
-            machine, journal, clock, call_later=_call_later, new_reply=_new_future, before_send=before_send
+            machine,
+            journal,
+            clock,
+            call_later=_call_later,
+            new_reply=_new_future,
+            before_send=before_send,
+            commit_timeout=commit_timeout,
         )
 
     async def run(self, operation: Callable[..., Outcome[Record, Response]], /, *args: Any, **kwargs: Any) -> Response:

@@ -95,6 +95,7 @@ class Client:
         leading: Leading,
         offset: int,
         *,
+        topic: str = "orders",
         replica: int = OTHER,
         log_start: int = 0,
         last_fetched_epoch: int = -1,
@@ -102,7 +103,7 @@ class Client:
         **changes: Any,
     ) -> codec.Struct:
         """Fetch as a follower. With ``whole``, return the response and not only what it has of the partition."""
-        partition = leading.partition()
+        partition = leading.partition(topic)
         wanted = {
             "current_leader_epoch": partition.leader_epoch,
             "last_fetched_epoch": last_fetched_epoch,

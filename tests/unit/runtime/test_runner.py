@@ -66,13 +66,15 @@ class SlowJournal:
 class Scene:
     """A runner with its machine, journal and clock."""
 
-    def __init__(self, machine: Counter | None = None, *, commits: bool = True) -> None:
+    def __init__(
+        self, machine: Counter | None = None, *, commits: bool = True, commit_timeout: Millis | None = None
+    ) -> None:
         self.machine, self.journal, self.clock = machine or Counter(), SlowJournal(), ManualClock()
         if commits:
             self.journal.commit.set()
         self.unwritten: list[Callable[[], None]] = []
         self.refused: list[tuple[str, str]] = []
-        self.runner = Runner(self.machine, self.journal, self.clock, self.unwritten.append)
+        self.runner = Runner(self.machine, self.journal, self.clock, self.unwritten.append, commit_timeout)
 
     async def start(self, operation: Callable[..., Outcome[int, int]], *args: int) -> asyncio.Future[int]:
         """Start an operation; it may wait."""
@@ -145,6 +147,24 @@ async def test_a_parked_request_fails_with_the_commit_that_was_to_answer_it(late
     for each in (adding, parked):
         with pytest.raises(OSError, match="disk broken"):
             await each
+
+
+async def test_a_response_that_waits_too_long_for_its_commit_is_an_error() -> None:
+    """The record stays, and nothing that depends on it leaves before it is committed."""
+    scene = Scene(commits=False, commit_timeout=20)
+    parked = await scene.park()
+    first = await scene.start(scene.machine.add, 7)
+    scene.clock.advance(20)
+    for each in (first, parked):
+        with pytest.raises(errors.CoordinatorNotAvailable, match="not on enough replicas after 20 ms"):
+            await asyncio.wait_for(each, 5)
+    assert scene.journal.records == [7]
+    second = await scene.start(scene.machine.add, 2)
+    await asyncio.sleep(0.05)
+    assert not second.done(), "by the clock, its time is not over"
+    scene.journal.commit.set()
+    assert await second == 9
+    scene.runner.close()
 
 
 async def test_a_timer_fires_when_its_time_has_come(scene: Scene) -> None:

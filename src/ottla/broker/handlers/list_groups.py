@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ottla import errors
+from ottla.broker.groups import group_error
 from ottla.broker.node import Call, Node
 from ottla.protocol.apis import ApiKey
 from ottla.protocol.codec import Message, Struct
@@ -14,9 +15,9 @@ async def handle(node: Node, call: Call, request: Struct) -> Message:
     filters = request.states_filter, request.types_filter
     try:
         shards = list(node.groups.shards.readable())
+        found = [each for shard in shards for each in await shard.runner.run(shard.coordinator.list_groups, *filters)]
     except errors.KafkaError as error:
-        return {"error_code": error.code, "groups": []}
-    found = [group for shard in shards for group in await shard.runner.run(shard.coordinator.list_groups, *filters)]
+        return {"error_code": group_error(error).code, "groups": []}
     return {
         "groups": [
             {
