@@ -50,7 +50,7 @@ class Dispatcher:
         except codec.DecodeError as error:
             raise CloseConnection(f"{handler.name} v{version}: {error}") from error
         if handler.to_controller and cluster is not None and not cluster.is_controller:
-            forwarded: Awaitable[Answer] = cluster.forward(call, bytes(frame))
+            forwarded: Awaitable[Answer] = cluster.requests.forward(call, bytes(frame))
             return forwarded
         answer = handler.handle(self._node, call, request)
         if isinstance(answer, dict):

@@ -45,7 +45,7 @@ class ProducerIds:
     async def _take(self) -> range:
         node = self._node
         if node.cluster is not None and not node.cluster.is_controller:
-            return await node.cluster.take_producer_ids()
+            return await node.cluster.requests.take_producer_ids()
         try:
             block: range = await node.controller.run(node.metadata.take_producer_ids)
         except errors.NotController as error:

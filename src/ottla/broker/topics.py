@@ -73,7 +73,7 @@ async def ensure_topic(
         factor = node.config.default_replication_factor if replication_factor is None else replication_factor
         try:
             if node.cluster is not None and not node.cluster.is_controller:
-                await node.cluster.create_topic(name, partitions, configs or {}, factor)
+                await node.cluster.requests.create_topic(name, partitions, configs or {}, factor)
             else:
                 await create_topic(node, name, partitions, configs or {}, replication_factor=factor)
         except errors.TopicAlreadyExists:

@@ -209,7 +209,7 @@ class TransactionShard(Shard[TransactionRecord]):
                 if _is_tried_again(markers, place, error):
                     again.append(place)
         if self._node.cluster is not None and elsewhere:
-            for place, failure in (await self._node.cluster.write_markers(elsewhere, end)).items():
+            for place, failure in (await self._node.cluster.requests.write_markers(elsewhere, end)).items():
                 if failure is not None and _is_tried_again(markers, place, failure):
                     again.append(place)
         for place, pending in commits.items():
@@ -307,7 +307,7 @@ class Transactions:
             await self.shards.ready()
             coordinator = self.shards.leader_of(request.transactional_id)
             if coordinator != self._node.id:
-                return await cluster.add_partitions_to_txn(coordinator, request, verify_only=not adds)
+                return await cluster.requests.add_partitions_to_txn(coordinator, request, verify_only=not adds)
         if adds:
             return dict.fromkeys(request.partitions, await self.add_partitions(request))
         return await self.verify(request)

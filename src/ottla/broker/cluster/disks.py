@@ -67,7 +67,7 @@ class DiskReports:
             if (topic := node.metadata.topics.get(partition.topic)) is not None:
                 topics.setdefault(topic.topic_id, []).append({"partition_index": partition.partition})
         lost = {"id_": LOST, "topics": [{"topic_id": each, "partitions": rows} for each, rows in topics.items()]}
-        response = await self._cluster.ask_controller(
+        response = await self._cluster.requests.ask_controller(
             ApiKey.ASSIGN_REPLICAS_TO_DIRS,
             {"broker_id": node.id, "broker_epoch": node.broker_epoch, "directories": [lost]},
             timeout_ms=TIMEOUT_MS,

@@ -119,7 +119,7 @@ class InSync:
                     "partition_epoch": proposal.partition_epoch,
                 }
             )
-        response = await self._cluster.ask_controller(
+        response = await self._cluster.requests.ask_controller(
             ApiKey.ALTER_PARTITION,
             {
                 "broker_id": node.id,

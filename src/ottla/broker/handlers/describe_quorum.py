@@ -69,7 +69,7 @@ async def _positions(node: Node, broker_ids: Sequence[int]) -> list[int]:
     """Ask other brokers how far they have read the metadata log."""
     if node.cluster is None:
         return []
-    return await asyncio.gather(*map(node.cluster.position_of, broker_ids))
+    return await asyncio.gather(*map(node.cluster.requests.position_of, broker_ids))
 
 
 def _replica(node: Node, broker_id: int, position: int) -> Message:
