@@ -248,7 +248,7 @@ def _accept_stale_alter_partition(patch: Patch) -> None:
 
 def _elect_anybody(patch: Patch) -> None:
     """The controller elects a replica outside of the ISR and the ELR if nobody else is there."""
-    rules = changes.Rules
+    rules = elections.Rules
     patch(changes, "Rules", lambda active, min_isr, unclean: rules(active, min_isr, True))
 
 

@@ -315,7 +315,8 @@ class Replica:
         if not isinstance(answer, FetchAnswer):
             self.broker.after(BACKOFF, partial(self.fetch, role))
             return
-        self._perform(follower, follower.response(fetch_offset, answer), role)
+        response = follower.response(fetch_offset, answer)  # type: ignore[arg-type]
+        self._perform(follower, response, role)
 
     def _perform(self, follower: Follower, step: Step, role: int) -> None:
         match step:
