@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import confluent_kafka
 
 from benchmarks import apache_kafka, latency, lifecycle, ottla_broker, throughput, wire
+from benchmarks.comparison import add_quick, new_parser, reporting, say
 from benchmarks.lifecycle import MakePeer
 from benchmarks.peer import Peer
 from benchmarks.report import Report
 
-RESULTS = Path(__file__).resolve().parent / "results"
 BENCHMARKS = ("throughput", "latency", "wire", "start", "memory", "recovery")
 
 
@@ -27,23 +25,16 @@ def main() -> None:
     options = parse()
     report = Report({"librdkafka": confluent_kafka.libversion()[0], "kafka": apache_kafka.KAFKA_VERSION})
     make_peers = choose_peers(options)
-    begin = time.monotonic()
-    try:
+    with reporting(report):
         run_in_session(make_peers, report, options)
         run_alone(make_peers, report, options)
-    finally:
-        if report.measures:
-            print(f"\n{report.heading()}\n\n{report.table()}")
-            print(f"\nWritten to {report.write(RESULTS)} after {time.monotonic() - begin:.0f} s.")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compare the broker with Apache Kafka on this machine.")
+    parser = new_parser("Compare the broker with Apache Kafka on this machine.", BENCHMARKS)
     extent = parser.add_mutually_exclusive_group()
-    extent.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
+    add_quick(extent)
     extent.add_argument("--full", action="store_true", help="more sizes and codecs, longer repetitions")
-    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)")
-    parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
     parser.add_argument("--without-ottla", action="store_true", help="measure Apache Kafka alone")
     options = parser.parse_args()
     options.only = options.only or list(BENCHMARKS)
@@ -115,10 +106,6 @@ def run_alone(make_peers: Sequence[MakePeer], report: Report, options: argparse.
     if "recovery" in options.only:
         say("recovery")
         lifecycle.recovery(makers, report, repetitions=options.repetitions)
-
-
-def say(what: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -21,9 +20,10 @@ from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
 from benchmarks import apache_kafka, latency, load, ottla_broker, throughput
 from benchmarks.clusters import KafkaCluster, OttlaCluster, PeerCluster
+from benchmarks.comparison import add_quick, new_parser, reporting, say
+from benchmarks.lifecycle import acknowledge
 from benchmarks.report import Report, Target
 
-RESULTS = Path(__file__).resolve().parent / "results"
 BENCHMARKS = ("throughput", "latency", "failover", "start", "memory", "catchup", "election")
 RATE, CPU, LATENCY = Target(">=", 1.0), Target("<=", 0.6), Target("<=", 1.0)
 START, MEMORY, CATCH_UP = Target("<=", 0.3), Target("<=", 0.2), Target("<=", 1.0)
@@ -35,21 +35,14 @@ def main() -> None:
     options = parse()
     report = Report({"librdkafka": confluent_kafka.libversion()[0], "kafka": apache_kafka.KAFKA_VERSION})
     makers = choose(options)
-    begin = time.monotonic()
-    try:
+    with reporting(report):
         in_turns(makers, report, options)
         alone(makers, report, options)
-    finally:
-        if report.measures:
-            print(f"\n{report.heading()}\n\n{report.table()}")
-            print(f"\nWritten to {report.write(RESULTS)} after {time.monotonic() - begin:.0f} s.")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compare a cluster with one of Apache Kafka on this machine.")
-    parser.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
-    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (may be repeated)")
-    parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
+    parser = new_parser("Compare a cluster with one of Apache Kafka on this machine.", BENCHMARKS)
+    add_quick(parser)
     options = parser.parse_args()
     options.only = options.only or list(BENCHMARKS)
     options.repetitions = 1 if options.quick else 3
@@ -218,29 +211,12 @@ def note_start(report: Report, make: MakeCluster) -> None:
     with make() as cluster:
         any_cluster: Any = cluster
         load.create_topic(any_cluster, "start", 1)
-        acknowledged(cluster, "start", lambda: None)
+        acknowledge(cluster, lambda: None)
         cluster.stop()
-        seconds = acknowledged(cluster, "start", cluster.launch)
+        seconds = acknowledge(cluster, cluster.launch)
         report.measure("Start of three brokers", "to the first acknowledged record", "s", START).add(
             cluster.name, seconds
         )
-
-
-def acknowledged(cluster: PeerCluster, topic: str, launch: Callable[[], None]) -> float:
-    """Return the seconds from `launch` until a waiting producer gets its first acknowledgement."""
-    times: list[float] = []
-    producer = Producer(
-        {**load.PRODUCER, **load.IMPATIENT, "linger.ms": 0, "bootstrap.servers": cluster.bootstrap_servers}
-    )
-    producer.produce(topic, b"first", on_delivery=lambda error, _: times.append(time.monotonic()))
-    producer.poll(0.1)
-    begin = time.monotonic()
-    launch()
-    while not times and time.monotonic() - begin < PATIENCE:
-        producer.poll(0.05)
-    if not times:
-        raise RuntimeError(f"{cluster.name} acknowledged nothing in {PATIENCE:g} s")
-    return times[0] - begin
 
 
 def note_memory(report: Report, make: MakeCluster) -> None:
@@ -295,10 +271,6 @@ def note_election(report: Report, make: MakeCluster, partitions: int) -> None:
                 time.sleep(0.01)
         label = f"of a dead broker with {partitions:,} partitions"
         report.measure("New leaders", label, "s").add(cluster.name, time.monotonic() - begin)
-
-
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 if __name__ == "__main__":

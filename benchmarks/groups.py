@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import signal
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
@@ -27,12 +26,12 @@ from benchmarks import (
     groups_wire,
     ottla_broker,
 )
+from benchmarks.comparison import RESULTS, add_quick, new_parser, reporting, say
 from benchmarks.peer import Peer
 from benchmarks.report import Report
 from ottla.protocol.apis import ApiKey
 from ottla.runtime.loops import LOOP_NAME
 
-RESULTS = Path(__file__).resolve().parent / "results"
 CONFIG = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1_000,
@@ -59,25 +58,18 @@ def main() -> None:
     options = parse()
     report = GroupsReport({"kafka": apache_kafka.KAFKA_VERSION, "loop": LOOP_NAME})
     make_peers = choose_peers(options)
-    begin = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    try:
+    with reporting(report):
         for name in options.only:
             with contextlib.ExitStack() as stack:
                 peers = [stack.enter_context(make(CONFIG)) for make in make_peers]
                 groups_wire.run(BENCHMARKS[name](peers, report, options))
             report.write(RESULTS)
-    finally:
-        if report.measures:
-            print(f"\n{report.heading()}\n\n{report.table()}")
-            print(f"\nWritten to {report.write(RESULTS)} after {time.monotonic() - begin:.0f} s.")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Compare consumer groups with Apache Kafka on this machine.")
-    parser.add_argument("--quick", action="store_true", help="few and short repetitions, for a first look")
-    parser.add_argument("--only", action="append", choices=list(BENCHMARKS), help="only this one (may be repeated)")
-    parser.add_argument("--without-kafka", action="store_true", help="measure ottla alone")
+    parser = new_parser("Compare consumer groups with Apache Kafka on this machine.", list(BENCHMARKS))
+    add_quick(parser)
     parser.add_argument("--without-ottla", action="store_true", help="measure Apache Kafka alone")
     options = parser.parse_args()
     options.only = options.only or list(BENCHMARKS)
@@ -166,10 +158,6 @@ async def commits(peers: list[Peer], report: Report, options: argparse.Namespace
 def in_turn(peers: list[Peer], repetition: int) -> list[Peer]:
     """Alternate which broker goes first."""
     return peers[::-1] if repetition % 2 else peers
-
-
-def say(what: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
 
 
 BENCHMARKS: dict[str, Run] = {"classic": classic, "consumer": consumer, "idle": idle, "commits": commits}

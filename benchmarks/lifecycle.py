@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import load
 from benchmarks.client import taken
+from benchmarks.clusters import PeerCluster
 from benchmarks.peer import Peer
 from benchmarks.report import MEMORY, START, Report
 
@@ -33,16 +34,16 @@ def start(make_peers: list[MakePeer], report: Report, repetitions: int) -> None:
         peers = [stack.enter_context(make()) for make in make_peers]
         for peer in peers:
             load.create_topic(peer, "start", 1)
-            _acknowledge(peer, lambda: None)
+            acknowledge(peer, lambda: None)
             peer.stop()
         for _ in range(repetitions):
             for peer in peers:
-                measure.add(peer.name, _acknowledge(peer, peer.launch))
+                measure.add(peer.name, acknowledge(peer, peer.launch))
                 peer.stop()
 
 
-def _acknowledge(peer: Peer, launch: Callable[[], None]) -> float:
-    """Return the seconds from `launch` until a waiting producer gets its first acknowledgement."""
+def acknowledge(peer: Peer | PeerCluster, launch: Callable[[], None]) -> float:
+    """Return the seconds from `launch` until a waiting producer of the topic `start` gets its first acknowledgement."""
     acknowledged: list[float] = []
 
     def on_delivery(error: object, _: object) -> None:
