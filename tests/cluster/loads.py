@@ -13,10 +13,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.crash.ledger import Ledger, key_of, value_of
-from tests.crash.loads import JOIN_SECONDS, OUTSTANDING, PATIENCE_MS, Load
+from tests.crash.loads import JOIN_SECONDS, PATIENT, Load, send_bursts
 from tests.wire import batches
 
 import ottla
@@ -53,34 +52,8 @@ class OttlaLoad(Load):
     """Our own producer, idempotent."""
 
     def produce(self) -> None:
-        with ottla.Producer(
-            bootstrap_servers=self.servers,
-            acks="all",
-            delivery_timeout_ms=PATIENCE_MS,
-            max_block_ms=PATIENCE_MS,
-            retry_backoff_ms=20,
-            reconnect_backoff_ms=10,
-            reconnect_backoff_max_ms=100,
-            linger_ms=2,
-            batch_size=4_000,
-        ) as producer:
-            slots = threading.Semaphore(OUTSTANDING)
-            while not self.halt.is_set():
-                for where, key, value in self.burst() if self.wants_to_send() else ():
-                    slots.acquire(timeout=1.0)
-                    future = producer.send(where.topic, value, key=key, partition=where.partition)
-                    future.add_callback(self._delivered, slots, value)
-                    future.add_errback(self._failed, slots)
-                self.rest()
-            producer.flush(JOIN_SECONDS)
-
-    def _delivered(self, slots: threading.Semaphore, value: bytes, metadata: Any) -> None:
-        self.ledger.acknowledge(value, TopicPartition(metadata.topic, metadata.partition), metadata.offset)
-        slots.release()
-
-    def _failed(self, slots: threading.Semaphore, error: BaseException) -> None:
-        self.ledger.problem(f"{self.name}: a record was not delivered: {error!r}")
-        slots.release()
+        with ottla.Producer(bootstrap_servers=self.servers, **PATIENT) as producer:
+            send_bursts(self, producer)
 
 
 class HistoryLoad(Load, abc.ABC):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING
 
 from ottla.cluster.zookeeper import LocalZooKeeper
@@ -13,7 +14,7 @@ from ottla.zookeeper.election import Controller, Election
 from ottla.zookeeper.membership import Membership
 
 from .members import registration, unused_port
-from .proxy import proxy_of
+from .proxy import Proxy, proxy_of
 from .waiting import until
 
 if TYPE_CHECKING:
@@ -26,6 +27,24 @@ class Candidate:
         self.controllers: list[Controller | None] = []
         self.election = Election(zookeeper, broker_id, self.controllers.append)
         self.election.campaign(self.events.append, lambda: self.events.append("deposed"), listeners)
+
+
+@asynccontextmanager
+async def cut_off_controller(
+    connect: Connect, server: LocalZooKeeper, session_timeout_ms: int
+) -> AsyncIterator[tuple[Proxy, Candidate, Candidate]]:
+    """A controller whose connection to ZooKeeper was just cut, and another candidate."""
+    async with (
+        proxy_of(server.address) as proxy,
+        connect() as two,
+        connect(proxy.address, session_timeout_ms=session_timeout_ms) as one,
+    ):
+        first = Candidate(one, 1)
+        await until(lambda: first.events)
+        second = Candidate(two, 2)
+        proxy.is_cut = True
+        proxy.cut()
+        yield proxy, first, second
 
 
 async def test_controllers_in_turn(connect: Connect) -> None:
@@ -77,16 +96,7 @@ async def test_a_short_cut_of_the_connection_changes_nothing(
 async def test_a_controller_without_zookeeper_gives_up_before_its_session_ends(
     connect: Connect, zookeeper_server: LocalZooKeeper
 ) -> None:
-    async with (
-        proxy_of(zookeeper_server.address) as proxy,
-        connect() as two,
-        connect(proxy.address, session_timeout_ms=6000) as one,
-    ):
-        first = Candidate(one, 1)
-        await until(lambda: first.events)
-        second = Candidate(two, 2)
-        proxy.is_cut = True
-        proxy.cut()
+    async with cut_off_controller(connect, zookeeper_server, 6000) as (proxy, first, second):
         await until(lambda: first.events == [1, "deposed"])
         assert second.events == []
         proxy.is_cut = False  # the session is still alive
@@ -96,16 +106,7 @@ async def test_a_controller_without_zookeeper_gives_up_before_its_session_ends(
 
 
 async def test_the_controller_of_a_lost_session_is_replaced(connect: Connect, zookeeper_server: LocalZooKeeper) -> None:
-    async with (
-        proxy_of(zookeeper_server.address) as proxy,
-        connect() as two,
-        connect(proxy.address, session_timeout_ms=2000) as one,
-    ):
-        first = Candidate(one, 1)
-        await until(lambda: first.events)
-        second = Candidate(two, 2)
-        proxy.is_cut = True
-        proxy.cut()
+    async with cut_off_controller(connect, zookeeper_server, 2000) as (proxy, first, second):
         await until(lambda: second.events == [2])
         assert first.events == [1, "deposed"]
         proxy.is_cut = False

@@ -129,40 +129,52 @@ class PlainConfluentLoad(ConfluentLoad):
     exactly_once = False
 
 
+#: The settings of kafka-python and of our own producer.
+PATIENT: dict[str, Any] = {
+    "acks": "all",
+    "delivery_timeout_ms": PATIENCE_MS,
+    "max_block_ms": PATIENCE_MS,
+    "retry_backoff_ms": 20,
+    "reconnect_backoff_ms": 10,
+    "reconnect_backoff_max_ms": 100,
+    "linger_ms": 2,
+    "batch_size": 4_000,
+}
+
+
+def send_bursts(load: Load, producer: Any) -> None:
+    """Send with one of these producers, until the load is stopped."""
+    slots = threading.Semaphore(OUTSTANDING)
+
+    def delivered(value: bytes, metadata: Any) -> None:
+        load.ledger.acknowledge(value, TopicPartition(metadata.topic, metadata.partition), metadata.offset)
+        slots.release()
+
+    def failed(error: BaseException) -> None:
+        load.ledger.problem(f"{load.name}: a record was not delivered: {error!r}")
+        slots.release()
+
+    while not load.halt.is_set():
+        for where, key, value in load.burst() if load.wants_to_send() else ():
+            slots.acquire(timeout=1.0)
+            future = producer.send(where.topic, value, key, partition=where.partition)
+            future.add_callback(delivered, value)
+            future.add_errback(failed)
+        load.rest()
+    producer.flush(JOIN_SECONDS)
+
+
 class KafkaPythonLoad(Load):
     """kafka-python, idempotent."""
 
     def produce(self) -> None:
         producer = KafkaProducer(
             bootstrap_servers=self.servers,
-            acks="all",
             enable_idempotence=True,
-            delivery_timeout_ms=PATIENCE_MS,
-            max_block_ms=PATIENCE_MS,
-            retry_backoff_ms=20,
-            reconnect_backoff_ms=10,
-            reconnect_backoff_max_ms=100,
-            linger_ms=2,
-            batch_size=4_000,
+            **PATIENT,
         )
-        slots = threading.Semaphore(OUTSTANDING)
-        while not self.halt.is_set():
-            for where, key, value in self.burst() if self.wants_to_send() else ():
-                slots.acquire(timeout=1.0)
-                future = producer.send(where.topic, value, key, partition=where.partition)
-                future.add_callback(self._delivered, slots, value)
-                future.add_errback(self._failed, slots)
-            self.rest()
-        producer.flush(JOIN_SECONDS)
+        send_bursts(self, producer)
         producer.close(JOIN_SECONDS)
-
-    def _delivered(self, slots: threading.Semaphore, value: bytes, metadata: Any) -> None:
-        self.ledger.acknowledge(value, TopicPartition(metadata.topic, metadata.partition), metadata.offset)
-        slots.release()
-
-    def _failed(self, slots: threading.Semaphore, error: BaseException) -> None:
-        self.ledger.problem(f"{self.name}: a record was not delivered: {error!r}")
-        slots.release()
 
 
 class AioKafkaLoad(Load):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,6 +45,16 @@ async def begun(broker: Leading, offset: int) -> asyncio.Task[Struct]:
     deleting = asyncio.ensure_future(delete_records(broker, offset))
     await until(lambda: broker.partition().log.log_start_offset == 1)
     return deleting
+
+
+@asynccontextmanager
+async def followed(tmp_path: Path) -> AsyncIterator[Leading]:
+    """A broker with one record, which its follower has."""
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.produce(b"1")
+        await broker.follow(1)
+        yield broker
 
 
 @pytest.mark.parametrize(
@@ -85,10 +97,7 @@ async def test_records_are_deleted_when_all_live_followers_have_deleted_them(tmp
 
 
 async def test_a_waiting_follower_is_told_of_a_deletion_at_once(tmp_path: Path) -> None:
-    async with leading(tmp_path) as broker:
-        await broker.create_topic()
-        await broker.produce(b"1")
-        await broker.follow(1)
+    async with followed(tmp_path) as broker:
         following = asyncio.ensure_future(broker.follow(1, max_wait=60_000))
         deleting = await begun(broker, -1)
         assert (await following).log_start_offset == 1
@@ -97,19 +106,13 @@ async def test_a_waiting_follower_is_told_of_a_deletion_at_once(tmp_path: Path) 
 
 
 async def test_a_deletion_ends_with_its_time(tmp_path: Path) -> None:
-    async with leading(tmp_path) as broker:
-        await broker.create_topic()
-        await broker.produce(b"1")
-        await broker.follow(1)
+    async with followed(tmp_path) as broker:
         answer = await delete_records(broker, 1, timeout_ms=20)
         assert (answer.error_code, answer.low_watermark) == (errors.RequestTimedOut.code, 0)
 
 
 async def test_a_deletion_does_not_wait_for_a_dead_follower(tmp_path: Path) -> None:
-    async with leading(tmp_path) as broker:
-        await broker.create_topic()
-        await broker.produce(b"1")
-        await broker.follow(1)
+    async with followed(tmp_path) as broker:
         deleting = await begun(broker, 1)
         node = broker.node
         assert await node.controller.run(fence_broker, node.metadata, OTHER, EPOCH, "broker 2 stopped")
@@ -118,10 +121,7 @@ async def test_a_deletion_does_not_wait_for_a_dead_follower(tmp_path: Path) -> N
 
 
 async def test_a_deletion_does_not_wait_for_a_follower_whose_disk_has_failed(tmp_path: Path) -> None:
-    async with leading(tmp_path) as broker:
-        await broker.create_topic()
-        await broker.produce(b"1")
-        await broker.follow(1)
+    async with followed(tmp_path) as broker:
         deleting = await begun(broker, 1)
         node = broker.node
         await node.controller.run(fail_replicas, node.metadata, OTHER, EPOCH, [TopicPartition("orders", 0)])
@@ -130,10 +130,7 @@ async def test_a_deletion_does_not_wait_for_a_follower_whose_disk_has_failed(tmp
 
 
 async def test_a_deletion_ends_when_the_leader_changes(tmp_path: Path) -> None:
-    async with leading(tmp_path) as broker:
-        await broker.create_topic()
-        await broker.produce(b"1")
-        await broker.follow(1)
+    async with followed(tmp_path) as broker:
         deleting = await begun(broker, 1)
         state = broker.partition().state
         broker.partition().follow(replace(state, leader=OTHER, leader_epoch=1))
