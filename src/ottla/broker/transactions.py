@@ -135,6 +135,7 @@ class TransactionShard(Shard[TransactionRecord]):
                 return begun  # type: ignore[no-any-return]
             if await _ends(begun, timeout_ms := self._timeout(request)):
                 return begun.result()  # type: ignore[no-any-return]
+            begun.add_done_callback(lambda late: late.cancelled() or late.exception())  # Nobody waits any more.
             self._finish_later(0)  # If it is committed later, markers may have to follow.
             raise errors.CoordinatorNotAvailable(
                 f"The transaction is written, but not on enough replicas after {timeout_ms} ms. Try again."

@@ -31,7 +31,8 @@ class DataDirUnusable(OttlaError):
 
     @classmethod
     def because(cls, path: Path, error: OSError) -> DataDirUnusable:
-        return cls(f"cannot use {path} as a data directory: {error.strerror}")
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        return cls(f"cannot use {path} as a data directory: {reason}")
 
 
 class DataDir:

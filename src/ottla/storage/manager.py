@@ -138,7 +138,7 @@ class LogManager:
         self.failed_dirs[directory] = str(error)
         if not self.working_dirs:
             raise DataDirUnusable("; ".join(self.failed_dirs.values())) from error
-        _LOGGER.error("%s; the broker starts without it, and its partitions are offline", error)
+        _LOGGER.error("%s; its partitions are offline", error)
 
     def _find_logs(self, directory: Path) -> dict[TopicPartition, str]:
         found: dict[TopicPartition, str] = {}

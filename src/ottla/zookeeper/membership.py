@@ -173,9 +173,9 @@ class Membership:
                 epoch = await self._zookeeper.multi(*remove, create, Set(BROKER_IDS, b""))
             except (ConnectionLost, Rejected):
                 continue  # what is there now?
+            self._epochs.add(epoch)
             if session_id == self._zookeeper.session_id:
                 self._session_id = session_id
-                self._epochs.add(epoch)
                 return epoch
 
     async def _wait_for_death(self, registration: Registration, node: Node) -> None:

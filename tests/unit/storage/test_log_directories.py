@@ -194,7 +194,7 @@ def test_a_directory_that_cannot_be_locked_does_not_stop_the_others(
     assert set(disks.manager.failed_dirs) == {disks.dirs[0]}
     assert good in disks.manager.logs
     assert {log.directory.parent.name for log in disks.manager.logs.values()} == {"b"}
-    assert f"cannot use {disks.dirs[0]} as a data directory: Input/output error; the broker starts" in caplog.text
+    assert f"cannot use {disks.dirs[0]} as a data directory: Input/output error; its partitions" in caplog.text
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ottla.config import BrokerConfig, TopicConfig
-from ottla.errors import KafkaStorageError
+from ottla.errors import KafkaStorageError, OttlaError
 from ottla.storage.checkpoints import DamagedCheckpoint, read_offsets, read_partition_metadata, write_offsets
 from ottla.storage.data_dir import DataDirInUse, DataDirMismatch
 from ottla.storage.manager import LogManager
@@ -60,8 +60,10 @@ def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
 
 def test_a_data_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Exception, match="data directory"):
+    with pytest.raises(OttlaError, match="data directory: Not a directory"):
         new_manager(tmp_path / "file" / "data").lock()
+    with pytest.raises(OttlaError, match="data directory: it is a file"):
+        new_manager(tmp_path / "file").lock()
 
 
 def test_meta_properties_are_as_kafka_writes_them(tmp_path: Path) -> None:
