@@ -61,7 +61,8 @@ class Broker:
         self._min_isr_used: dict[int, int] = {}
         self.controller: Controller | None = None
         self.controller_id: int | None = None
-        self._previous_epoch, disk.clean_epoch = disk.clean_epoch, UNKNOWN
+        self._previous_epoch = disk.clean_epoch if disk.clean_epoch != UNKNOWN else disk.life_epoch
+        disk.clean_epoch = UNKNOWN
         self.is_clean = self._previous_epoch != UNKNOWN or not disk.logs
         """Whether it has everything that its earlier life had, as far as it knows."""
         self._deferred: list[Callable[[], None]] = []
@@ -140,6 +141,8 @@ class Broker:
             return
         self.cluster.say(f"broker {self.broker_id} registers as {answer}, before {self._previous_epoch}")
         self.epoch = answer
+        if self.cluster.options.boot_ids:
+            self.disk.life_epoch = answer
         self._serve_if_known()
         self.session.notify("head")
 

@@ -43,12 +43,15 @@ class Options:
     min_isr: int
     unclean: bool = False
     """Whether unclean elections are allowed. Then committed records may be lost."""
+    boot_ids: bool = False
+    """Whether brokers can tell that only their process was killed. Then they have lost nothing."""
 
     @classmethod
     def choose(cls, random: Random, *, unclean: bool) -> Options:
         brokers = random.choice([3, 3, 3, 4, 5])
         factor = random.choice([3, 3, 3, 3, 2, 4 if brokers > 3 else 3])
-        return cls(brokers, random.choice([1, 1, 2]), factor, random.choice([1, 2, 2, 2, factor]), unclean)
+        partitions, min_isr = random.choice([1, 1, 2]), random.choice([1, 2, 2, 2, factor])
+        return cls(brokers, partitions, factor, min_isr, unclean, boot_ids=random.random() < 0.5)
 
 
 @dataclass
@@ -225,9 +228,11 @@ class Cluster:
         if host.broker is None or not host.broker.is_alive:
             return
         host.broker.kill()
-        host.suspected = set(host.disk.logs)
+        if loses or host.disk.life_epoch < 0:
+            host.suspected = set(host.disk.logs)
         text = f"broker {host.broker_id} is killed"
         if loses:
+            host.disk.life_epoch = -1
             host.lost = set(host.disk.logs)
             text += f" and loses {[(index, log.lose_unflushed()) for index, log in host.disk.logs.items()]}"
         self.say(text)

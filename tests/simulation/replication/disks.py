@@ -106,3 +106,5 @@ class Disk:
     """The checkpoint of high watermarks, which lags."""
     clean_epoch: int = -1
     """The broker epoch in the file of a clean shutdown, else -1."""
+    life_epoch: int = -1
+    """The broker epoch of the last life since the machine was started (`broker.life`), else -1."""

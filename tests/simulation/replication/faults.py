@@ -116,7 +116,8 @@ class Faults:
 
     def _kill_host(self, random: Random, host: Host, *, loses: bool) -> None:
         """Kill a broker if the promise of min.insync.replicas covers it."""
-        breaks = partial(self.cluster.invariants.breaks_promise, suspected=host, loses=loses)
+        is_suspect = loses or host.disk.life_epoch < 0
+        breaks = partial(self.cluster.invariants.breaks_promise, suspected=host if is_suspect else None, loses=loses)
         if not self.cluster.options.unclean and any(map(breaks, host.disk.logs)):
             return
         broker = host.broker

@@ -13,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.replication.broker import Broker
+from tests.simulation.replication.cluster import Cluster, Host
 from tests.simulation.replication.controller import Controller
 from tests.simulation.replication.coordinators import DataPartition
 from tests.simulation.replication.messages import Read, ReadAnswer
@@ -315,6 +316,18 @@ def _lead_before_registered(patch: Patch) -> None:
     patch(Broker, "_loaded", served)
 
 
+def _take_a_lost_machine_for_a_killed_process(patch: Patch) -> None:
+    """The boot id is not compared, so a broker that has lost data looks like one that was only killed."""
+    kill = Cluster.kill
+
+    def killed(cluster: Cluster, host: Host, *, loses: bool) -> None:
+        epoch = host.disk.life_epoch
+        kill(cluster, host, loses=loses)
+        host.disk.life_epoch = epoch
+
+    patch(Cluster, "kill", killed)
+
+
 def _keep_clean_shutdown_file(patch: Patch) -> None:
     """The file of a clean shutdown is not removed at the start, so a later unclean stop looks clean."""
     start = Broker.__init__
@@ -388,6 +401,7 @@ BUGS: dict[str, Callable[[Patch], None]] = {
         _deposed_controller_writes,
         _replay_before_writing,
         _lead_before_registered,
+        _take_a_lost_machine_for_a_killed_process,
         _keep_clean_shutdown_file,
         _answer_before_records_are_replicated,
         _complete_before_markers_are_replicated,
