@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from ottla import errors
+from ottla.metadata.brokers import fence_broker
 from ottla.protocol.apis import ApiKey
-from unit.broker.leading import ME, OTHER, Leading, leading
+from unit.broker.leading import EPOCH, ME, OTHER, Leading, leading
 
 GROUP = {"group_id": "readers", "member_id": "", "generation_id_or_member_epoch": -1}
 
 
-async def with_followed_state(broker: Leading, topic: str) -> None:
+async def with_state(broker: Leading, topic: str, replicas: tuple[int, ...] = (ME, OTHER)) -> None:
     """Let the coordinators have a follower, which does not follow yet."""
-    await broker.create_topic(topic, replicas=((ME, OTHER),))
+    await broker.create_topic(topic, replicas=(replicas,))
     await broker.node.groups.shards.settle(5)
     await broker.node.transactions.shards.settle(5)
 
@@ -46,7 +47,7 @@ async def follow(broker: Leading, topic: str) -> None:
 async def test_a_commit_of_offsets_that_is_not_replicated_in_time_is_tried_again(tmp_path: Path) -> None:
     async with leading(tmp_path, offsets_commit_timeout_ms=100) as broker:
         await broker.create_topic()
-        await with_followed_state(broker, "__consumer_offsets")
+        await with_state(broker, "__consumer_offsets")
         waiting = asyncio.ensure_future(commit(broker, 7))
         await pass_time(broker, waiting)
         assert await waiting == errors.CoordinatorNotAvailable.code
@@ -60,7 +61,7 @@ async def test_a_commit_of_offsets_that_is_not_replicated_in_time_is_tried_again
 @pytest.mark.timeout(20)
 async def test_a_transaction_that_is_not_replicated_within_its_timeout_is_tried_again(tmp_path: Path) -> None:
     async with leading(tmp_path) as broker:
-        await with_followed_state(broker, "__transaction_state")
+        await with_state(broker, "__transaction_state")
         message = {"transactional_id": "copy", "transaction_timeout": 200}
         answer = await broker.call(ApiKey.INIT_PRODUCER_ID, 2, message)
         assert answer.error_code == errors.CoordinatorNotAvailable.code
@@ -77,7 +78,7 @@ async def test_a_transaction_that_is_not_replicated_within_its_timeout_is_tried_
 async def test_the_end_of_a_transaction_is_answered_though_its_markers_wait_for_replicas(tmp_path: Path) -> None:
     async with leading(tmp_path) as broker:
         await broker.create_topic()
-        await with_followed_state(broker, "__transaction_state")
+        await with_state(broker, "__transaction_state")
 
         async def replicate() -> None:
             while True:
@@ -105,6 +106,28 @@ async def test_the_end_of_a_transaction_is_answered_though_its_markers_wait_for_
         while (await state(broker)) != "CompleteCommit":
             await asyncio.sleep(0.01)
         replicating.cancel()
+
+
+@pytest.mark.timeout(20)
+async def test_offsets_of_a_transaction_that_too_few_replicas_would_have_are_tried_again(tmp_path: Path) -> None:
+    """Any other error is fatal for the producer."""
+    async with leading(tmp_path) as broker:
+        await broker.create_topic()
+        await broker.create_topic("__consumer_offsets", replicas=((ME, OTHER),), min_insync_replicas="2")
+        await with_state(broker, "__transaction_state", (ME,))
+        made = await broker.call(ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": "copy", "transaction_timeout": 9000})
+        who = {
+            "transactional_id": "copy",
+            "group_id": "readers",
+            "producer_id": made.producer_id,
+            "producer_epoch": made.producer_epoch,
+        }
+        assert (await broker.call(ApiKey.ADD_OFFSETS_TO_TXN, 3, who)).error_code == 0
+        await broker.node.controller.run(fence_broker, broker.node.metadata, OTHER, EPOCH, "broker 2 stopped")
+        partitions = [{"partition_index": 0, "committed_offset": 7, "committed_metadata": None}]
+        message = {**who, "topics": [{"name": "orders", "partitions": partitions}]}
+        answer = await broker.call(ApiKey.TXN_OFFSET_COMMIT, 3, message)
+        assert answer.topics[0].partitions[0].error_code == errors.CoordinatorNotAvailable.code
 
 
 async def state(broker: Leading) -> str:

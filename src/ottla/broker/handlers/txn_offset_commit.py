@@ -12,6 +12,7 @@ from itertools import repeat
 from ottla import errors
 from ottla.broker.node import Call, Node
 from ottla.broker.verification import ADDED, Producer, added_or_verified
+from ottla.coordinator.coordinator import Coordinator
 from ottla.coordinator.messages import Offset, TransactionalCommitRequest
 from ottla.metadata.machine import CONSUMER_OFFSETS
 from ottla.protocol.apis import ApiKey
@@ -61,7 +62,8 @@ async def _commit(node: Node, call: Call, commit_request: TransactionalCommitReq
         verdicts = await added_or_verified(node, producer, frozenset({place}), adds=call.api_version >= ADDS_FROM)
         if (error := verdicts[place]) is not ADDED:
             raise error
-    return (await shard.runner.run(shard.coordinator.commit_transactional, commit_request)).error_codes
+    response = await node.groups.run(commit_request.group_id, Coordinator.commit_transactional, commit_request)
+    return response.error_codes
 
 
 def _code_for(error: errors.KafkaError, version: int) -> int:
