@@ -233,6 +233,80 @@ def test_a_small_batch_is_one_task_and_a_large_one_has_a_task_per_partition(topi
     asked.stop()
 
 
+def test_a_small_batch_is_read_when_it_is_planned(topics: Topics) -> None:
+    topic = topics.make(partitions=2)
+    for number in range(2):
+        topics.fill(topic, 10, partition=number)
+    asked = reader(topics, topic, startingOffsets="earliest")
+    start = asked.initialOffset()
+    planned = asked.partitions(start, asked.latestOffset(start, ReadAllAvailable()))
+    batches = asked.prefetched(planned)
+    assert batches is not None
+    rows = [(row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist()]
+    assert sorted(rows) == [(partition, offset) for partition in range(2) for offset in range(10)]
+    assert asked.prefetched([*planned, *planned]) is None  # several tasks
+    assert asked.prefetched(asked.partitions(start, {topic: {"0": 2000, "1": 0}})) is None  # not small
+    asked.stop()
+
+
+def test_many_bytes_and_missing_records_are_left_to_a_worker(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla.spark import prefetching
+
+    monkeypatch.setattr(prefetching, "PATIENCE_MS", 200)
+    topic = topics.make()
+    with ottla.Producer(bootstrap_servers=topics.servers) as producer:
+        for _ in range(6):
+            producer.send(topic, bytes(900_000))
+    asked = reader(topics, topic, startingOffsets="earliest")
+    assert asked.prefetched(asked.partitions({topic: {"0": 0}}, {topic: {"0": 6}})) is None
+    few = asked.partitions({topic: {"0": 0}}, {topic: {"0": 2}})
+    assert sum(batch.num_rows for batch in asked.prefetched(few) or ()) == 2
+    assert asked.prefetched(asked.partitions({topic: {"0": 6}}, {topic: {"0": 7}})) is None  # does not arrive
+    asked.stop()
+
+
+def test_only_a_large_batch_needs_workers(topics: Topics, tmp_path: Path) -> None:
+    """Spark counts what it sends to workers, in all queries since it has started."""
+    topic = topics.make(2)
+    counts = topics.spark._jsparkSession.sharedState().statusStore()
+
+    def to_workers(name: str) -> list[str]:
+        query = (
+            topics.stream(topic, startingOffsets="earliest", includeHeaders="true")
+            .writeStream.format("memory")
+            .queryName(name)
+            .option("checkpointLocation", str(tmp_path / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return _metrics(counts, f"{name}\n", "data sent to Python workers")
+
+    topics.fill(topic, 40)
+    before = to_workers("first")
+    assert to_workers("small") == before
+    assert topics.spark.table("small").count() == 40
+    topics.fill(topic, 1000, first=40)
+    assert to_workers("large") != before
+    rows = topics.spark.sql("select cast(value as string) value from large").collect()
+    assert sorted(int(row.value) for row in rows) == list(range(1040))
+
+
+def _metrics(store: Any, query: str, name: str) -> list[str]:
+    """A metric of the jobs of a query, by Spark's own count."""
+    found = []
+    executions = store.executionsList().iterator()
+    while executions.hasNext():
+        one = executions.next()
+        metrics = one.metrics().iterator() if one.description().startswith(query) else None
+        while metrics is not None and metrics.hasNext():
+            metric = metrics.next()
+            value = store.executionMetrics(one.executionId()).get(metric.accumulatorId())
+            if metric.name() == name and value.isDefined():
+                found.append(value.get())
+    return found
+
+
 def test_few_records_wait_for_more_until_the_delay_is_over(topics: Topics) -> None:
     topic = topics.make()
     asked = reader(topics, topic, minOffsetsPerTrigger=3, maxTriggerDelay="300ms", startingOffsets="earliest")

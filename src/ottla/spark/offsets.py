@@ -123,12 +123,12 @@ def count_between(start: Mapping[TopicPartition, int], end: Mapping[TopicPartiti
 
 
 def is_small(ranges: Sequence[Range], records: int) -> bool:
-    """Whether there are several ranges with at most this many records together.
+    """Whether ranges have at most this many records together.
 
     >>> is_small([Range("t", 0, 0, 3), Range("t", 1, 5, 7)], 5)
     True
     """
-    return len(ranges) > 1 and sum(one.size for one in ranges) <= records
+    return sum(one.size for one in ranges) <= records
 
 
 def split(ranges: Sequence[Range], *, min_partitions: int | None, max_records: int | None) -> list[Range]:

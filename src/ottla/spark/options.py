@@ -160,7 +160,7 @@ class ReadOptions:
         given = {name: value for name, value in self.kafka.items() if name in known and not name.startswith("group.")}
         defaults = {
             "fetch.max.wait.ms": "20",
-            "max.partition.fetch.bytes": str(8 * 1024 * 1024),
+            "max.partition.fetch.bytes": str(2 * 1024 * 1024),
             "client.id": "ottla-spark",
         }
         fixed = {"auto.offset.reset": "none", "allow.auto.create.topics": "false"}

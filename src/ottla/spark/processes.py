@@ -13,7 +13,8 @@ import traceback
 from types import ModuleType
 
 _HUNG_UP = (BrokenPipeError, ConnectionResetError)
-_DAEMON, _STREAM_READER = "pyspark.daemon", "pyspark.sql.streaming.python_streaming_source_runner"
+_DAEMON, _OWN_DAEMON = "pyspark.daemon", "ottla.spark.daemon"
+STREAM_READER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 _settled = False
 
@@ -39,8 +40,16 @@ def hush(daemon: ModuleType | None = None) -> None:
 
 def leave_if_hung_up() -> None:
     """Exit a stream reader quietly if Spark has disconnected."""
-    if _main() == _STREAM_READER and isinstance(sys.exc_info()[1], EOFError):
+    if stream_reader() is not None and isinstance(sys.exc_info()[1], (EOFError, *_HUNG_UP)):
         os._exit(0)
+
+
+def stream_reader() -> ModuleType | None:
+    """pyspark's module that serves a streaming query, if this process does so."""
+    main = _main()
+    if main == _OWN_DAEMON and sys.argv[1:] == [STREAM_READER]:
+        return sys.modules.get(STREAM_READER)
+    return sys.modules["__main__"] if main == STREAM_READER else None
 
 
 def settle() -> None:
@@ -59,4 +68,4 @@ def _main() -> str | None:
     """The module that Spark started this process with; None in other processes."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     name = getattr(spec, "name", None)
-    return name if name is not None and name.startswith(("pyspark.", "ottla.spark.daemon")) else None
+    return name if name is not None and name.startswith(("pyspark.", _OWN_DAEMON)) else None

@@ -7,7 +7,7 @@ belong to a group.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 #: After this time without progress, check whether the records still exist.
 DOUBT_SECONDS = 2.0
-#: Fetch sizes by number of records: bytes beyond the end of a range are wasted.
+#: Fetch sizes by number of records. Large fetches cost less CPU time, but bytes beyond the end of a range are wasted.
+#: The records of a range with more of them are usually small: then the default is large enough, and needs less memory.
 FETCH_BYTES = ((10_000, 1024 * 1024), (40_000, 2 * 1024 * 1024), (160_000, 4 * 1024 * 1024))
 
 _idle: dict[tuple[tuple[str, str], ...], list[Consumer]] = {}
@@ -52,7 +53,9 @@ def _borrowed(config: dict[str, str]) -> Iterator[Consumer]:
     kept.append(consumer)
 
 
-def read_ranges(options: ReadOptions, wanted: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    options: ReadOptions, wanted: Sequence[Range], schema: pa.Schema
+) -> Generator[pa.RecordBatch, None, None]:
     """The existing records of ranges of different partitions, in order within each partition."""
     settle()
     if not any(one.size for one in wanted):

@@ -38,6 +38,7 @@ from ottla.spark.loss import report_loss
 from ottla.spark.offsets import Json, Range, count_between, from_json, is_small, limited, ranges_between, split, to_json
 from ottla.spark.options import Offsets, OptionError, ReadOptions, WriteOptions
 from ottla.spark.planning import PLANS_EACH_QUERY
+from ottla.spark.prefetching import Prefetching, install
 from ottla.spark.processes import hush, leave_if_hung_up
 from ottla.types import TopicPartition
 
@@ -80,6 +81,7 @@ class OttlaSource(DataSource):
         return BatchReader(ReadOptions.of(self.options, streaming=False), self._own(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        install()
         try:
             return StreamReader(ReadOptions.of(self.options, streaming=True), self._own(schema))
         except OttlaError as error:
@@ -138,7 +140,8 @@ def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -
 
 def _planned(options: ReadOptions, start: Offsets, end: Offsets, *, small: int = 0) -> list[RangePartition]:
     ranges = ranges_between(start, end)
-    if options.min_partitions is None and options.max_records is None and is_small(ranges, small):
+    unsplit = options.min_partitions is None and options.max_records is None
+    if unsplit and len(ranges) > 1 and is_small(ranges, small):
         return [RangePartition(*ranges)]
     ranges = split(ranges, min_partitions=options.min_partitions, max_records=options.max_records)
     return [RangePartition(one) for one in ranges]
@@ -254,6 +257,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first: Offsets | None = None
         self._committed: Offsets | None = None
         self._triggered: float | None = None
+        self._prefetching = Prefetching(self._options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_schema": self._schema}
@@ -303,8 +307,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Json | None:
         return None if self._latest is None else to_json(self._latest)
 
-    def partitions(self, start: Json, end: Json) -> list[RangePartition]:
+    def partitions(self, start: Json | str, end: Json) -> list[RangePartition]:
+        if isinstance(start, str):  # this version of Spark plans it in another process
+            return []
         return _planned(self._options, from_json(start), from_json(end), small=SMALL_BATCH)
+
+    def prefetched(self, planned: Sequence[InputPartition]) -> list[pa.RecordBatch] | None:
+        """The records of a small batch, which Spark gets with its plan; None if tasks have to read them."""
+        if len(planned) != 1 or not is_small(planned[0].value, SMALL_BATCH):
+            return None
+        return self._prefetching.read(planned[0].value, _arrow_schema(self._schema))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._schema, partition)

@@ -59,8 +59,8 @@ def test_pieces_are_the_same_offsets(sizes: list[int], min_partitions: int, max_
         assert all(left.end == right.start for left, right in pairwise(mine))
 
 
-def test_a_few_records_of_several_partitions_are_one_task() -> None:
+def test_a_few_records_of_several_partitions_are_small() -> None:
     ranges = [Range("t", 0, 10, 13), Range("t", 1, 0, 2)]
     assert is_small(ranges, 5)
     assert not is_small(ranges, 4)
-    assert not is_small(ranges[:1], 5)
+    assert is_small(ranges[:1], 5)

@@ -68,6 +68,18 @@ public class PlanEachQuery extends AbstractFunction1 {
         all.putAll(given.asCaseSensitiveMap());
         return new CaseInsensitiveStringMap(all);
     }
+
+    /** The Python source of a table, which no method returns. */
+    public static PythonDataSourceV2 sourceOf(PythonTable table) throws ReflectiveOperationException {
+        Field[] fields = PythonTable.class.getDeclaredFields();
+        for (int i = 0; i < fields.length; i++) {
+            if (fields[i].getType() == PythonDataSourceV2.class) {
+                fields[i].setAccessible(true);
+                return (PythonDataSourceV2) fields[i].get(table);
+            }
+        }
+        throw new NoSuchFieldException("PythonTable.ds");
+    }
 }
 
 /** Runs once for each query, after Spark has moved the filters to the tables, and before it pushes them into them. */
@@ -127,7 +139,7 @@ class Change extends AbstractPartialFunction {
             if (options == given) {
                 Field created = PythonDataSourceV2.class.getDeclaredField("dataSourceInPython");
                 created.setAccessible(true);
-                created.set(source, created.get(sourceOf(old)));  // saves a Python process
+                created.set(source, created.get(PlanEachQuery.sourceOf(old)));  // saves a Python process
             }
             PythonTable table = new PythonTable(source, NAME, old.schema());
             return changed(relation, old, table, given, options);
@@ -136,17 +148,6 @@ class Change extends AbstractPartialFunction {
         } catch (Exception error) {
             throw new IllegalStateException("ottla cannot plan queries with this version of Spark: " + error, error);
         }
-    }
-
-    private static Object sourceOf(PythonTable table) throws ReflectiveOperationException {
-        Field[] fields = PythonTable.class.getDeclaredFields();
-        for (int i = 0; i < fields.length; i++) {
-            if (fields[i].getType() == PythonDataSourceV2.class) {
-                fields[i].setAccessible(true);
-                return fields[i].get(table);
-            }
-        }
-        throw new NoSuchFieldException("PythonTable.ds");
     }
 
     // ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────

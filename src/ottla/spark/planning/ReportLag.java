@@ -2,6 +2,7 @@ package ottla.spark;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.lang.reflect.InvocationTargetException;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -25,6 +26,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import org.apache.spark.unsafe.Platform;
 import scala.Function1;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
@@ -108,16 +110,20 @@ class MeasuredTable extends PythonTable {
     public ScanBuilder newScanBuilder(final CaseInsensitiveStringMap options) {
         return new ScanBuilder() {
             public Scan build() {
-                return new MeasuredScan(table.newScanBuilder(options).build());
+                return new MeasuredScan(table, options, table.newScanBuilder(options).build());
             }
         };
     }
 }
 
 class MeasuredScan implements Scan {
+    private final PythonTable table;
+    private final CaseInsensitiveStringMap options;
     private final Scan scan;
 
-    MeasuredScan(Scan scan) {
+    MeasuredScan(PythonTable table, CaseInsensitiveStringMap options, Scan scan) {
+        this.table = table;
+        this.options = options;
         this.scan = scan;
     }
 
@@ -138,8 +144,25 @@ class MeasuredScan implements Scan {
     }
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-        MicroBatchStream stream = scan.toMicroBatchStream(checkpoint);
+        MicroBatchStream stream = forked();
+        if (stream == null) {
+            stream = scan.toMicroBatchStream(checkpoint);
+        }
         return stream instanceof SupportsTriggerAvailableNow ? new MeasuredStream(stream) : stream;
+    }
+
+    /** Null if ForkedReader could not be compiled for this version of Spark. */
+    private MicroBatchStream forked() {
+        Class[] types = new Class[] {PythonTable.class, CaseInsensitiveStringMap.class, StructType.class};
+        try {
+            return (MicroBatchStream) Class.forName("ottla.spark.ForkedReader", true, getClass().getClassLoader())
+                .getMethod("open", types).invoke(null, new Object[] {table, options, scan.readSchema()});
+        } catch (InvocationTargetException error) {
+            Platform.throwException(error.getCause());
+        } catch (ReflectiveOperationException error) {
+            return null;
+        }
+        return null;
     }
 }
 

@@ -3,8 +3,9 @@
 Spark plans a Python source once per `load()`, and keeps the offsets and filters of the first query. It refuses update
 mode on Python sinks, does not give Python sources the options of CREATE TABLE, and has no metrics for them. It cannot
 exchange the rows of a cached table while queries read it. `install` adds two rules to a session that change this:
-`PlanEachQuery.java` for the optimizer, `ReportLag.java` for the analyzer. Spark's own compiler for generated code
-compiles them. They run only on the driver, so there is no jar to distribute.
+`PlanEachQuery.java` for the optimizer, `ReportLag.java` for the analyzer. The second one also lets a daemon fork the
+Python processes of streaming queries (`ForkedReader.java`). Spark's own compiler for generated code compiles them. They
+run only on the driver, so there is no jar to distribute.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ def planner(spark: SparkSession) -> Any:
     key = (spark.sparkContext.applicationId, spark._jvm.System.identityHashCode(extensions))
     if key not in _installed:
         try:
-            plan = _compiled(spark._jvm, session, "PlanEachQuery")
-            report = _compiled(spark._jvm, plan, "ReportLag")
+            plans = _compiled(spark._jvm, session.getClass(), "PlanEachQuery")
+            reports = _compiled(spark._jvm, _forking(spark._jvm, plans), "ReportLag")
+            plan = plans.newInstance()
             extensions.injectPreCBORule(plan)
             # The analyzer of a session that has run a query does not change any more; then there are no metrics.
-            extensions.injectResolutionRule(report)
+            extensions.injectResolutionRule(reports.newInstance())
         except Py4JError as error:
             log.warning(
                 "this version of Spark plans format('ottla') once per load(): call load() again for new records (%s)",
@@ -72,11 +74,22 @@ def _tell_planners(jvm: Any, session: Any) -> None:
             source.dataSourceCls().envVars().put(PLANS_EACH_QUERY, "true")
 
 
+def _forking(jvm: Any, plan: Any) -> Any:
+    """The class that forks Python processes; `plan` if this version of Spark has others. Spark then starts them."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return _compiled(jvm, plan, "ForkedReader")
+    except Py4JError as error:
+        log.info("streaming queries start a new Python each: %s", str(error).partition("\n")[0])
+        return plan
+
+
 def _compiled(jvm: Any, neighbour: Any, name: str) -> Any:
-    """An object of a class that sees the classes that `neighbour` sees."""
+    """A class that sees the classes that the class `neighbour` sees."""
     from importlib.resources import files
 
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(neighbour.getClass().getClassLoader())
+    compiler.setParentClassLoader(neighbour.getClassLoader())
     compiler.cook(files(__name__).joinpath(f"{name}.java").read_text("utf-8"))
-    return compiler.getClassLoader().loadClass(f"ottla.spark.{name}").newInstance()
+    return compiler.getClassLoader().loadClass(f"ottla.spark.{name}")
