@@ -101,30 +101,15 @@ def audit(
     - `late_after` is in milliseconds, from the record's time to `arrival` (SQL over a table; a topic's timestamp).
     - `limit` is the number of examples of each kind.
     """
-    if (table is None) == (topic is None):
-        raise AuditError("set either table or topic as the target")
-    if topic == source:
-        raise AuditError(f"source and target are the same topic: {topic}")
-    if target_key is not None and key is None:
-        raise AuditError("target_key requires key, the key of the source records")
-    if origin_headers and (topic is None or target_key is not None):
-        raise AuditError("origin_headers requires a topic, and excludes target_key")
+    _check_target(source, table, topic, key=key, target_key=target_key, origin_headers=origin_headers)
     if group is not None and checkpoint is not None:
         raise AuditError("set either group or checkpoint, not both")
-    if order not in ORDERS:
-        raise AuditError(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
-    if arrival is not None and topic is not None:
-        raise AuditError("arrival requires a table; for a topic, the record timestamp is the arrival time")
-    if late_after is not None and topic is None and arrival is None:
-        raise AuditError("late_after requires arrival, the column with the arrival time")
+    _check_order_and_arrival(topic, order=order, arrival=arrival, late_after=late_after)
     servers = {} if bootstrap_servers is None else {"kafka.bootstrap.servers": bootstrap_servers}
     cluster = Cluster(spark, {**(options or {}), **servers}, isolation)
     bounds = _bounds(cluster, source, since, until)
     at = int(time.time() * 1000)
-    if group is not None:
-        bounds = with_positions(bounds, group_positions(cluster.read_options(source), group, source))
-    elif checkpoint is not None:
-        bounds = with_positions(bounds, checkpoint_positions(spark, checkpoint, source))
+    bounds = _with_positions(cluster, bounds, source, group, checkpoint)
     # The target is read after the positions: see positions.py.
     if topic is not None:
         target = topic_target(cluster, topic, source, origin_headers=origin_headers, key=key, target_key=target_key)
@@ -142,6 +127,45 @@ def audit(
     )
     dead = None if dead_letters is None else dead_side(cluster.topic(dead_letters, headers=True), source)
     return Comparison(cluster, source, target, bounds, rules, dead).report(at, limit)
+
+
+def _check_target(
+    source: str,
+    table: str | DataFrame | None,
+    topic: str | None,
+    *,
+    key: str | None,
+    target_key: str | None,
+    origin_headers: bool,
+) -> None:
+    if (table is None) == (topic is None):
+        raise AuditError("set either table or topic as the target")
+    if topic == source:
+        raise AuditError(f"source and target are the same topic: {topic}")
+    if target_key is not None and key is None:
+        raise AuditError("target_key requires key, the key of the source records")
+    if origin_headers and (topic is None or target_key is not None):
+        raise AuditError("origin_headers requires a topic, and excludes target_key")
+
+
+def _check_order_and_arrival(topic: str | None, *, order: str, arrival: str | None, late_after: Millis | None) -> None:
+    if order not in ORDERS:
+        raise AuditError(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
+    if arrival is not None and topic is not None:
+        raise AuditError("arrival requires a table; for a topic, the record timestamp is the arrival time")
+    if late_after is not None and topic is None and arrival is None:
+        raise AuditError("late_after requires arrival, the column with the arrival time")
+
+
+def _with_positions(
+    cluster: Cluster, bounds: list[Bounds], source: str, group: str | None, checkpoint: str | None
+) -> list[Bounds]:
+    """The bounds with the position of the pipeline, if it is known."""
+    if group is not None:
+        return with_positions(bounds, group_positions(cluster.read_options(source), group, source))
+    if checkpoint is not None:
+        return with_positions(bounds, checkpoint_positions(cluster.spark, checkpoint, source))
+    return bounds
 
 
 def _bounds(

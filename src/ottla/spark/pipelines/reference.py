@@ -15,24 +15,16 @@ from typing import Any
 from ottla.spark.pipelines import exit_codes
 from ottla.spark.pipelines.checks.values import described
 from ottla.spark.pipelines.declaration import (
-    ConsoleSink,
+    SINKS,
+    STEPS,
     DeadLetters,
     Declared,
-    Dedupe,
     Expect,
-    FileSink,
-    JdbcSink,
-    Join,
     Pipeline,
-    Python,
-    Session,
     Sink,
     Source,
-    Sql,
     Step,
     Table,
-    TopicSink,
-    Window,
 )
 from ottla.spark.pipelines.toml.form import toml_key
 
@@ -43,18 +35,10 @@ _PARTS: tuple[type[Declared], ...] = (
     Source,
     Table,
     Step,
-    Sql,
-    Python,
-    Dedupe,
-    Window,
-    Session,
-    Join,
+    *dict.fromkeys(STEPS.values()),
     Expect,
     Sink,
-    FileSink,
-    TopicSink,
-    ConsoleSink,
-    JdbcSink,
+    *dict.fromkeys(SINKS.values()),
     DeadLetters,
 )
 _INHERITED: dict[type[Declared], str] = {Step: "every step", Sink: "every sink"}
