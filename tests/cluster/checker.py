@@ -3,7 +3,7 @@
 A history has what was sent, what was acknowledged at which offset, what was read when and from where, what became of
 each transaction, and which offsets groups committed. The rules:
 
-- lost: an acknowledged record is at its offset, in the final log and on every replica
+- lost: an acknowledged record is at its offset, if that is known, in the final log and on every replica
 - invented: whatever was read was sent, to this partition
 - changed: an offset has one value, for all readers, at all times, and on all replicas
 - vanished: what a consumer has read once stays
@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
+
+from tests.crash.ledger import UNKNOWN_OFFSET
 
 from ottla.types import TopicPartition
 
@@ -44,6 +46,7 @@ class Acked(NamedTuple):
 
     place: TopicPartition
     offset: int
+    """Unknown if the client knows only that the record was written."""
     value: Value
 
 
@@ -133,6 +136,7 @@ def summary(problems: Sequence[Problem]) -> list[str]:
 
 def _lost(history: History) -> Iterator[Problem]:
     logs = {key: dict(log) for key, log in history.replicas.items()}
+    values = {key: set(log.values()) for key, log in logs.items()}
     by_place: dict[TopicPartition, list[int]] = defaultdict(list)
     for broker, place in logs:
         by_place[place].append(broker)
@@ -140,8 +144,11 @@ def _lost(history: History) -> Iterator[Problem]:
         if ack.place not in by_place:
             yield Problem("lost", f"{_name(ack.place)} has no replica")
         for broker in by_place[ack.place]:
-            there = logs[broker, ack.place].get(ack.offset)
-            if there != ack.value:
+            if ack.offset == UNKNOWN_OFFSET:
+                is_there = ack.value in values[broker, ack.place]
+            else:
+                is_there = logs[broker, ack.place].get(ack.offset) == ack.value
+            if not is_there:
                 yield Problem(
                     "lost", f"{_show(ack.value)} at {_name(ack.place)} offset {ack.offset} is not on broker {broker}"
                 )
@@ -159,7 +166,8 @@ def _changed(history: History) -> Iterator[Problem]:
 
 def _sightings(history: History) -> Iterator[tuple[TopicPartition, int, Value, str]]:
     for ack in history.acked:
-        yield ack.place, ack.offset, ack.value, "its producer"
+        if ack.offset != UNKNOWN_OFFSET:
+            yield ack.place, ack.offset, ack.value, "its producer"
     for (reader, place), reads in history.reads.items():
         for read in reads:
             yield place, read.offset, read.value, reader

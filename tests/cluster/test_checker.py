@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.crash.ledger import UNKNOWN_OFFSET
 
 from ottla.types import TopicPartition
 
@@ -45,6 +46,14 @@ def history() -> History:
 def test_a_good_history_has_no_problems() -> None:
     assert check(history()) == []
     assert check(History()) == []
+
+
+def test_an_acknowledgement_need_not_tell_the_offset() -> None:
+    made = history()
+    made.acked[3] = Acked(T, UNKNOWN_OFFSET, value(3))
+    assert check(made) == []
+    del made.replicas[2, T][3]
+    assert {problem.kind for problem in check(made)} == {"lost"}
 
 
 def drop_on_one_replica(made: History) -> None:

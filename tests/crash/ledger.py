@@ -10,6 +10,7 @@ from ottla.types import TopicPartition
 
 _FILLING = bytes(range(256)) * 8
 KEYS = 25
+UNKNOWN_OFFSET = -1
 
 
 class Ack(NamedTuple):

@@ -22,7 +22,7 @@ from kafka import KafkaProducer
 
 from ottla.types import TopicPartition
 
-from .ledger import Ledger
+from .ledger import UNKNOWN_OFFSET, Ledger
 
 PATIENCE_MS = 120_000
 OUTSTANDING = 400
@@ -119,7 +119,9 @@ class ConfluentLoad(Load):
             self.ledger.problem(f"{self.name}: a record was not delivered: {error}")
             return
         where = TopicPartition(str(message.topic()), int(message.partition() or 0))
-        self.ledger.acknowledge(message.value() or b"", where, int(message.offset() or 0))
+        # It has no offset if librdkafka concludes from the answer to a later batch that this one was written.
+        offset = message.offset()
+        self.ledger.acknowledge(message.value() or b"", where, UNKNOWN_OFFSET if offset is None else int(offset))
 
 
 class PlainConfluentLoad(ConfluentLoad):
