@@ -18,6 +18,7 @@ from benchmarks.ottla_broker import OttlaBroker
 from benchmarks.peer import HOST, Peer, cpu_seconds_of, free_port, resident_bytes_of
 
 BROKERS = 3
+STOP_SECONDS = 20.0
 #: The same for both. Kafka's defaults otherwise.
 CONFIG = {
     "min.insync.replicas": "2",
@@ -75,9 +76,12 @@ class PeerCluster:
             node.launch()
 
     def stop(self) -> None:
-        """Stop all brokers cleanly, one after the other."""
+        """Ask all brokers to stop. Kafka's last ones have no controller any more, and are killed after a while."""
         for node in self.nodes:
-            node.stop()
+            node.ask_to_stop()
+        for node in self.nodes:
+            with contextlib.suppress(RuntimeError):
+                node.stop(STOP_SECONDS)
 
     def other_pids(self) -> list[int]:
         """The processes besides the brokers."""

@@ -137,10 +137,14 @@ class Peer:
                 raise RuntimeError(f"{self.name} did not answer in {self.start_timeout:g} s\n{self._last_output()}")
             time.sleep(0.02)
 
+    def ask_to_stop(self) -> None:
+        """Request a clean shutdown (SIGTERM)."""
+        self._running().send_signal(signal.SIGTERM)
+
     def stop(self, timeout: float = 60.0) -> None:
         """Request a clean shutdown (SIGTERM) and wait for it."""
+        self.ask_to_stop()
         process = self._running()
-        process.send_signal(signal.SIGTERM)
         try:
             process.wait(timeout)
         except subprocess.TimeoutExpired:

@@ -130,7 +130,7 @@ class Report:
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"broker-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+        path = folder / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
         whole = {
             **self.about,
             "other_cores": self.other_cores,
