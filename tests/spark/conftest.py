@@ -28,8 +28,6 @@ CONF = {
     "spark.driver.memory": "512m",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
-    # Java verifies each of 20,000 classes otherwise.
-    "spark.driver.defaultJavaOptions": "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 }
 
 #: Settings that `ottla pipeline run` sets.
