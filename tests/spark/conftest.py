@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,13 @@ def active(spark: SparkSession) -> None:
     from ottla.spark import activate
 
     activate(spark)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leave_nothing_behind() -> Iterator[None]:
+    """Collect what Spark leaves open here. Later tests fail if it is found in their time."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

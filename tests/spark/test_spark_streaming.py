@@ -309,7 +309,7 @@ def _metrics(store: Any, query: str, name: str) -> list[str]:
 
 def test_few_records_wait_for_more_until_the_delay_is_over(topics: Topics) -> None:
     topic = topics.make()
-    asked = reader(topics, topic, minOffsetsPerTrigger=3, maxTriggerDelay="300ms", startingOffsets="earliest")
+    asked = reader(topics, topic, minOffsetsPerTrigger=3, maxTriggerDelay="1m", startingOffsets="earliest")
     limit = asked.getDefaultReadLimit()
     assert limit == ReadMinRows(3)
     start = asked.initialOffset()
@@ -317,7 +317,8 @@ def test_few_records_wait_for_more_until_the_delay_is_over(topics: Topics) -> No
     topics.fill(topic, 2)
     assert asked.latestOffset(start, limit) == start
     assert asked.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 2}}
-    time.sleep(0.3)  # what is tested is the passing of time
+    assert asked._triggered is not None
+    asked._triggered -= 60  # a minute goes by
     assert asked.latestOffset(start, limit) == {topic: {"0": 2}}
     topics.fill(topic, 3)
     assert asked.latestOffset({topic: {"0": 2}}, limit) == {topic: {"0": 5}}
@@ -370,7 +371,7 @@ def test_a_topic_is_deleted_under_a_running_query(topics: Topics, fails: bool) -
     else:
         assert list(asked.read(task)) == []
         assert asked.latestOffset(start, ReadAllAvailable()) == {other: {"0": 0}}
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     asked.stop()
 
 
